@@ -1,4 +1,6 @@
-"""Builds the compiled kernels where a C compiler is at hand; without one the reference kernels serve (sparklog.kernels tells which)."""
+"""Builds the compiled kernels where a C compiler is at hand; without one the reference kernels serve
+(sparklog.kernels tells which).
+"""
 
 import os
 import sys
@@ -20,7 +22,9 @@ class BuildWhatCanBeBuilt(build_ext):
 
 
 def compiled_kernels() -> list[Extension]:
-    """One extension per `*_compiled.pyx`; none for a pure wheel (`SPARKLOG_PURE=1`) or where Cython is missing."""
+    """One extension per `*_compiled.pyx`; none for a pure wheel (`SPARKLOG_PURE=1`) or where Cython is
+    missing.
+    """
     if os.environ.get("SPARKLOG_PURE") == "1":
         return []
     try:

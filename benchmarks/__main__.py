@@ -1,6 +1,8 @@
-"""Runs every benchmark, one after another, each in a process of its own; figures go to benchmarks/results/<name>.json.
+"""Runs every benchmark, one after another, each in a process of its own; figures go to
+benchmarks/results/<name>.json.
 
-`python -m benchmarks [NAME …] [-- OPTION …]`: options after `--` go to each benchmark. A benchmark that fails is named at the end.
+`python -m benchmarks [NAME …] [-- OPTION …]`: options after `--` go to each benchmark. A benchmark that
+fails is named at the end.
 """
 
 import subprocess
@@ -12,7 +14,9 @@ NOT_BENCHMARKS = {"__init__", "__main__", "group_members", "harness", "raw", "rd
 
 
 def names() -> list[str]:
-    """Every module here that is a command, which has a `main` guard, and every package that has a `__main__`."""
+    """Every module here that is a command, which has a `main` guard, and every package that has a
+    `__main__`.
+    """
     modules = [source.stem for source in HERE.glob("*.py") if '__name__ == "__main__"' in source.read_text()]
     packages = [source.parent.name for source in HERE.glob("*/__main__.py")]
     return sorted(name for name in modules + packages if name not in NOT_BENCHMARKS)
@@ -23,7 +27,14 @@ def main(arguments: list[str]) -> int:
     failed = []
     for name in wanted or names():
         print(f"== {name}", flush=True)
-        command = [sys.executable, "-m", f"benchmarks.{name}", "--json", str(HERE / "results" / f"{name}.json"), *passed_on]
+        command = [
+            sys.executable,
+            "-m",
+            f"benchmarks.{name}",
+            "--json",
+            str(HERE / "results" / f"{name}.json"),
+            *passed_on,
+        ]
         if subprocess.run(command, cwd=HERE.parent, check=False).returncode != 0:
             failed.append(name)
     if failed:

@@ -1,12 +1,14 @@
-"""What other work of the broker does to a producer: p99 of Produce beside retention and compaction, and beside a fetch of cold segments.
+"""What other work of the broker does to a producer: p99 of Produce beside retention and compaction, and
+beside a fetch of cold segments.
 
-Run as `python -m benchmarks.background [--json FILE] [--against kafka]`. One producer sends 1 KB records, one in flight, acks=all, the
-whole time, in a process of its own; phases in which nothing else happens alternate with busy ones. Logs are filled beforehand with
-records whose timestamps make them due for compaction and retention when the busy phase begins. A cold fetch reads a log whose pages
-were dropped.
+Run as `python -m benchmarks.background [--json FILE] [--against kafka]`. One producer sends 1 KB records,
+one in flight, acks=all, the whole time, in a process of its own; phases in which nothing else happens
+alternate with busy ones. Logs are filled beforehand with records whose timestamps make them due for
+compaction and retention when the busy phase begins. A cold fetch reads a log whose pages were dropped.
 
-What part of it is the machine's tell the controls: the producer beside processes that do as much, at the same rate, but no broker: one that
-sends the same cold file to another over a socket; one that burns a core as long as the compaction took, and writes and syncs as much.
+What part of it is the machine's tell the controls: the producer beside processes that do as much, at the
+same rate, but no broker: one that sends the same cold file to another over a socket; one that burns a core
+as long as the compaction took, and writes and syncs as much.
 """
 
 import argparse
@@ -54,7 +56,9 @@ SETTINGS = {
 
 
 class Latencies:
-    """What the producer's process has measured: when each request was sent, in seconds of the monotonic clock, and how long it took."""
+    """What the producer's process has measured: when each request was sent, in seconds of the monotonic
+    clock, and how long it took.
+    """
 
     def __init__(self, sent_s: "array[float]", took_s: "array[float]") -> None:
         self._sent_s, self._took_s = sent_s, took_s
@@ -67,9 +71,14 @@ class Latencies:
         return harness.percentile(self._took_s[first:limit], 99) * 1e6
 
 
-def produce(subject: harness.Subject, topic: str, is_over: Event, found: "multiprocessing.Queue[tuple[bytes, bytes]]") -> None:
+def produce(
+    subject: harness.Subject, topic: str, is_over: Event, found: "multiprocessing.Queue[tuple[bytes, bytes]]"
+) -> None:
     """The producer's process: one request after another until told to end."""
-    frame, reply_bytes = raw.produce_request(topic, value_bytes=VALUE_BYTES, acks=-1), raw.produce_reply_bytes(topic)
+    frame, reply_bytes = (
+        raw.produce_request(topic, value_bytes=VALUE_BYTES, acks=-1),
+        raw.produce_reply_bytes(topic),
+    )
     sent_s, took_s = array("d"), array("d")
     with raw.connect(subject) as connection:
         raw.wait_for_leaders(connection, topic, 1)
@@ -115,14 +124,21 @@ def producing(subject: harness.Subject, topic: str) -> Iterator[Callable[[], Lat
 def fill_compacted(subject: harness.Subject, topic: str, due_ms: int) -> None:
     """Records of 100 B with random keys, that `min.compaction.lag.ms` holds back until then."""
     lag_ms = AGE_MS
-    settings = {"cleanup.policy": "compact", "segment.bytes": str(COMPACTED_SEGMENT_BYTES), "min.compaction.lag.ms": str(lag_ms)}
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(COMPACTED_SEGMENT_BYTES),
+        "min.compaction.lag.ms": str(lag_ms),
+    }
     harness.create_topic(subject, topic, settings=settings)
     chosen = random.Random(1)
 
     def frames() -> Iterator[bytes]:
         prepared = []
         for _ in range(256):
-            rows = [(b"key-%012d" % chosen.randrange(KEYS), b"v" * 76, (), due_ms - lag_ms) for _ in range(BATCH_RECORDS)]
+            rows = [
+                (b"key-%012d" % chosen.randrange(KEYS), b"v" * 76, (), due_ms - lag_ms)
+                for _ in range(BATCH_RECORDS)
+            ]
             prepared.append(raw.produce_batches(topic, {0: bytes(build_batch(rows))}))
         for number in range(COMPACTED_BYTES // len(prepared[0])):
             yield prepared[number % len(prepared)]
@@ -139,7 +155,9 @@ def fill_aged(subject: harness.Subject, topic: str, due_ms: int) -> None:
 
     def frames() -> Iterator[bytes]:
         for number in range(AGED_SEGMENTS):
-            batch = raw.batch(value_bytes=1_000, records=250, timestamp_ms=due_ms - AGE_MS + number * AGED_APART_MS)
+            batch = raw.batch(
+                value_bytes=1_000, records=250, timestamp_ms=due_ms - AGE_MS + number * AGED_APART_MS
+            )
             for _ in range(AGED_SEGMENT_BYTES // len(batch)):
                 yield raw.produce_batches(topic, {0: batch})
 
@@ -182,7 +200,11 @@ def beside_maintenance(figures: harness.Figures, subject: harness.Subject, repea
         busy_until = time.monotonic()
         retired = before[aged] - log_bytes(subject, aged)
         time.sleep(PHASE_S / 4)
-        path, seconds, kept = subject.data_dir / "control", busy_until - busy_from, log_bytes(subject, compacted)
+        path, seconds, kept = (
+            subject.data_dir / "control",
+            busy_until - busy_from,
+            log_bytes(subject, compacted),
+        )
         control = context.Process(target=rewrite_plainly, args=(path, seconds, kept), daemon=True)
         control_from = time.monotonic()
         control.start()
@@ -194,13 +216,17 @@ def beside_maintenance(figures: harness.Figures, subject: harness.Subject, repea
     figures.add("produce p99, beside compaction and retention", "µs", subject.name, busy)
     figures.add("beside compaction and retention / idle", "", subject.name, busy / idle, bound="<= 2")
     plain = found.p99_us(control_from, control_until)
-    figures.add("control: beside a process that works and writes as much / idle", "", subject.name, plain / idle)
+    figures.add(
+        "control: beside a process that works and writes as much / idle", "", subject.name, plain / idle
+    )
     figures.add("until compacted", "s", subject.name, busy_until - busy_from)
     figures.add("retired meanwhile", "MB", subject.name, retired / 1e6)
 
 
 def rewrite_plainly(path: Path, seconds: float, size: int) -> None:
-    """The control's process: a core busy for so long, which meanwhile writes `size` bytes in files synced as segments are."""
+    """The control's process: a core busy for so long, which meanwhile writes `size` bytes in files synced
+    as segments are.
+    """
     piece = os.urandom(1 << 20)
     begin_s, pieces = time.monotonic(), max(1, size // len(piece))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -231,7 +257,9 @@ def drop_pages(subject: harness.Subject, topic: str) -> None:
         os.close(descriptor)
 
 
-def fetch_cold(subject: harness.Subject, topic: str, found: "multiprocessing.Queue[tuple[float, float, int]]") -> None:
+def fetch_cold(
+    subject: harness.Subject, topic: str, found: "multiprocessing.Queue[tuple[float, float, int]]"
+) -> None:
     """The fetcher's process: the whole log once; tells when it began and ended, and how many bytes came."""
     with raw.connect(subject) as connection:
         room = raw.FetchedTo(COLD_FETCH_BYTES + (2 << 20))
@@ -245,7 +273,9 @@ def fetch_cold(subject: harness.Subject, topic: str, found: "multiprocessing.Que
 
 
 def send_plainly(subject: harness.Subject, topic: str, rate: float, listening: socket.socket) -> None:
-    """The control's sender: the topic's files to whoever connects, at no more than `rate` bytes per second."""
+    """The control's sender: the topic's files to whoever connects, at no more than `rate` bytes per
+    second.
+    """
     connected, _ = listening.accept()
     begin_s, sent = time.monotonic(), 0
     with connected:
@@ -268,7 +298,9 @@ def receive_plainly(port: int, found: "multiprocessing.Queue[tuple[float, float,
 
 
 def beside_cold_fetch(figures: harness.Figures, subject: harness.Subject, repeat: int) -> None:
-    """A fetch without a producer; then a phase of the producer alone, and one that lasts as long as the fetch beside it."""
+    """A fetch without a producer; then a phase of the producer alone, and one that lasts as long as the
+    fetch beside it.
+    """
     context = multiprocessing.get_context("fork")
     drop_pages(subject, "cold")
     told: multiprocessing.Queue[tuple[float, float, int]] = context.Queue()
@@ -305,7 +337,12 @@ def beside_cold_fetch(figures: harness.Figures, subject: harness.Subject, repeat
     figures.add("beside a cold fetch / alone", "", subject.name, beside / alone, bound="<= 2")
     plain = found.p99_us(plain_from, plain_until)
     figures.add("control: beside a process that sends the same file / alone", "", subject.name, plain / alone)
-    figures.add("cold fetch, without a producer", "MB/s", subject.name, lonely_received / 1e6 / (lonely_until - lonely_from))
+    figures.add(
+        "cold fetch, without a producer",
+        "MB/s",
+        subject.name,
+        lonely_received / 1e6 / (lonely_until - lonely_from),
+    )
     figures.add("cold fetch, beside a producer", "MB/s", subject.name, received / 1e6 / (end_s - begin_s))
     figures.add("control: sent", "MB/s", subject.name, plain_received / 1e6 / (plain_until - plain_from))
 
@@ -323,7 +360,9 @@ def brokers(options: argparse.Namespace) -> Iterator[harness.Subject]:
     """Ours under each way to flush, then a real Kafka, all told to look for work often."""
     if options.only != "kafka":
         for flush in FLUSH:
-            with harness.sparklog({"sparklog.ack.flush": flush, **SETTINGS}, name=f"sparklog {flush}") as subject:
+            with harness.sparklog(
+                {"sparklog.ack.flush": flush, **SETTINGS}, name=f"sparklog {flush}"
+            ) as subject:
                 yield subject
     if options.against == "kafka" or options.only == "kafka":
         with harness.kafka({**SETTINGS, "log.cleaner.enable": "true"}) as subject:

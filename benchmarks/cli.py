@@ -1,7 +1,9 @@
-"""How long commands take, from the shell's point of view, and the processor time of each, against the same tools of Kafka's.
+"""How long commands take, from the shell's point of view, and the processor time of each, against the same
+tools of Kafka's.
 
-Ten topics of one partition, and a group that committed for the 100 partitions of another. Python's compiled files are there, as pip leaves
-them. The processor time is what counts where others share the machine: the wall time contains them.
+Ten topics of one partition, and a group that committed for the 100 partitions of another. Python's
+compiled files are there, as pip leaves them. The processor time is what counts where others share the
+machine: the wall time contains them.
 """
 
 import resource
@@ -23,7 +25,9 @@ TOOLS = "org.apache.kafka.tools"
 
 
 class Command(NamedTuple):
-    """A command of ours, the same of Kafka's if there is one, and what has to stand in its answer how often."""
+    """A command of ours, the same of Kafka's if there is one, and what has to stand in its answer how
+    often.
+    """
 
     ours: tuple[str, ...]
     kafkas: tuple[str, ...]
@@ -34,7 +38,12 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command(("topics", "list"), (f"{TOOLS}.TopicCommand", "--list"), "listed-", TOPICS),
-    Command(("topics", "describe", WIDE), (f"{TOOLS}.TopicCommand", "--describe", "--topic", WIDE), "1", PARTITIONS),
+    Command(
+        ("topics", "describe", WIDE),
+        (f"{TOOLS}.TopicCommand", "--describe", "--topic", WIDE),
+        "1",
+        PARTITIONS,
+    ),
     Command(
         ("groups", "describe", GROUP),
         (f"{TOOLS}.consumer.group.ConsumerGroupCommand", "--describe", "--group", GROUP),
@@ -61,8 +70,12 @@ def prepare(subject: harness.Subject) -> None:
     for number in range(TOPICS):
         harness.create_topic(subject, f"listed-{number}", partitions=1)
     harness.create_topic(subject, WIDE, partitions=PARTITIONS)
-    consumer = Consumer({"bootstrap.servers": subject.bootstrap_servers, "group.id": GROUP, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(WIDE, number, 0) for number in range(PARTITIONS)], asynchronous=False)
+    consumer = Consumer(
+        {"bootstrap.servers": subject.bootstrap_servers, "group.id": GROUP, "enable.auto.commit": False}
+    )
+    consumer.commit(
+        offsets=[TopicPartition(WIDE, number, 0) for number in range(PARTITIONS)], asynchronous=False
+    )
     consumer.close()
 
 
@@ -70,7 +83,9 @@ def run(arguments: list[str], command: Command) -> tuple[float, float]:
     """Wall and processor time in ms of one run, whose answer is checked."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started_s = time.perf_counter()
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60, env=harness.ENVIRONMENT)
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, check=True, timeout=60, env=harness.ENVIRONMENT
+    )
     wall_ms = (time.perf_counter() - started_s) * 1000
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.stdout.count(command.expected) >= command.count, done.stdout
@@ -86,9 +101,13 @@ def main() -> None:
             if subject.name == "kafka":
                 if not command.kafkas:
                     continue
-                arguments = harness.java(command.kafkas[0], "--bootstrap-server", subject.bootstrap_servers, *command.kafkas[1:])
+                arguments = harness.java(
+                    command.kafkas[0], "--bootstrap-server", subject.bootstrap_servers, *command.kafkas[1:]
+                )
             else:
-                reach = () if command.ours == ("--help",) else ("--bootstrap-server", subject.bootstrap_servers)
+                reach = (
+                    () if command.ours == ("--help",) else ("--bootstrap-server", subject.bootstrap_servers)
+                )
                 arguments = [*harness.sparklog_command(), *command.ours, *reach]
             name = " ".join(command.ours[:2])
             run(arguments, command)

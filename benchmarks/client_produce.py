@@ -1,7 +1,9 @@
-"""Our own client: records per second of Producer.send, BatchWriter, Consumer.poll, poll_batches and RangeReader.
+"""Our own client: records per second of Producer.send, BatchWriter, Consumer.poll, poll_batches and
+RangeReader.
 
-The one client among the benchmarks that is ours: the others measure the broker with foreign ones. Values of 100 bytes, four partitions; the
-broker runs beside the client, so both share the machine. `--bootstrap-server HOST:PORT` measures against a broker that runs already.
+The one client among the benchmarks that is ours: the others measure the broker with foreign ones. Values
+of 100 bytes, four partitions; the broker runs beside the client, so both share the machine.
+`--bootstrap-server HOST:PORT` measures against a broker that runs already.
 """
 
 import argparse
@@ -35,8 +37,16 @@ def main() -> None:
     figures = harness.Figures("client")
     for name, address in _brokers(options, bootstrap_servers):
         for repeat in range(options.repeats):
-            _measure(figures, name, ClientSettings.from_kafka({"bootstrap.servers": address}), f"client-{repeat}-{time.time_ns()}")
-    figures.note(f"sparklog.ack.flush={FLUSH}; acks=all, idempotent; {PARTITION_COUNT} partitions; values of {len(VALUE)} B")
+            _measure(
+                figures,
+                name,
+                ClientSettings.from_kafka({"bootstrap.servers": address}),
+                f"client-{repeat}-{time.time_ns()}",
+            )
+    figures.note(
+        f"sparklog.ack.flush={FLUSH}; acks=all, idempotent; {PARTITION_COUNT} partitions; values of "
+        f"{len(VALUE)} B"
+    )
     figures.report(options)
 
 
@@ -88,7 +98,9 @@ def _poll(figures: harness.Figures, name: str, settings: ClientSettings, topic: 
         total, received = sum(consumer.end_offsets(partitions).values()), 0
         with _clock() as clock:
             while received < total:
-                received += sum(batches.next_offset - batches.fetch_offset for batches in consumer.poll_batches(1000))
+                received += sum(
+                    batches.next_offset - batches.fetch_offset for batches in consumer.poll_batches(1000)
+                )
         figures.add("Consumer.poll_batches", "M records/s", name, total / clock.wall_s / 1e6)
 
 

@@ -1,7 +1,9 @@
-"""The wire codec: processor time to decode and encode Produce and Fetch of one partition and of a hundred, and to frame them.
+"""The wire codec: processor time to decode and encode Produce and Fetch of one partition and of a hundred,
+and to frame them.
 
-Subjects are the compiled kernel, the reference kernel and `struct`: the code one would write by hand for these two messages, one
-version each, with the same message classes and the same bounds checked. Nothing here does I/O.
+Subjects are the compiled kernel, the reference kernel and `struct`: the code one would write by hand for
+these two messages, one version each, with the same message classes and the same bounds checked. Nothing
+here does I/O.
 """
 
 import struct
@@ -16,7 +18,14 @@ from benchmarks import harness
 from sparklog.kernels import load
 from sparklog.wire import header, schema
 from sparklog.wire.frame import Framer
-from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from sparklog.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from sparklog.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -34,13 +43,18 @@ SECONDS_PER_SAMPLE = 0.1
 ONE = (1, 1, 11_700, 75_000)
 HUNDRED = (10, 10, 1_100, 1_100)
 
-# One and a half times what a prototype without any checks took on the project's machine kind (2 shared cores), for one and a hundred.
+# One and a half times what a prototype without any checks took on the project's machine kind (2 shared
+# cores), for one and a hundred.
 BOUNDS = {
     "Produce request decode": ("<= 0.83", "<= 25.4"),
     "Produce request encode": ("<= 0.33", "<= 6.75"),
     "Fetch reply build + encode": ("<= 1.5", "<= 27.9"),
 }
-FRAMING_BOUNDS = {"request header decode": "<= 0.7", "Produce reply frame": "<= 0.7", "frame received": "<= 0.5"}
+FRAMING_BOUNDS = {
+    "request header decode": "<= 0.7",
+    "Produce reply frame": "<= 0.7",
+    "frame received": "<= 0.5",
+}
 
 
 def main() -> None:
@@ -59,7 +73,10 @@ def main() -> None:
                     figures.add(label, "µs", subject, microseconds(call), bound=bound)
         for what, call in framing_calls().items():
             figures.add(what, "µs", "compiled", microseconds(call), bound=FRAMING_BOUNDS[what])
-    figures.note(f"Produce v{PRODUCE_VERSION}, Fetch v{FETCH_VERSION}; records are views when read and passed through when written")
+    figures.note(
+        f"Produce v{PRODUCE_VERSION}, Fetch v{FETCH_VERSION}; records are views when read and passed through "
+        f"when written"
+    )
     figures.report(options)
 
 
@@ -70,7 +87,7 @@ def microseconds(call: Callable[[], object]) -> float:
     return min(timer.repeat(3, number)) / number * 1e6
 
 
-# -- the measured parts ----------------------------------------------------------------------------------------------------------------
+# -- the measured parts --------------------------------------------------------------------------------------
 
 
 def produce_request(shape: tuple[int, int, int, int]) -> ProduceRequest:
@@ -80,7 +97,10 @@ def produce_request(shape: tuple[int, int, int, int]) -> ProduceRequest:
         acks=-1,
         timeout_ms=30_000,
         topic_data=[
-            TopicProduceData(name=f"topic-{topic}", partition_data=[PartitionProduceData(index, records) for index in range(partitions)])
+            TopicProduceData(
+                name=f"topic-{topic}",
+                partition_data=[PartitionProduceData(index, records) for index in range(partitions)],
+            )
             for topic in range(topics)
         ],
     )
@@ -92,7 +112,8 @@ def fetch_request(shape: tuple[int, int, int, int]) -> FetchRequest:
         max_wait_ms=500,
         topics=[
             FetchTopic(
-                topic=f"topic-{topic}", partitions=[FetchPartition(index, 5, 70_000, -1, -1, 1 << 20) for index in range(partitions)]
+                topic=f"topic-{topic}",
+                partitions=[FetchPartition(index, 5, 70_000, -1, -1, 1 << 20) for index in range(partitions)],
             )
             for topic in range(topics)
         ],
@@ -131,8 +152,14 @@ def kernel_calls(kernel: ModuleType, shape: tuple[int, int, int, int]) -> dict[s
         program(FetchRequest, FETCH_VERSION),
         program(FetchResponse, FETCH_VERSION),
     )
-    request, asked, records = produce_request(shape), fetch_request(shape), memoryview(Random(2).randbytes(shape[3]))
-    octets, asked_octets = (memoryview(b"".join(kernel.encode(*of))) for of in ((produce, request), (fetch, asked)))
+    request, asked, records = (
+        produce_request(shape),
+        fetch_request(shape),
+        memoryview(Random(2).randbytes(shape[3])),
+    )
+    octets, asked_octets = (
+        memoryview(b"".join(kernel.encode(*of))) for of in ((produce, request), (fetch, asked))
+    )
     return {
         "Produce request decode": lambda: kernel.decode(produce, octets),
         "Produce request encode": lambda: kernel.encode(produce, request),
@@ -144,9 +171,18 @@ def kernel_calls(kernel: ModuleType, shape: tuple[int, int, int, int]) -> dict[s
 
 def framing_calls() -> dict[str, Callable[[], object]]:
     """What every request pays beside its message, through the public functions and the kernel that serves."""
-    request = ProduceRequest(acks=1, topic_data=[TopicProduceData(name="topic", partition_data=[PartitionProduceData(0, bytes(170))])])
-    reply = ProduceResponse(responses=[TopicProduceResponse(name="topic", partition_responses=[PartitionProduceResponse(0, 0, 70_000)])])
-    octets = b"".join(bytes(chunk) for chunk in header.encode_request(request, PRODUCE_VERSION, 7, "producer-1"))
+    request = ProduceRequest(
+        acks=1,
+        topic_data=[TopicProduceData(name="topic", partition_data=[PartitionProduceData(0, bytes(170))])],
+    )
+    reply = ProduceResponse(
+        responses=[
+            TopicProduceResponse(name="topic", partition_responses=[PartitionProduceResponse(0, 0, 70_000)])
+        ]
+    )
+    octets = b"".join(
+        bytes(chunk) for chunk in header.encode_request(request, PRODUCE_VERSION, 7, "producer-1")
+    )
     frame, framer = memoryview(bytearray(octets[4:])), Framer(frame_bytes_max=1 << 20)
     framer.buffer()[: len(octets)] = octets
     return {
@@ -156,10 +192,14 @@ def framing_calls() -> dict[str, Callable[[], object]]:
     }
 
 
-# -- by hand ------------------------------------------------------------------------------------------------------------------------------
+# -- by hand -------------------------------------------------------------------------------------------------
 
 I32 = struct.Struct(">i")
-PRODUCE_HEAD, FETCH_PARTITION_HEAD, FETCH_HEAD = struct.Struct(">hi"), struct.Struct(">ihqqq"), struct.Struct(">ihi")
+PRODUCE_HEAD, FETCH_PARTITION_HEAD, FETCH_HEAD = (
+    struct.Struct(">hi"),
+    struct.Struct(">ihqqq"),
+    struct.Struct(">ihi"),
+)
 
 
 def struct_calls(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], object]]:

@@ -1,4 +1,5 @@
-"""What each codec makes of a million records of 1 KB, JSON-like text, in batches of 64 KiB: size and processor time both ways.
+"""What each codec makes of a million records of 1 KB, JSON-like text, in batches of 64 KiB: size and
+processor time both ways.
 
 The data is the same on every run. `--records N` measures fewer; sizes and times are then of those.
 """
@@ -19,7 +20,7 @@ RECORDS_PER_BATCH = 64
 DISTINCT_BATCHES = 200
 VALUE_BYTES = 1000
 HEADER_SIZE = 61
-WORDS = "delayed boarding gate runway departed arrived cancelled diverted weather crew aircraft terminal baggage connection standby".split()
+WORDS = "delayed boarding gate runway departed arrived cancelled diverted weather crew aircraft terminal baggage connection standby".split()  # noqa: E501
 
 
 def main() -> None:
@@ -43,9 +44,13 @@ def main() -> None:
             figures.add("decompress", "s", codec.name.lower(), decompress_s)
     check(distinct)
     figures.note(
-        f"{records} records of {VALUE_BYTES} B in batches of {RECORDS_PER_BATCH}, {len(distinct)} different batches in turn; one core"
+        f"{records} records of {VALUE_BYTES} B in batches of {RECORDS_PER_BATCH}, {len(distinct)} different "
+        f"batches in turn; one core"
     )
-    figures.note("gzip level 6 (zlib), zstd level 3, lz4 frames of independent 64 KiB blocks, snappy in xerial framing of 32 KiB blocks")
+    figures.note(
+        "gzip level 6 (zlib), zstd level 3, lz4 frames of independent 64 KiB blocks, snappy in xerial "
+        "framing of 32 KiB blocks"
+    )
     figures.report(chosen)
 
 
@@ -59,7 +64,9 @@ def _records_option() -> int:
 
 def batch(seed: int) -> bytes:
     """The records part of one batch."""
-    built = build_batch([(b"%d" % index, value, (), 1_700_000_000_000 + index) for index, value in enumerate(values(seed))])
+    built = build_batch(
+        [(b"%d" % index, value, (), 1_700_000_000_000 + index) for index, value in enumerate(values(seed))]
+    )
     return bytes(built[HEADER_SIZE:])
 
 

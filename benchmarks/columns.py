@@ -1,7 +1,8 @@
-"""How fast record batches become Arrow columns and columns become batches, per core, compiled and in plain Python.
+"""How fast record batches become Arrow columns and columns become batches, per core, compiled and in plain
+Python.
 
-Records of 100 bytes: a key of 8, a value of 81 and the rest framing; batches of 16 KiB, as producers send them. Reading verifies CRCs
-and goes through `read_columns` in pieces of its default size.
+Records of 100 bytes: a key of 8, a value of 81 and the rest framing; batches of 16 KiB, as producers send
+them. Reading verifies CRCs and goes through `read_columns` in pieces of its default size.
 """
 
 import time
@@ -34,7 +35,10 @@ def main() -> None:
             continue
         with patch.object(record_columns, "columns", kernel):
             measure(figures, name, kernel, chosen.repeats)
-    figures.note("records of 100 B, per second of processor time of one core; writing is into 8 partitions by key, without compression")
+    figures.note(
+        "records of 100 B, per second of processor time of one core; writing is into 8 partitions by key, "
+        "without compression"
+    )
     figures.report(chosen)
 
 
@@ -43,24 +47,43 @@ def measure(figures: Figures, name: str, kernel: ModuleType, repeats: int) -> No
     buffer = batches(count)
     keys = b"".join(b"k%07d" % (row * 7919 % 1_000_000) for row in range(count))
     key = BinaryColumn(None, array("i", range(0, KEY_BYTES * (count + 1), KEY_BYTES)), keys)
-    value = BinaryColumn(None, array("i", range(0, VALUE_BYTES * (count + 1), VALUE_BYTES)), bytes(VALUE_BYTES * count))
+    value = BinaryColumn(
+        None, array("i", range(0, VALUE_BYTES * (count + 1), VALUE_BYTES)), bytes(VALUE_BYTES * count)
+    )
     read_bound, write_bound = (">= 10", ">= 8") if name == "compiled" else (">= 0.4", "")
     for _ in range(repeats):
-        figures.add("batches to all columns", "M records/s", name, rate(count, lambda: read(buffer, ALL)), bound=read_bound)
-        figures.add("batches to key and value", "M records/s", name, rate(count, lambda: read(buffer, KEY | VALUE)))
+        figures.add(
+            "batches to all columns",
+            "M records/s",
+            name,
+            rate(count, lambda: read(buffer, ALL)),
+            bound=read_bound,
+        )
+        figures.add(
+            "batches to key and value", "M records/s", name, rate(count, lambda: read(buffer, KEY | VALUE))
+        )
         figures.add(
             "columns to batches",
             "M records/s",
             name,
-            rate(count, lambda: write_batches(count, key=key, value=value, timestamp_ms=TIMESTAMP_MS, partition_count=PARTITIONS)),
+            rate(
+                count,
+                lambda: write_batches(
+                    count, key=key, value=value, timestamp_ms=TIMESTAMP_MS, partition_count=PARTITIONS
+                ),
+            ),
             bound=write_bound,
         )
-        figures.add("murmur2 of 8 bytes, one call", "M keys/s", name, rate(20_000, lambda: murmur2_alone(kernel)))
+        figures.add(
+            "murmur2 of 8 bytes, one call", "M keys/s", name, rate(20_000, lambda: murmur2_alone(kernel))
+        )
 
 
 def batches(count: int) -> bytes:
     """So many records in batches that follow each other; all but the offsets repeat."""
-    fields = [(b"k%07d" % row, bytes(VALUE_BYTES), (), TIMESTAMP_MS + row) for row in range(RECORDS_PER_BATCH)]
+    fields = [
+        (b"k%07d" % row, bytes(VALUE_BYTES), (), TIMESTAMP_MS + row) for row in range(RECORDS_PER_BATCH)
+    ]
     first = build_batch(fields)
     assert 98 <= (len(first) - HEADER_SIZE) / RECORDS_PER_BATCH <= 102
     repeated = bytearray()

@@ -1,9 +1,9 @@
 """How fast one core compacts a log, and how long the event loop is held meanwhile.
 
-Run as `python -m benchmarks.compaction [--json FILE]`. A log of 1 GB with 10 million records of 100 B and a million keys is written into a
-temporary directory, then compacted by jobs in a thread, as the daemon runs them, while this process' loop ticks every half millisecond:
-what a tick comes too late is what a request would have waited. The megabytes are those of the log,
-which is read twice.
+Run as `python -m benchmarks.compaction [--json FILE]`. A log of 1 GB with 10 million records of 100 B and
+a million keys is written into a temporary directory, then compacted by jobs in a thread, as the daemon
+runs them, while this process' loop ticks every half millisecond: what a tick comes too late is what a
+request would have waited. The megabytes are those of the log, which is read twice.
 """
 
 import random
@@ -40,7 +40,10 @@ def filled_log(disk: OsDisk, directory: str, records: int) -> PartitionLog:
     chosen = random.Random(1)
     keys = max(records * KEYS // RECORDS, 1)
     for _ in range(records // BATCH_RECORDS):
-        rows = [(b"key-%012d" % chosen.randrange(keys), b"v" * 76, (), NOW.wall_ms + index) for index in range(BATCH_RECORDS)]
+        rows = [
+            (b"key-%012d" % chosen.randrange(keys), b"v" * 76, (), NOW.wall_ms + index)
+            for index in range(BATCH_RECORDS)
+        ]
         log.append(memoryview(build_batch(rows)), LeaderEpoch(1), NOW)
     files, end_offset = log.begin_sync()
     disk.sync(files)
@@ -49,10 +52,14 @@ def filled_log(disk: OsDisk, directory: str, records: int) -> PartitionLog:
 
 
 def compact_beside_a_loop(disk: OsDisk, log: PartitionLog, late_us: list[float]) -> tuple[int, float, float]:
-    """(bytes before, seconds, processor seconds) of one round; adds to `late_us` by how much each tick of this thread came too late."""
+    """(bytes before, seconds, processor seconds) of one round; adds to `late_us` by how much each tick of
+    this thread came too late.
+    """
     choice = judge(log, log.log_end_offset, NOW.wall_ms)
     size = sum(segment.file.size for segment in choice.segments)
-    plan = plan_round(log, choice, table_bytes_max=128 << 20, load_factor=0.9, seed=bytes(16), now_ms=NOW.wall_ms)
+    plan = plan_round(
+        log, choice, table_bytes_max=128 << 20, load_factor=0.9, seed=bytes(16), now_ms=NOW.wall_ms
+    )
     work = Round(disk, plan)
     started, processor = time.perf_counter(), time.process_time()
     with ThreadPoolExecutor(1) as pool:
@@ -84,7 +91,8 @@ def wait(job: "Future[object]", late_us: list[float]) -> None:
 def main() -> None:
     """Fill, compact, report."""
     options = harness.options(__doc__)
-    prepare_process()  # the loop of a broker is not kept waiting for five milliseconds by another thread's Python
+    # the loop of a broker is not kept waiting for five milliseconds by another thread's Python
+    prepare_process()
     figures = harness.Figures("compaction")
     with tempfile.TemporaryDirectory() as directory:
         disk = OsDisk()
@@ -97,7 +105,9 @@ def main() -> None:
         figures.add("compacted, per second of processor", "MB/s", "sparklog", size / processor / 1e6)
         figures.add("loop held p99", "µs", "sparklog", float(np.percentile(late_us, 99)), bound="<= 1000")
         figures.add("loop held at most", "µs", "sparklog", max(late_us), bound="<= 5000")
-        figures.add("size after", "MB", "sparklog", sum(segment.file.size for segment in log.segments.settled) / 1e6)
+        figures.add(
+            "size after", "MB", "sparklog", sum(segment.file.size for segment in log.segments.settled) / 1e6
+        )
     figures.report(options)
 
 

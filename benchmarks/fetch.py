@@ -1,8 +1,8 @@
 """The cost of a Fetch: processor time of the broker per gigabyte with librdkafka, and gigabytes per second
 over a bare socket.
 
-The data lies in the page cache. Our broker sends records by `sendfile`; in the column `sparklog pread` that call is replaced by a read into
-memory and a write, which is what a connection under TLS has to do.
+The data lies in the page cache. Our broker sends records by `sendfile`; in the column `sparklog pread`
+that call is replaced by a read into memory and a write, which is what a connection under TLS has to do.
 """
 
 from benchmarks import harness, raw, rdkafka
@@ -12,13 +12,17 @@ RECORDS = 1_000_000
 RAW_BYTES = 2_000_000_000
 FETCH_BYTES = 8 << 20
 # No more at a time than a socket is likely to take, since what it does not take is read again.
-PREAD = "import os; os.sendfile = lambda out, file, position, length: os.write(out, os.pread(file, min(length, 256 << 10), position))"
+PREAD = "import os; os.sendfile = lambda out, file, position, length: os.write(out, os.pread(file, min(length, 256 << 10), position))"  # noqa: E501
 
 
 def librdkafka(figures: harness.Figures, subject: harness.Subject, topic: str, partitions: int) -> None:
-    """A fast client from the beginning; it spends its first half second on start-up, which costs the broker nothing."""
+    """A fast client from the beginning; it spends its first half second on start-up, which costs the
+    broker nothing.
+    """
     with harness.Stopwatch(subject) as watch:
-        load = rdkafka.consume(subject, topic, count=RECORDS, partitions=partitions, settings=("check.crcs=false",))
+        load = rdkafka.consume(
+            subject, topic, count=RECORDS, partitions=partitions, settings=("check.crcs=false",)
+        )
     gigabytes = load["bytes"] / 1e9
     label = f"librdkafka, 1 KB, {partitions} partition{'s' * (partitions > 1)}"
     figures.add(f"{label}: broker CPU", "s/GB", subject.name, watch.cpu_s / gigabytes, bound="<= 0.4")
@@ -35,8 +39,16 @@ def bare_socket(figures: harness.Figures, subject: harness.Subject, topic: str) 
             record_bytes, next_offset = room.receive(connection, topic)
             received += record_bytes
             offset = 0 if next_offset < 0 or next_offset >= RECORDS else next_offset
-    figures.add("bare socket, 8 MiB a request: records", "GB/s", subject.name, received / 1e9 / watch.wall_s, bound=">= 1.2")
-    figures.add("bare socket, 8 MiB a request: broker CPU", "s/GB", subject.name, watch.cpu_s / (received / 1e9))
+    figures.add(
+        "bare socket, 8 MiB a request: records",
+        "GB/s",
+        subject.name,
+        received / 1e9 / watch.wall_s,
+        bound=">= 1.2",
+    )
+    figures.add(
+        "bare socket, 8 MiB a request: broker CPU", "s/GB", subject.name, watch.cpu_s / (received / 1e9)
+    )
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
-"""OffsetCommit: how long one takes with nothing else in flight, how many fit into a second when many are, and what each costs the broker.
+"""OffsetCommit: how long one takes with nothing else in flight, how many fit into a second when many are,
+and what each costs the broker.
 
-Run as `python -m benchmarks.group_commits [--json FILE] [--against kafka]`. Each commits one partition, for a group without members, as
-tools and simple consumers do. Under `sparklog.ack.flush=auto` committed is durable; `never` is what Kafka does.
+Run as `python -m benchmarks.group_commits [--json FILE] [--against kafka]`. Each commits one partition,
+for a group without members, as tools and simple consumers do. Under `sparklog.ack.flush=auto` committed is
+durable; `never` is what Kafka does.
 """
 
 import socket
@@ -53,7 +55,9 @@ def pipelined(connection: socket.socket) -> float:
             raise ConnectionError("the broker closed the connection")
         received += more
         at = 0
-        while len(received) - at >= 4 and len(received) - at >= (size := 4 + int.from_bytes(received[at : at + 4])):
+        while len(received) - at >= 4 and len(received) - at >= (
+            size := 4 + int.from_bytes(received[at : at + 4])
+        ):
             at += size
             answered += 1
         received = received[at:]
@@ -80,8 +84,12 @@ def measure(figures: harness.Figures, subject: harness.Subject) -> None:
         with harness.Stopwatch(subject) as watch:
             elapsed_s = pipelined(connection)
         promised = ">= 15000" if subject.name != "kafka" else ""
-        figures.add(f"{IN_FLIGHT} in flight: rate", "1/s", subject.name, PIPELINED / elapsed_s, bound=promised)
-        figures.add(f"{IN_FLIGHT} in flight: broker CPU each", "µs", subject.name, watch.cpu_s / PIPELINED * 1e6)
+        figures.add(
+            f"{IN_FLIGHT} in flight: rate", "1/s", subject.name, PIPELINED / elapsed_s, bound=promised
+        )
+        figures.add(
+            f"{IN_FLIGHT} in flight: broker CPU each", "µs", subject.name, watch.cpu_s / PIPELINED * 1e6
+        )
 
 
 def main() -> None:

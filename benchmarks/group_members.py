@@ -1,8 +1,9 @@
-"""Thousands of group members in one process: each a socket and the little state of a client, all driven by one selector.
+"""Thousands of group members in one process: each a socket and the little state of a client, all driven by
+one selector.
 
-They speak sparklog's own codec, which costs the measuring process and not the broker. A member does what Kafka's clients do: it joins,
-syncs, gives even shares if it leads, sends heartbeats at its interval, and joins again when it is told to; by KIP-848 it acknowledges an
-assignment at once. Nothing is fetched.
+They speak sparklog's own codec, which costs the measuring process and not the broker. A member does what
+Kafka's clients do: it joins, syncs, gives even shares if it leads, sends heartbeats at its interval, and
+joins again when it is told to; by KIP-848 it acknowledges an assignment at once. Nothing is fetched.
 """
 
 import heapq
@@ -32,7 +33,11 @@ from sparklog.wire.schema import Message
 
 HEARTBEAT_S = 3.0
 _JOIN, _SYNC, _HEARTBEAT, _CONSUMER_HEARTBEAT, _FIND = 7, 4, 4, 1, 4
-_RETRIED = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+_RETRIED = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
 
 
 def ask(connection: socket.socket, request: Message, version: int, reply: type[Message]) -> Message:
@@ -57,7 +62,12 @@ def wait_for_coordinator(connection: socket.socket, *groups: str) -> None:
     deadline = time.monotonic() + 60
     for group in groups:
         while True:
-            answer = ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), _FIND, FindCoordinatorResponse)
+            answer = ask(
+                connection,
+                FindCoordinatorRequest(key_type=0, coordinator_keys=[group]),
+                _FIND,
+                FindCoordinatorResponse,
+            )
             assert isinstance(answer, FindCoordinatorResponse)
             if answer.coordinators[0].error_code == 0:
                 probe = ask(connection, HeartbeatRequest(group, 1, "nobody"), _HEARTBEAT, HeartbeatResponse)
@@ -92,7 +102,9 @@ class Crowd:
         self._selector.unregister(link.socket)
 
     def run(self, *, until: Callable[[], bool] | None = None, seconds: float = 120.0) -> float:
-        """Serve all members until something is true, at most so long; seconds that it took. Raises RuntimeError if it never was."""
+        """Serve all members until something is true, at most so long; seconds that it took. Raises
+        RuntimeError if it never was.
+        """
         started = time.monotonic()
         while True:
             now = time.monotonic()
@@ -131,7 +143,9 @@ class Link:
     def is_busy(self) -> bool:
         return self._expected is not None
 
-    def send(self, request: Message, version: int, reply: type[Message], then: Callable[[Message], None]) -> None:
+    def send(
+        self, request: Message, version: int, reply: type[Message], then: Callable[[Message], None]
+    ) -> None:
         assert self._expected is None
         self._expected = reply, version, then
         self._crowd.requests += 1
@@ -163,7 +177,14 @@ class ClassicMember:
     """A member by the classic protocol, eager, whose leader gives even shares of `partitions`."""
 
     def __init__(
-        self, crowd: Crowd, group: str, topic: str, partitions: int, *, session_ms: int = 45_000, heartbeat_s: float = HEARTBEAT_S
+        self,
+        crowd: Crowd,
+        group: str,
+        topic: str,
+        partitions: int,
+        *,
+        session_ms: int = 45_000,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self._crowd = crowd
         self._link = Link(crowd)
@@ -171,7 +192,9 @@ class ClassicMember:
         self._partitions = partitions
         self._session_ms = session_ms
         self._heartbeat_s = heartbeat_s
-        self._protocol = JoinGroupRequestProtocol("range", encode_prefixed(ConsumerProtocolSubscription([topic]), 1))
+        self._protocol = JoinGroupRequestProtocol(
+            "range", encode_prefixed(ConsumerProtocolSubscription([topic]), 1)
+        )
         self.member_id = ""
         self.epoch = -1
         self.owned: Sequence[object] = ()
@@ -185,7 +208,9 @@ class ClassicMember:
 
     def _join(self) -> None:
         self.is_stable = False
-        request = JoinGroupRequest(self._group, self._session_ms, 60_000, self.member_id, None, "consumer", [self._protocol])
+        request = JoinGroupRequest(
+            self._group, self._session_ms, 60_000, self.member_id, None, "consumer", [self._protocol]
+        )
         self._link.send(request, _JOIN, JoinGroupResponse, self._joined)
 
     def _joined(self, reply: Message) -> None:
@@ -206,7 +231,9 @@ class ClassicMember:
                 members = sorted(member.member_id for member in reply.members)
                 for index, member in enumerate(members):
                     share = range(index, self._partitions, len(members))
-                    shares.append(SyncGroupRequestAssignment(member, b"".join(part.to_bytes(4) for part in share)))
+                    shares.append(
+                        SyncGroupRequestAssignment(member, b"".join(part.to_bytes(4) for part in share))
+                    )
             request = SyncGroupRequest(self._group, self.epoch, self.member_id, assignments=shares)
             self._link.send(request, _SYNC, SyncGroupResponse, self._synced)
         else:
@@ -220,7 +247,11 @@ class ClassicMember:
             self.owned = [int.from_bytes(share[at : at + 4]) for at in range(0, len(share), 4)]
             self.is_stable = True
             self._beat_later()
-        elif code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        elif code in (
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.ILLEGAL_GENERATION,
+        ):
             self._join()
         else:
             raise RuntimeError(f"SyncGroup answered with {code.name}")
@@ -232,7 +263,12 @@ class ClassicMember:
 
     def _beat(self, number: int) -> None:
         if number == self._beats and not self._link.is_closed and not self._link.is_busy:
-            self._link.send(HeartbeatRequest(self._group, self.epoch, self.member_id), _HEARTBEAT, HeartbeatResponse, self._beaten)
+            self._link.send(
+                HeartbeatRequest(self._group, self.epoch, self.member_id),
+                _HEARTBEAT,
+                HeartbeatResponse,
+                self._beaten,
+            )
 
     def _beaten(self, reply: Message) -> None:
         assert isinstance(reply, HeartbeatResponse)
@@ -265,7 +301,9 @@ class ConsumerMember:
 
     def _send(self, **fields: object) -> None:
         if not self._link.is_closed:
-            request = ConsumerGroupHeartbeatRequest(group_id=self._group, member_id=self.member_id, member_epoch=self.epoch, **fields)  # type: ignore[arg-type]
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=self._group, member_id=self.member_id, member_epoch=self.epoch, **fields
+            )  # type: ignore[arg-type]
             self._link.send(request, _CONSUMER_HEARTBEAT, ConsumerGroupHeartbeatResponse, self._beaten)
 
     def _beaten(self, reply: Message) -> None:
@@ -280,8 +318,13 @@ class ConsumerMember:
         else:
             self.epoch = reply.member_epoch
             if reply.assignment is not None:
-                self._assigned = [TopicPartitions(one.topic_id, list(one.partitions)) for one in reply.assignment.topic_partitions]
-                self.owned = [(bytes(one.topic_id), index) for one in self._assigned for index in one.partitions]
+                self._assigned = [
+                    TopicPartitions(one.topic_id, list(one.partitions))
+                    for one in reply.assignment.topic_partitions
+                ]
+                self.owned = [
+                    (bytes(one.topic_id), index) for one in self._assigned for index in one.partitions
+                ]
                 self.is_stable = False
                 self._send(topic_partitions=self._assigned)
             else:
@@ -299,7 +342,9 @@ Member = ClassicMember | ConsumerMember
 
 
 def are_stable(members: Sequence[Member], partitions: int) -> bool:
-    """Whether they are of one generation or epoch, every partition has an owner and only one, and nobody has less than an even share."""
+    """Whether they are of one generation or epoch, every partition has an owner and only one, and nobody
+    has less than an even share.
+    """
     if not all(member.is_stable for member in members) or len({member.epoch for member in members}) != 1:
         return False
     owned = [partition for member in members for partition in member.owned]

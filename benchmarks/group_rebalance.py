@@ -1,10 +1,12 @@
-"""How soon members have their partitions: one new client, ten at once, a hundred over 500 partitions when one dies or ten come.
+"""How soon members have their partitions: one new client, ten at once, a hundred over 500 partitions when
+one dies or ten come.
 
-Run as `python -m benchmarks.group_rebalance [--json FILE] [--against kafka]`. The first two are librdkafka's, waits of its own included;
-the hundred are sockets of one process (benchmarks/group_members.py). The initial rebalance delay is 0 for both brokers: our default for one
-broker, and what Kafka's quick-start file sets.
-Who dies is noticed by the end of its session, 6 s here (the least that a classic group may have) for both protocols and both brokers.
-Under `sparklog.ack.flush=auto` a member is answered when its records are durable; `never` is what Kafka does.
+Run as `python -m benchmarks.group_rebalance [--json FILE] [--against kafka]`. The first two are
+librdkafka's, waits of its own included; the hundred are sockets of one process
+(benchmarks/group_members.py). The initial rebalance delay is 0 for both brokers: our default for one
+broker, and what Kafka's quick-start file sets. Who dies is noticed by the end of its session, 6 s here
+(the least that a classic group may have) for both protocols and both brokers. Under
+`sparklog.ack.flush=auto` a member is answered when its records are durable; `never` is what Kafka does.
 """
 
 import time
@@ -13,7 +15,14 @@ from collections.abc import Iterator
 import confluent_kafka
 
 from benchmarks import harness, raw
-from benchmarks.group_members import ClassicMember, ConsumerMember, Crowd, Member, are_stable, wait_for_coordinator
+from benchmarks.group_members import (
+    ClassicMember,
+    ConsumerMember,
+    Crowd,
+    Member,
+    are_stable,
+    wait_for_coordinator,
+)
 
 PROTOCOLS = ("classic", "consumer")
 MEMBERS, PARTITIONS, NEWCOMERS = 100, 500, 10
@@ -36,7 +45,12 @@ def subjects(against_kafka: bool) -> Iterator[harness.Subject]:
 
 
 def consumer_of(subject: harness.Subject, group: str, protocol: str) -> confluent_kafka.Consumer:
-    settings = {"bootstrap.servers": subject.bootstrap_servers, "group.id": group, "group.protocol": protocol, "log_level": 0}
+    settings = {
+        "bootstrap.servers": subject.bootstrap_servers,
+        "group.id": group,
+        "group.protocol": protocol,
+        "log_level": 0,
+    }
     return confluent_kafka.Consumer(settings)
 
 
@@ -45,7 +59,9 @@ def one_client(subject: harness.Subject, group: str, protocol: str) -> float:
     assigned: list[float] = []
     started = time.perf_counter()
     consumer = consumer_of(subject, group, protocol)
-    consumer.subscribe(["one"], on_assign=lambda _, partitions: assigned.append(time.perf_counter()) if partitions else None)
+    consumer.subscribe(
+        ["one"], on_assign=lambda _, partitions: assigned.append(time.perf_counter()) if partitions else None
+    )
     while not assigned:
         consumer.poll(0.05)
         if time.perf_counter() - started > 60:
@@ -55,7 +71,9 @@ def one_client(subject: harness.Subject, group: str, protocol: str) -> float:
 
 
 def ten_clients(subject: harness.Subject, group: str, protocol: str) -> float:
-    """Seconds until ten consumers, made one after the other without a wait, have one partition of ten each."""
+    """Seconds until ten consumers, made one after the other without a wait, have one partition of ten
+    each.
+    """
     started = time.perf_counter()
     consumers = [consumer_of(subject, group, protocol) for _ in range(10)]
     for consumer in consumers:
@@ -110,9 +128,12 @@ def main() -> None:
             one_client(subject, f"warm-{protocol}", protocol)
             for number in range(ROUNDS):
                 elapsed_ms = one_client(subject, f"one-{protocol}-{number}", protocol)
-                figures.add(f"{protocol}: new client to assignment", "ms", subject.name, elapsed_ms, bound=bound)
+                figures.add(
+                    f"{protocol}: new client to assignment", "ms", subject.name, elapsed_ms, bound=bound
+                )
         if subject.name == "sparklog auto":
-            continue  # a join waits for the disk then; the rest is waits of seconds, which a sync does not change
+            # a join waits for the disk then; the rest is waits of seconds, which a sync does not change
+            continue
         for repeat in range(options.repeats):
             for protocol in PROTOCOLS:
                 elapsed_s = ten_clients(subject, f"ten-{protocol}-{repeat}", protocol)

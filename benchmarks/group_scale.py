@@ -1,14 +1,22 @@
-"""A thousand groups of three members each: what 3 000 connected members hold of the broker's memory, and what their heartbeats cost.
+"""A thousand groups of three members each: what 3 000 connected members hold of the broker's memory, and
+what their heartbeats cost.
 
-Run as `python -m benchmarks.group_scale [--json FILE] [--against kafka]`. Heartbeats come every 3 s, by both protocols. All members are
-sockets of one process (benchmarks/group_members.py).
+Run as `python -m benchmarks.group_scale [--json FILE] [--against kafka]`. Heartbeats come every 3 s, by
+both protocols. All members are sockets of one process (benchmarks/group_members.py).
 """
 
 import time
 from collections.abc import Iterator
 
 from benchmarks import harness, raw
-from benchmarks.group_members import HEARTBEAT_S, ClassicMember, ConsumerMember, Crowd, Member, wait_for_coordinator
+from benchmarks.group_members import (
+    HEARTBEAT_S,
+    ClassicMember,
+    ConsumerMember,
+    Crowd,
+    Member,
+    wait_for_coordinator,
+)
 
 GROUPS, MEMBERS = 1_000, 3
 SECONDS = 18.0
@@ -20,7 +28,9 @@ SETTINGS = {
 
 
 def subjects(against_kafka: bool) -> Iterator[tuple[harness.Subject, str]]:
-    """A new broker for each protocol: the members of the last one would end their sessions while the next are measured."""
+    """A new broker for each protocol: the members of the last one would end their sessions while the next
+    are measured.
+    """
     for protocol in ("classic", "consumer"):
         with harness.sparklog(SETTINGS) as subject:
             yield subject, protocol
@@ -39,18 +49,36 @@ def measure(figures: harness.Figures, subject: harness.Subject, protocol: str) -
         for number in range(GROUPS):
             group = f"{protocol}-{number}"
             for _ in range(MEMBERS):
-                one = ClassicMember(crowd, group, "t", MEMBERS) if protocol == "classic" else ConsumerMember(crowd, group, "t", MEMBERS)
+                one = (
+                    ClassicMember(crowd, group, "t", MEMBERS)
+                    if protocol == "classic"
+                    else ConsumerMember(crowd, group, "t", MEMBERS)
+                )
                 members.append(one)
             crowd.run(seconds=0.003)  # the next come while these wait for one another
-        crowd.run(until=lambda: all(member.is_stable and len(member.owned) == 1 for member in members), seconds=60)
+        crowd.run(
+            until=lambda: all(member.is_stable and len(member.owned) == 1 for member in members), seconds=60
+        )
         # Until all is quiet: each has sent a heartbeat or two, and the joins' rubbish is gone.
         crowd.run(seconds=2 * HEARTBEAT_S)
-        figures.add(f"{what}: memory added", "MB", subject.name, (subject.resident_bytes() - before) / 1e6, bound=promised)
+        figures.add(
+            f"{what}: memory added",
+            "MB",
+            subject.name,
+            (subject.resident_bytes() - before) / 1e6,
+            bound=promised,
+        )
         crowd.requests = 0
         with harness.Stopwatch(subject) as watch:
             crowd.run(seconds=SECONDS)
         promised = "<= 10" if subject.name != "kafka" else ""
-        figures.add(f"{what}: broker CPU by heartbeats", "% of a core", subject.name, 100 * watch.cpu_s / watch.wall_s, bound=promised)
+        figures.add(
+            f"{what}: broker CPU by heartbeats",
+            "% of a core",
+            subject.name,
+            100 * watch.cpu_s / watch.wall_s,
+            bound=promised,
+        )
         figures.add(f"{what}: heartbeats", "1/s", subject.name, crowd.requests / watch.wall_s)
         figures.add(f"{what}: broker CPU each", "µs", subject.name, watch.cpu_s / crowd.requests * 1e6)
         assert all(member.is_stable for member in members), "a member lost its place"

@@ -43,7 +43,9 @@ class Coordinator:
 
     def loaded_shard(self) -> GroupShard:
         settings = GroupSettings(initial_rebalance_delay_ms=0)
-        shard = GroupShard(settings, entropy=self._entropy, trace=lambda *_, **__: None, record_bytes_max=lambda: 1 << 30)
+        shard = GroupShard(
+            settings, entropy=self._entropy, trace=lambda *_, **__: None, record_bytes_max=lambda: 1 << 30
+        )
         for offset, record in enumerate(self.log):
             shard.replay(record.key, record.value, Offset(offset))
         shard.loaded(MetadataImage(), self.now)
@@ -77,17 +79,27 @@ class Coordinator:
             member_ids.append(reply.member_id)
         assignments = [SyncGroupRequestAssignment(member_id, b"assigned") for member_id in member_ids]
         for member_id in member_ids:
-            self.decide(SyncGroupRequest(group_id, 1, member_id, assignments=assignments if member_id == leader else []), 3)
+            self.decide(
+                SyncGroupRequest(
+                    group_id, 1, member_id, assignments=assignments if member_id == leader else []
+                ),
+                3,
+            )
         return member_ids
 
 
 def _join(group_id: str) -> JoinGroupRequest:
-    return JoinGroupRequest(group_id, 45_000, 300_000, "", None, "consumer", [JoinGroupRequestProtocol("range", METADATA)])
+    return JoinGroupRequest(
+        group_id, 45_000, 300_000, "", None, "consumer", [JoinGroupRequestProtocol("range", METADATA)]
+    )
 
 
 def _heartbeats(coordinator: Coordinator, members: list[tuple[str, str]]) -> Callable[[], None]:
     """So many heartbeats, round and round over members of groups; the requests are there before."""
-    commands = [Command(HeartbeatRequest(group_id, 1, member_id), 4, "client", "/127.0.0.1") for group_id, member_id in members]
+    commands = [
+        Command(HeartbeatRequest(group_id, 1, member_id), 4, "client", "/127.0.0.1")
+        for group_id, member_id in members
+    ]
     rounds = HEARTBEATS // len(commands)
     decide, now = coordinator.shard.decide, coordinator.now
 
@@ -114,19 +126,38 @@ def main() -> None:
     for _ in range(options.repeats):
         for members in (100, 1_000, 3_000, 10_000):
             coordinator = Coordinator()
-            elapsed = _seconds(lambda coordinator=coordinator, members=members: coordinator.join("g", members))  # type: ignore[misc]
+            elapsed = _seconds(
+                lambda coordinator=coordinator, members=members: coordinator.join("g", members)
+            )  # type: ignore[misc]
             figures.add(f"{members} members join and sync, each", "µs", "sparklog", elapsed / members * 1e6)
         coordinator = Coordinator()
         one = [("g", member_id) for member_id in coordinator.join("g", 3_000)]
         figures.add(
-            "heartbeat, one group of 3 000", "µs", "sparklog", _seconds(_heartbeats(coordinator, one)) / HEARTBEATS * 1e6, bound="<= 3"
+            "heartbeat, one group of 3 000",
+            "µs",
+            "sparklog",
+            _seconds(_heartbeats(coordinator, one)) / HEARTBEATS * 1e6,
+            bound="<= 3",
         )
         coordinator = Coordinator()
-        many = [(f"g{number}", member_id) for number in range(1_000) for member_id in coordinator.join(f"g{number}", 3)]
+        many = [
+            (f"g{number}", member_id)
+            for number in range(1_000)
+            for member_id in coordinator.join(f"g{number}", 3)
+        ]
         figures.add(
-            "heartbeat, 1 000 groups of 3", "µs", "sparklog", _seconds(_heartbeats(coordinator, many)) / HEARTBEATS * 1e6, bound="<= 3"
+            "heartbeat, 1 000 groups of 3",
+            "µs",
+            "sparklog",
+            _seconds(_heartbeats(coordinator, many)) / HEARTBEATS * 1e6,
+            bound="<= 3",
         )
-        figures.add("replay of a record of 3 members", "µs", "sparklog", _seconds(coordinator.loaded_shard) / len(coordinator.log) * 1e6)
+        figures.add(
+            "replay of a record of 3 members",
+            "µs",
+            "sparklog",
+            _seconds(coordinator.loaded_shard) / len(coordinator.log) * 1e6,
+        )
         figures.add("a member's memory", "bytes", "sparklog", _bytes_per_member())
     figures.report(options)
 

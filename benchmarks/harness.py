@@ -9,8 +9,8 @@ A benchmark is a module with `main()`:
         figures.add("one in flight p50", "µs", "sparklog", value, bound="<= 70")
     figures.report(options)
 
-One row per `what`, one column per subject (`sparklog`, `kafka`, `compiled`, `prototype` …); the first subject seen is the one that the
-others are compared with. A cell is `median [min–max]`.
+One row per `what`, one column per subject (`sparklog`, `kafka`, `compiled`, `prototype` …); the first
+subject seen is the one that the others are compared with. A cell is `median [min–max]`.
 """
 
 import argparse
@@ -40,23 +40,35 @@ KAFKA_JARS = Path(os.environ.get("SPARKLOG_KAFKA_JARS", PROJECT / ".jars" / "kaf
 KAFKA_HEAP = "-Xms1g -Xmx1g"  # the default of Kafka's start script
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # compiled files as pip leaves them
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}  # compiled files as pip leaves them
 
 
 def options(description: str | None, *, against: bool = False, repeats: int = 3) -> argparse.Namespace:
-    """The arguments all benchmarks share: `.json`, `.repeats` and, where a real Kafka can run beside ours, `.against`."""
+    """The arguments all benchmarks share: `.json`, `.repeats` and, where a real Kafka can run beside ours,
+    `.against`.
+    """
     parser = argparse.ArgumentParser(description=(description or "").split("\n\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as JSON")
     parser.add_argument(
-        "--repeats", type=int, default=repeats, metavar="N", help=f"measure N times and take the median (default {repeats})"
+        "--repeats",
+        type=int,
+        default=repeats,
+        metavar="N",
+        help=f"measure N times and take the median (default {repeats})",
     )
     if against:
-        parser.add_argument("--against", choices=["kafka"], help="run the same load against a real Kafka (needs Java; see `make jars`)")
+        parser.add_argument(
+            "--against",
+            choices=["kafka"],
+            help="run the same load against a real Kafka (needs Java; see `make jars`)",
+        )
         parser.add_argument("--only", choices=["kafka"], help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-# -- figures ------------------------------------------------------------------------------------------------------------------------------
+# -- figures -------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -106,7 +118,14 @@ class Figures:
             "machine": machine(),
             "notes": self._notes,
             "figures": [
-                {"what": f.what, "unit": f.unit, "subject": f.subject, "bound": f.bound, "median": f.median, "samples": f.samples}
+                {
+                    "what": f.what,
+                    "unit": f.unit,
+                    "subject": f.subject,
+                    "bound": f.bound,
+                    "median": f.median,
+                    "samples": f.samples,
+                }
                 for f in self._figures.values()
             ],
         }
@@ -115,15 +134,25 @@ class Figures:
         """The figures as text, one row per quantity, with the ratio of the first subject to each other."""
         subjects = list(dict.fromkeys(subject for _, subject in self._figures))
         whats = list(dict.fromkeys(what for what, _ in self._figures))
-        rows = [[self.title, "unit", *subjects, *(f"{subjects[0]} / {other}" for other in subjects[1:]), "bound"]]
+        rows = [
+            [self.title, "unit", *subjects, *(f"{subjects[0]} / {other}" for other in subjects[1:]), "bound"]
+        ]
         for what in whats:
             cells = [self._figures.get((what, subject)) for subject in subjects]
             known = [figure for figure in cells if figure is not None]
-            ratios = [f"{cells[0].median / other.median:.2f}" if cells[0] and other and other.median else "" for other in cells[1:]]
+            ratios = [
+                f"{cells[0].median / other.median:.2f}" if cells[0] and other and other.median else ""
+                for other in cells[1:]
+            ]
             rows.append([what, known[0].unit, *map(_cell, cells), *ratios, _judged(known)])
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *(f"  {note}" for note in self._notes), ""])
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        return "\n".join(
+            [lines[0], "-" * len(lines[0]), *lines[1:], *(f"  {note}" for note in self._notes), ""]
+        )
 
 
 def _cell(figure: Figure | None) -> str:
@@ -172,13 +201,17 @@ def machine() -> dict[str, object]:
 
 def _cpu_model() -> str:
     try:
-        names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ]
     except OSError:
         names = []
     return names[0] if names else platform.processor()
 
 
-# -- brokers ------------------------------------------------------------------------------------------------------------------------------
+# -- brokers -------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -211,11 +244,17 @@ class Subject:
 
 @contextmanager
 def sparklog(
-    settings: Mapping[str, str] | None = None, *, name: str = "sparklog", prelude: str = "", directory: Path | None = None
+    settings: Mapping[str, str] | None = None,
+    *,
+    name: str = "sparklog",
+    prelude: str = "",
+    directory: Path | None = None,
 ) -> Iterator[Subject]:
-    """A broker of ours on a port of its own; gone at the end. `prelude` is Python that its process runs first.
+    """A broker of ours on a port of its own; gone at the end. `prelude` is Python that its process runs
+    first.
 
-    Its data lie in a new directory, which is removed; or in `directory`, which stays as the broker left it, for the next start.
+    Its data lie in a new directory, which is removed; or in `directory`, which stays as the broker left
+    it, for the next start.
     """
     with ExitStack() as stack:
         data_dir = _directory(stack, directory, "sparklog-bench-")
@@ -224,21 +263,42 @@ def sparklog(
             arguments += ["--set", f"{key}={value}"]
         started = time.perf_counter()
         log = stack.enter_context((data_dir / "stderr").open("wb"))
-        child = subprocess.Popen([*sparklog_command(prelude), *arguments], stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT)
+        child = subprocess.Popen(
+            [*sparklog_command(prelude), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=ENVIRONMENT,
+        )
         stack.callback(_stop, child)
         assert child.stdout is not None
         line = child.stdout.readline()
         if not line.startswith("ready "):
             child.wait(timeout=10)
-            raise RuntimeError(f"sparklog start failed ({child.returncode}): {(data_dir / 'stderr').read_text()[-2000:]}")
+            raise RuntimeError(
+                f"sparklog start failed ({child.returncode}): {(data_dir / 'stderr').read_text()[-2000:]}"
+            )
         words = dict(word.split("=", 1) for word in line.split()[1:])
         host, port = words["listen"].rsplit(":", 1)
-        yield Subject(name, host, int(port), psutil.Process(int(words["pid"])), data_dir / "data", time.perf_counter() - started)
+        yield Subject(
+            name,
+            host,
+            int(port),
+            psutil.Process(int(words["pid"])),
+            data_dir / "data",
+            time.perf_counter() - started,
+        )
 
 
 def sparklog_command(prelude: str = "") -> list[str]:
-    """How to run the command line of the sparklog that this interpreter imports, in a process that runs `prelude` first."""
-    return [sys.executable, "-c", f"{prelude}\nimport sys; from sparklog_server.cli.main import main; sys.exit(main())"]
+    """How to run the command line of the sparklog that this interpreter imports, in a process that runs
+    `prelude` first.
+    """
+    return [
+        sys.executable,
+        "-c",
+        f"{prelude}\nimport sys; from sparklog_server.cli.main import main; sys.exit(main())",
+    ]
 
 
 def _directory(stack: ExitStack, directory: Path | None, prefix: str) -> Path:
@@ -249,11 +309,17 @@ def _directory(stack: ExitStack, directory: Path | None, prefix: str) -> Path:
 
 @contextmanager
 def kafka(
-    settings: Mapping[str, str] | None = None, *, heap: str = KAFKA_HEAP, node_id: int = 1, directory: Path | None = None
+    settings: Mapping[str, str] | None = None,
+    *,
+    heap: str = KAFKA_HEAP,
+    node_id: int = 1,
+    directory: Path | None = None,
 ) -> Iterator[Subject]:
-    """A real Kafka, controller and broker in one process, from the jars that `make jars` fetched; gone at the end.
+    """A real Kafka, controller and broker in one process, from the jars that `make jars` fetched; gone at
+    the end.
 
-    Its data lie in a new directory, which is removed; or in `directory`, which stays as the broker left it, for the next start.
+    Its data lie in a new directory, which is removed; or in `directory`, which stays as the broker left
+    it, for the next start.
     """
     if not kafka_is_available():
         raise RuntimeError(f"no Java, or no Kafka jars in {KAFKA_JARS}: run `make jars`")
@@ -277,26 +343,48 @@ def kafka(
         }
         config = directory / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        format_storage = java("kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", "sparklogBenchAAAAAAAAA", "-c", str(config))
+        format_storage = java(
+            "kafka.tools.StorageTool",
+            "format",
+            "--ignore-formatted",
+            "-t",
+            "sparklogBenchAAAAAAAAA",
+            "-c",
+            str(config),
+        )
         subprocess.run(format_storage, check=True, capture_output=True, timeout=START_TIMEOUT_S)
         started = time.perf_counter()
         log = stack.enter_context((directory / "server.log").open("wb"))
         child = subprocess.Popen(java("kafka.Kafka", str(config), heap=heap), stdout=log, stderr=log)
         stack.callback(_stop, child)
         wait_for_metadata("127.0.0.1", port, child)
-        yield Subject("kafka", "127.0.0.1", port, psutil.Process(child.pid), directory / "data", time.perf_counter() - started)
+        yield Subject(
+            "kafka",
+            "127.0.0.1",
+            port,
+            psutil.Process(child.pid),
+            directory / "data",
+            time.perf_counter() - started,
+        )
 
 
 def subjects(
-    options: argparse.Namespace, *, flush: Sequence[str] = ("never",), preludes: Mapping[str, str] | None = None
+    options: argparse.Namespace,
+    *,
+    flush: Sequence[str] = ("never",),
+    preludes: Mapping[str, str] | None = None,
 ) -> Iterator[Subject]:
-    """Our broker, once for each way to flush and each named prelude, then, with `--against kafka`, a real one.
+    """Our broker, once for each way to flush and each named prelude, then, with `--against kafka`, a real
+    one.
 
-    Never two at once, so that neither pays for the other. Kafka's own default is what `never` says: replies do not wait for the disk.
+    Never two at once, so that neither pays for the other. Kafka's own default is what `never` says:
+    replies do not wait for the disk.
     """
     if options.only != "kafka":
         for mode in flush:
-            with sparklog({"sparklog.ack.flush": mode}, name=f"sparklog {mode}" if len(flush) > 1 else "sparklog") as subject:
+            with sparklog(
+                {"sparklog.ack.flush": mode}, name=f"sparklog {mode}" if len(flush) > 1 else "sparklog"
+            ) as subject:
                 yield subject
         for name, prelude in (preludes or {}).items():
             with sparklog({"sparklog.ack.flush": flush[0]}, name=name, prelude=prelude) as subject:
@@ -306,14 +394,22 @@ def subjects(
             yield subject
 
 
-def create_topic(subject: Subject, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
+def create_topic(
+    subject: Subject, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
+) -> None:
     """A new topic with one replica; returns when its partitions have leaders."""
     admin = AdminClient({"bootstrap.servers": subject.bootstrap_servers})
-    admin.create_topics([NewTopic(name, partitions, 1, config=dict(settings or {}))])[name].result(timeout=START_TIMEOUT_S)
+    admin.create_topics([NewTopic(name, partitions, 1, config=dict(settings or {}))])[name].result(
+        timeout=START_TIMEOUT_S
+    )
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         topic = admin.list_topics(name, timeout=10).topics[name]
-        if topic.error is None and len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values()):
+        if (
+            topic.error is None
+            and len(topic.partitions) == partitions
+            and all(p.leader >= 0 for p in topic.partitions.values())
+        ):
             return
         time.sleep(0.02)
     raise RuntimeError(f"topic {name} has no leaders after {START_TIMEOUT_S:.0f} s")
@@ -329,7 +425,7 @@ def java(main_class: str, *arguments: str, heap: str = "-Xmx256m") -> list[str]:
     return [
         "java",
         *heap.split(),
-        *"-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 -Djava.awt.headless=true".split(),
+        *"-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 -Djava.awt.headless=true".split(),  # noqa: E501
         f"-Dlog4j2.configurationFile={PROJECT / 'conf' / 'kafka-tools-log4j2.properties'}",
         "-cp",
         f"{KAFKA_JARS}/*",
@@ -345,11 +441,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-METADATA_OF_NOTHING = struct.pack(">ihhih1si", 15, 3, 1, 7, 1, b"w", 0)  # Metadata v1, client id "w", no topics
+METADATA_OF_NOTHING = struct.pack(
+    ">ihhih1si", 15, 3, 1, 7, 1, b"w", 0
+)  # Metadata v1, client id "w", no topics
 
 
 def wait_for_metadata(host: str, port: int, child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    """Return when the broker answers a Metadata request that names at least one broker; raise if it exits or takes a minute."""
+    """Return when the broker answers a Metadata request that names at least one broker; raise if it exits
+    or takes a minute.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if child.poll() is not None:
@@ -378,8 +478,9 @@ def _stop(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
 
 
 def bare_write_cpu_s(size: int, *, piece_bytes: int = 1_000_000) -> float:
-    """Processor seconds of writing `size` bytes into a new file by bare `pwrite`, nothing else: the control of every figure of a broker's
-    processor time per gigabyte, since fresh pages for the page cache cost several times more at one time than at another.
+    """Processor seconds of writing `size` bytes into a new file by bare `pwrite`, nothing else: the
+    control of every figure of a broker's processor time per gigabyte, since fresh pages for the page cache
+    cost several times more at one time than at another.
     """
     piece = os.urandom(piece_bytes)
     with tempfile.TemporaryFile(prefix="sparklog-bench-") as file:

@@ -1,7 +1,8 @@
-"""From `produce` to the hands of a waiting consumer: 1 000 records a second of 100 B, linger 0, acks=1, confluent-kafka on both sides.
+"""From `produce` to the hands of a waiting consumer: 1 000 records a second of 100 B, linger 0, acks=1,
+confluent-kafka on both sides.
 
-Producer and consumer are two processes of this machine, so one wall clock serves both. Under `sparklog.ack.flush=auto` a record is handed
-out only when it is on disk; `never` is what Kafka does.
+Producer and consumer are two processes of this machine, so one wall clock serves both. Under
+`sparklog.ack.flush=auto` a record is handed out only when it is on disk; `never` is what Kafka does.
 """
 
 import multiprocessing
@@ -20,9 +21,13 @@ PATIENCE_S = 30
 BOUNDS = {"sparklog never": {50: "<= 0.25", 99: "<= 1.5"}, "sparklog auto": {50: "<= 0.55"}}
 
 
-def receive(bootstrap_servers: str, topic: str, is_waiting: Event, latencies_ms: "multiprocessing.Queue[list[float]]") -> None:
+def receive(
+    bootstrap_servers: str, topic: str, is_waiting: Event, latencies_ms: "multiprocessing.Queue[list[float]]"
+) -> None:
     """The consumer's process: how old each record is when it arrives."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused", "enable.auto.commit": False})
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "unused", "enable.auto.commit": False}
+    )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     found: list[float] = []
     is_waiting.set()
@@ -40,11 +45,15 @@ def end_to_end(figures: harness.Figures, subject: harness.Subject, topic: str) -
     """One run at a steady pace; the first second is not counted."""
     context = multiprocessing.get_context("spawn")
     is_waiting, latencies_ms = context.Event(), context.Queue()
-    consumer = context.Process(target=receive, args=(subject.bootstrap_servers, topic, is_waiting, latencies_ms))
+    consumer = context.Process(
+        target=receive, args=(subject.bootstrap_servers, topic, is_waiting, latencies_ms)
+    )
     consumer.start()
     is_waiting.wait(PATIENCE_S)
     time.sleep(1)  # until its first Fetch waits at the broker
-    producer = confluent_kafka.Producer({"bootstrap.servers": subject.bootstrap_servers, "linger.ms": 0, "acks": 1})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": subject.bootstrap_servers, "linger.ms": 0, "acks": 1}
+    )
     start = time.perf_counter()
     for number in range(RECORDS):
         while (wait_s := start + number / RATE_PER_S - time.perf_counter()) > 0:
@@ -58,7 +67,13 @@ def end_to_end(figures: harness.Figures, subject: harness.Subject, topic: str) -
         raise RuntimeError(f"{subject.name}: {len(found)} of {RECORDS} records arrived")
     for percent in (50, 99):
         bound = BOUNDS.get(subject.name, {}).get(percent, "")
-        figures.add(f"end to end: p{percent}", "ms", subject.name, harness.percentile(found[WARM_UP:], percent), bound=bound)
+        figures.add(
+            f"end to end: p{percent}",
+            "ms",
+            subject.name,
+            harness.percentile(found[WARM_UP:], percent),
+            bound=bound,
+        )
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
-"""Microseconds per call of the log: append and read of a small batch on a real directory, and how they divide.
+"""Microseconds per call of the log: append and read of a small batch on a real directory, and how they
+divide.
 
-Run as `python -m benchmarks.log_append [--json FILE]`. The time over kernel and system call is what is left when the kernel's checks and
-the bare `pwrite` are taken off; the promise of the house is 4 µs for an append. A batch of 16 KiB, as Java producers send it, is measured
-in processor time, in blocks that alternate with a bare `pwrite` of the same bytes: fresh pages for the page cache cost now more, now less,
+Run as `python -m benchmarks.log_append [--json FILE]`. The time over kernel and system call is what is
+left when the kernel's checks and the bare `pwrite` are taken off; the promise of the house is 4 µs for an
+append. A batch of 16 KiB, as Java producers send it, is measured in processor time, in blocks that
+alternate with a bare `pwrite` of the same bytes: fresh pages for the page cache cost now more, now less,
 and both pay them. What is above the system call is what the log adds, the kernel's checks included.
 """
 
@@ -51,7 +53,9 @@ def small_batch(*, producer_id: int = -1) -> memoryview:
 
 def measure_appends(figures: harness.Figures, disk: OsDisk, directory: Path) -> PartitionLog:
     """Appends one by one; the same buffer each time, its base offset set back as a client would send it."""
-    log = PartitionLog.open(disk, str(directory), TopicPartition("bench", 0), ZERO_UUID, LogSettings(), now=NOW)
+    log = PartitionLog.open(
+        disk, str(directory), TopicPartition("bench", 0), ZERO_UUID, LogSettings(), now=NOW
+    )
     batch = small_batch()
 
     def reset() -> None:
@@ -79,7 +83,9 @@ def measure_appends(figures: harness.Figures, disk: OsDisk, directory: Path) -> 
 
         writing = microseconds(CALLS, write)
     figures.add("append, 170 B batch", "µs", "sparklog", appending)
-    figures.add("append over kernel and pwrite", "µs", "sparklog", appending - checking - writing, bound="<= 4")
+    figures.add(
+        "append over kernel and pwrite", "µs", "sparklog", appending - checking - writing, bound="<= 4"
+    )
     figures.add("kernel: check and stamp", "µs", "sparklog", checking)
     figures.add("pwrite", "µs", "sparklog", writing)
     return log
@@ -94,7 +100,10 @@ def measure_idempotent_appends(figures: harness.Figures, log: PartitionLog) -> N
         batches.append(batch)
     remaining = iter(batches)
     figures.add(
-        "append, idempotent producer", "µs", "sparklog", microseconds(len(batches), lambda: log.append(next(remaining), EPOCH, NOW))
+        "append, idempotent producer",
+        "µs",
+        "sparklog",
+        microseconds(len(batches), lambda: log.append(next(remaining), EPOCH, NOW)),
     )
 
 
@@ -103,7 +112,11 @@ def measure_reads(figures: harness.Figures, log: PartitionLog) -> None:
     end = log.log_end_offset
     start = Offset(end - 1)
     figures.add(
-        "read at the tail", "µs", "sparklog", microseconds(CALLS, lambda: log.read(start, end, 1 << 20, at_least_one=True)), bound="<= 2"
+        "read at the tail",
+        "µs",
+        "sparklog",
+        microseconds(CALLS, lambda: log.read(start, end, 1 << 20, at_least_one=True)),
+        bound="<= 2",
     )
     offsets = [Offset(random.randrange(end)) for _ in range(CALLS // 10)]
     chosen = iter(offsets)
@@ -116,7 +129,9 @@ def measure_reads(figures: harness.Figures, log: PartitionLog) -> None:
 
 
 def measure_large_appends(figures: harness.Figures, disk: OsDisk, directory: Path) -> None:
-    """Batches of 16 KiB, 150 records of 100 B, and the bare system call beside them; microseconds of this thread's processor."""
+    """Batches of 16 KiB, 150 records of 100 B, and the bare system call beside them; microseconds of this
+    thread's processor.
+    """
     path = directory / "large-0"
     path.mkdir()
     log = PartitionLog.open(disk, str(path), TopicPartition("large", 0), ZERO_UUID, LogSettings(), now=NOW)
@@ -139,7 +154,13 @@ def measure_large_appends(figures: harness.Figures, disk: OsDisk, directory: Pat
     above = [whole - call for whole, call in zip(appending, writing, strict=True)]
     figures.add("append, 16 KiB batch: CPU", "µs", "sparklog", harness.percentile(appending, 50))
     figures.add("pwrite of 16 KiB beside it: CPU", "µs", "sparklog", harness.percentile(writing, 50))
-    figures.add("append, 16 KiB batch: CPU above the system call", "µs", "sparklog", harness.percentile(above, 50), bound="<= 15")
+    figures.add(
+        "append, 16 KiB batch: CPU above the system call",
+        "µs",
+        "sparklog",
+        harness.percentile(above, 50),
+        bound="<= 15",
+    )
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
-"""Verifying a stopped directory: one segment of 1 GiB, in batches of 16 KiB and of 1 KiB, its index beside it.
+"""Verifying a stopped directory: one segment of 1 GiB, in batches of 16 KiB and of 1 KiB, its index beside
+it.
 
-The file is in the page cache, so this is what the tool costs, not the disk. `deep` walks every record too. Peak memory is that of the
-whole process. On a machine with other work the processor time says more than the clock.
+The file is in the page cache, so this is what the tool costs, not the disk. `deep` walks every record too.
+Peak memory is that of the whole process. On a machine with other work the processor time says more than
+the clock.
 """
 
 import resource
@@ -27,7 +29,9 @@ RECORD_BYTES = 1000
 def fill(path: Path, batch_records: int, size: int) -> None:
     """A log directory with one partition of one segment."""
     settings = LogSettings(segment_bytes=size + (1 << 20))
-    log_dir = LogDir.open(OsDisk(), str(path), node_id=NodeId(1), cluster_id="A" * 22, entropy=bytes, defaults=settings, now=NOW)
+    log_dir = LogDir.open(
+        OsDisk(), str(path), node_id=NodeId(1), cluster_id="A" * 22, entropy=bytes, defaults=settings, now=NOW
+    )
     log = log_dir.create(TopicPartition("t", 0), Uuid(bytes(16)), settings, NOW)
     batch = bytes(build_batch([(b"key", b"v" * RECORD_BYTES, (), NOW.wall_ms)] * batch_records))
     for _ in range(size // len(batch)):
@@ -36,7 +40,9 @@ def fill(path: Path, batch_records: int, size: int) -> None:
 
 
 def verify(path: Path, *options: str) -> tuple[float, float]:
-    """(seconds, seconds of processor time) of one `sparklog log verify`, the start of the program included."""
+    """(seconds, seconds of processor time) of one `sparklog log verify`, the start of the program
+    included.
+    """
     command = [sys.executable, "-m", "sparklog_server.cli.main", "log", "verify", str(path), *options]
     used, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
@@ -58,10 +64,18 @@ def main() -> None:
                     seconds, processor_seconds = verify(directory / "d", *more)
                     figures.add(what, "MB/s", "sparklog", GIB / 1e6 / seconds)
                     bound = "" if more else ">= 500"
-                    figures.add(f"{what}, per processor second", "MB", "sparklog", GIB / 1e6 / processor_seconds, bound=bound)
+                    figures.add(
+                        f"{what}, per processor second",
+                        "MB",
+                        "sparklog",
+                        GIB / 1e6 / processor_seconds,
+                        bound=bound,
+                    )
         finally:
             shutil.rmtree(directory)
-    figures.add("peak memory", "MB", "sparklog", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+    figures.add(
+        "peak memory", "MB", "sparklog", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    )
     figures.report(options)
 
 

@@ -1,4 +1,6 @@
-"""Resident memory of the broker: idle after start, with five thousand idle connections, after a gigabyte in and out."""
+"""Resident memory of the broker: idle after start, with five thousand idle connections, after a gigabyte
+in and out.
+"""
 
 import contextlib
 import resource

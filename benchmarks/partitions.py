@@ -1,8 +1,10 @@
-"""One small batch to each of 1 000 partitions over one connection, acks=all: how long until all are acknowledged, and at what cost.
+"""One small batch to each of 1 000 partitions over one connection, acks=all: how long until all are
+acknowledged, and at what cost.
 
-Run as `python -m benchmarks.partitions [--json FILE] [--against kafka]`. Once as one request that names all partitions, as a producer with
-a moment of linger sends it, and once as a thousand requests sent without waiting. The first round writes into files that are new, so that
-their directories must become durable too. Under `sparklog.ack.flush=auto` acknowledged is durable; `never` is what Kafka does.
+Run as `python -m benchmarks.partitions [--json FILE] [--against kafka]`. Once as one request that names
+all partitions, as a producer with a moment of linger sends it, and once as a thousand requests sent
+without waiting. The first round writes into files that are new, so that their directories must become
+durable too. Under `sparklog.ack.flush=auto` acknowledged is durable; `never` is what Kafka does.
 """
 
 import os
@@ -19,7 +21,9 @@ FLUSH = ("never", "auto")
 
 def in_one_request(connection: socket.socket, topic: str) -> float:
     """Milliseconds from the first byte sent to the reply received."""
-    frame = raw.produce_batches(topic, dict.fromkeys(range(PARTITIONS), raw.batch(value_bytes=VALUE_BYTES)), acks=-1)
+    frame = raw.produce_batches(
+        topic, dict.fromkeys(range(PARTITIONS), raw.batch(value_bytes=VALUE_BYTES)), acks=-1
+    )
     started = time.perf_counter()
     connection.sendall(frame)
     reply = raw.reply(connection)
@@ -45,11 +49,22 @@ def measure(figures: harness.Figures, subject: harness.Subject, topic: str) -> N
         raw.wait_for_leaders(connection, topic, PARTITIONS)
         os.sync()  # what creation left to write is not what is measured
         what = f"{PARTITIONS} partitions, acks=all"
-        figures.add(f"{what}, new files, in one request", "ms", subject.name, in_one_request(connection, topic), bound=bound)
-        for form, send, promised in (("in one request", in_one_request, bound), (f"in {PARTITIONS} requests", in_many_requests, "")):
+        figures.add(
+            f"{what}, new files, in one request",
+            "ms",
+            subject.name,
+            in_one_request(connection, topic),
+            bound=bound,
+        )
+        for form, send, promised in (
+            ("in one request", in_one_request, bound),
+            (f"in {PARTITIONS} requests", in_many_requests, ""),
+        ):
             with harness.Stopwatch(subject) as watch:
                 elapsed_ms = [send(connection, topic) for _ in range(ROUNDS)]
-            figures.add(f"{what}, {form}", "ms", subject.name, harness.percentile(elapsed_ms, 50), bound=promised)
+            figures.add(
+                f"{what}, {form}", "ms", subject.name, harness.percentile(elapsed_ms, 50), bound=promised
+            )
             figures.add(f"{what}, {form}: worst of {ROUNDS}", "ms", subject.name, max(elapsed_ms))
             figures.add(f"{what}, {form}: broker CPU", "ms", subject.name, watch.cpu_s * 1000 / ROUNDS)
 
@@ -60,7 +75,10 @@ def main() -> None:
     for subject in harness.subjects(options, flush=FLUSH):
         for repeat in range(options.repeats):
             measure(figures, subject, f"spread-{repeat}")
-    figures.note("a session of ours has 64 requests in flight at most (sparklog.session.in.flight.max), so a thousand are sixteen syncs")
+    figures.note(
+        "a session of ours has 64 requests in flight at most (sparklog.session.in.flight.max), so a thousand "
+        "are sixteen syncs"
+    )
     figures.report(options)
 
 

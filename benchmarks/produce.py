@@ -1,8 +1,9 @@
 """The cost of a Produce: latency of one request, requests per second, processor time of the broker per
 request and per gigabyte.
 
-One connection over loopback, acks=1, one replica. Client and broker share the machine. Nothing is compressed. Beside the processor time per
-gigabyte stands what a bare `pwrite` of as many bytes takes at that time: the page cache has a slow mode, which every broker pays.
+One connection over loopback, acks=1, one replica. Client and broker share the machine. Nothing is
+compressed. Beside the processor time per gigabyte stands what a bare `pwrite` of as many bytes takes at
+that time: the page cache has a slow mode, which every broker pays.
 """
 
 import time
@@ -30,8 +31,12 @@ def one_in_flight(figures: harness.Figures, subject: harness.Subject, topic: str
             latencies_us.append((time.perf_counter_ns() - sent) / 1e3)
     assert raw.produce_error(reply, topic) == 0
     measured = latencies_us[WARM_UP:]
-    figures.add("100 B, one in flight: p50", "µs", subject.name, harness.percentile(measured, 50), bound="<= 70")
-    figures.add("100 B, one in flight: p99", "µs", subject.name, harness.percentile(measured, 99), bound="<= 150")
+    figures.add(
+        "100 B, one in flight: p50", "µs", subject.name, harness.percentile(measured, 50), bound="<= 70"
+    )
+    figures.add(
+        "100 B, one in flight: p99", "µs", subject.name, harness.percentile(measured, 99), bound="<= 150"
+    )
 
 
 def pipelined(figures: harness.Figures, subject: harness.Subject, topic: str) -> None:
@@ -51,8 +56,16 @@ def pipelined(figures: harness.Figures, subject: harness.Subject, topic: str) ->
             if more > 0:
                 connection.sendall(frame * more)
                 sent += more
-    figures.add("100 B, 16 in flight: requests", "1/s", subject.name, answered / watch.wall_s, bound=">= 50000")
-    figures.add("100 B, 16 in flight: broker CPU per request", "µs", subject.name, watch.cpu_s / answered * 1e6, bound="<= 15")
+    figures.add(
+        "100 B, 16 in flight: requests", "1/s", subject.name, answered / watch.wall_s, bound=">= 50000"
+    )
+    figures.add(
+        "100 B, 16 in flight: broker CPU per request",
+        "µs",
+        subject.name,
+        watch.cpu_s / answered * 1e6,
+        bound="<= 15",
+    )
 
 
 def librdkafka(figures: harness.Figures, subject: harness.Subject, repeat: int) -> None:
@@ -63,10 +76,14 @@ def librdkafka(figures: harness.Figures, subject: harness.Subject, repeat: int) 
         with harness.Stopwatch(subject) as watch:
             load = rdkafka.produce(subject, topic, count=count, size=size)
         gigabytes = load["bytes"] / 1e9
-        figures.add(f"librdkafka, {size} B: broker CPU", "s/GB", subject.name, watch.cpu_s / gigabytes, bound=bound)
+        figures.add(
+            f"librdkafka, {size} B: broker CPU", "s/GB", subject.name, watch.cpu_s / gigabytes, bound=bound
+        )
         control = harness.bare_write_cpu_s(load["bytes"]) / gigabytes
         figures.add(f"librdkafka, {size} B: CPU of bare pwrite beside it", "s/GB", subject.name, control)
-        figures.add(f"librdkafka, {size} B: values", "MB/s", subject.name, load["bytes"] / 1e6 / load["seconds"])
+        figures.add(
+            f"librdkafka, {size} B: values", "MB/s", subject.name, load["bytes"] / 1e6 / load["seconds"]
+        )
 
 
 def main() -> None:
@@ -82,7 +99,9 @@ def main() -> None:
                 librdkafka(figures, subject, repeat)
             else:
                 figures.note("no C compiler: the librdkafka rows are left out")
-    figures.note("sparklog.ack.flush is `never` (as Kafka's default) in the first column and `auto` in the second")
+    figures.note(
+        "sparklog.ack.flush is `never` (as Kafka's default) in the first column and `auto` in the second"
+    )
     figures.report(options)
 
 

@@ -1,8 +1,9 @@
 """The cost of client quotas: processor time of one request's charge, from the clock before it to the verdict
 after it.
 
-Run as `python -m benchmarks.quotas [--json FILE]`. Without any quota a request costs one look at a boolean, which is measured as well. The
-limits are never reached; every client of a thousand has its turn, and a sample lasts as long as a busy broker would make it.
+Run as `python -m benchmarks.quotas [--json FILE]`. Without any quota a request costs one look at a
+boolean, which is measured as well. The limits are never reached; every client of a thousand has its turn,
+and a sample lasts as long as a busy broker would make it.
 """
 
 import time
@@ -26,7 +27,10 @@ CASES: dict[str, tuple[Quotas, str | None]] = {
     "no quota": ({}, "<= 0.05"),
     "produce bytes of a user": ({(("user", None),): {"producer_byte_rate": FAR}}, "<= 1"),
     "produce bytes of each client": ({(("client-id", None),): {"producer_byte_rate": FAR}}, "<= 1"),
-    "produce bytes and request time": ({(("user", None),): {"producer_byte_rate": FAR, "request_percentage": 1e5}}, None),
+    "produce bytes and request time": (
+        {(("user", None),): {"producer_byte_rate": FAR, "request_percentage": 1e5}},
+        None,
+    ),
 }
 
 

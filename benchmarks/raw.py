@@ -1,7 +1,8 @@
-"""The smallest client there can be: prepared Produce and Fetch frames over a socket, so that the clock sees the broker.
+"""The smallest client there can be: prepared Produce and Fetch frames over a socket, so that the clock
+sees the broker.
 
-Frames are made here by `struct`, apart from sparklog's own codec: the same bytes go to every broker. Produce v7 and Fetch v4 are spoken by
-every broker since 2018, ours and Kafka 4.3 included.
+Frames are made here by `struct`, apart from sparklog's own codec: the same bytes go to every broker.
+Produce v7 and Fetch v4 are spoken by every broker since 2018, ours and Kafka 4.3 included.
 """
 
 import socket
@@ -35,7 +36,15 @@ def batch(*, value_bytes: int, records: int = 1, timestamp_ms: int | None = None
     now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     crc_covered = struct.pack(">hiqqqhii", 0, records - 1, now_ms, now_ms, -1, -1, -1, records)
     for number in range(records):
-        record = b"\0" + varint(0) + varint(number) + varint(-1) + varint(value_bytes) + b"x" * value_bytes + varint(0)
+        record = (
+            b"\0"
+            + varint(0)
+            + varint(number)
+            + varint(-1)
+            + varint(value_bytes)
+            + b"x" * value_bytes
+            + varint(0)
+        )
         crc_covered += varint(len(record)) + record
     return struct.pack(">qiibI", 0, 9 + len(crc_covered), -1, 2, crc32c(crc_covered)) + crc_covered
 
@@ -54,7 +63,9 @@ def produce_batches(topic: str, batches: Mapping[int, bytes], *, acks: int = 1) 
 
 
 def pour(connection: socket.socket, topic: str, frames: Iterable[bytes], *, in_flight: int = 16) -> int:
-    """Send Produce frames of one partition each, `in_flight` unanswered at most; how many there were. Raises RuntimeError at an error."""
+    """Send Produce frames of one partition each, `in_flight` unanswered at most; how many there were.
+    Raises RuntimeError at an error.
+    """
     reply_bytes = produce_reply_bytes(topic)
     sent, answered, received = 0, 0, b""
     source = iter(frames)
@@ -102,7 +113,9 @@ def reply(connection: socket.socket) -> bytes:
 
 
 def check_produced(content: bytes, topic: str) -> int:
-    """How many partitions the reply to `produce_batches` answers for. Raises RuntimeError at the first error."""
+    """How many partitions the reply to `produce_batches` answers for. Raises RuntimeError at the first
+    error.
+    """
     at = 4 + 4 + 4 + 2 + len(topic)
     (count,) = struct.unpack_from(">i", content, at)
     for partition, error, _, _, _ in struct.iter_unpack(">ihqqq", content[at + 4 : at + 4 + 30 * count]):
@@ -120,7 +133,9 @@ def log_end_offset(connection: socket.socket, topic: str, partition: int) -> int
 
 
 def wait_for_leaders(connection: socket.socket, topic: str, partitions: int) -> None:
-    """Until each of the partitions answers as its leader: a new topic is known a moment before all of its logs are there."""
+    """Until each of the partitions answers as its leader: a new topic is known a moment before all of its
+    logs are there.
+    """
     deadline = time.monotonic() + 60
     for partition in range(partitions):
         while _log_end_offset(connection, topic, partition) is None:
@@ -141,12 +156,19 @@ def _log_end_offset(connection: socket.socket, topic: str, partition: int) -> in
 def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
     """A Fetch of partition 0 from `offset`, waiting up to half a second for one byte."""
     partition = struct.pack(">iqi", 0, offset, max_bytes)
-    body = struct.pack(">iiiibi", -1, 500, 1, max_bytes, 0, 1) + _string(topic) + struct.pack(">i", 1) + partition
+    body = (
+        struct.pack(">iiiibi", -1, 500, 1, max_bytes, 0, 1)
+        + _string(topic)
+        + struct.pack(">i", 1)
+        + partition
+    )
     return request(1, 4, body)
 
 
 class FetchedTo:
-    """Where a Fetch reply is received into, and what its last batch header says; the records are never copied again."""
+    """Where a Fetch reply is received into, and what its last batch header says; the records are never
+    copied again.
+    """
 
     def __init__(self, room_bytes: int) -> None:
         self._buffer = memoryview(bytearray(room_bytes))

@@ -1,4 +1,6 @@
-"""librdkafka as a load: a small C program, built once, linked to the library that the confluent-kafka wheel brings."""
+"""librdkafka as a load: a small C program, built once, linked to the library that the confluent-kafka
+wheel brings.
+"""
 
 import json
 import os
@@ -35,13 +37,21 @@ def produce(subject: Subject, topic: str, *, count: int, size: int, settings: tu
     return _run("produce", subject.bootstrap_servers, topic, count, size, SECONDS_MAX, "acks=1", *settings)
 
 
-def consume(subject: Subject, topic: str, *, count: int, partitions: int, settings: tuple[str, ...] = ()) -> Load:
+def consume(
+    subject: Subject, topic: str, *, count: int, partitions: int, settings: tuple[str, ...] = ()
+) -> Load:
     """Consume `count` records from the beginning of `partitions` partitions, without a group."""
     return _run("consume", subject.bootstrap_servers, topic, count, partitions, SECONDS_MAX, *settings)
 
 
 def _run(*arguments: object) -> Load:
-    run = subprocess.run([str(_built()), *map(str, arguments)], capture_output=True, text=True, timeout=2 * SECONDS_MAX + 10, check=False)
+    run = subprocess.run(
+        [str(_built()), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=2 * SECONDS_MAX + 10,
+        check=False,
+    )
     if run.returncode != 0:
         raise RuntimeError(f"rdkafka_driver {' '.join(map(str, arguments))}: {run.stdout}{run.stderr}")
     load: Load = json.loads(run.stdout)
@@ -53,12 +63,17 @@ def _built() -> Path:
         library = _libraries()[0]
         DRIVER.parent.mkdir(parents=True, exist_ok=True)
         compiler = os.environ.get("CC", "cc")
-        # The wheel's librdkafka finds its own companions (OpenSSL and others) by names that only its directory has.
+        # The wheel's librdkafka finds its own companions (OpenSSL and others) by names that only its
+        # directory has.
         link = [str(library), f"-Wl,-rpath,{library.parent}", f"-Wl,-rpath-link,{library.parent}"]
-        subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", str(DRIVER), str(SOURCE), *link], check=True)
+        subprocess.run(
+            [compiler, "-O2", "-Wall", "-Wextra", "-o", str(DRIVER), str(SOURCE), *link], check=True
+        )
     return DRIVER
 
 
 def _libraries() -> list[Path]:
     package = Path(confluent_kafka.__file__).parent
-    return sorted([*package.parent.glob("confluent_kafka.libs/librdkafka*"), *package.glob(".dylibs/librdkafka*")])
+    return sorted(
+        [*package.parent.glob("confluent_kafka.libs/librdkafka*"), *package.glob(".dylibs/librdkafka*")]
+    )

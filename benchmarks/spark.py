@@ -1,7 +1,9 @@
-"""Spark batch reads and writes of 5 M records of 100 B: ours beside Spark's own Kafka connector, on one broker in one session.
+"""Spark batch reads and writes of 5 M records of 100 B: ours beside Spark's own Kafka connector, on one
+broker in one session.
 
-Warm is the median of runs 5 to 9: by then Spark's code is compiled and its Python workers are up. `--bootstrap-server` measures against a
-broker that runs already (a real Kafka, say) instead of one of ours. Needs Java, as Spark does, and the jars of `make jars`.
+Warm is the median of runs 5 to 9: by then Spark's code is compiled and its Python workers are up.
+`--bootstrap-server` measures against a broker that runs already (a real Kafka, say) instead of one of
+ours. Needs Java, as Spark does, and the jars of `make jars`.
 """
 
 from benchmarks.spark_session import Bench, Format, each_broker, made_records, parse_options, rate
@@ -40,7 +42,9 @@ def read(bench: Bench, codec: str) -> None:
         if codec != "none" or "read" in bench.options.what:
             bench.compare(name, "M records/s", all_columns, bound=READ_BOUNDS[codec], warm_from=cold)
         if codec == "none" and "value" in bench.options.what:
-            bench.compare(f"{name}, value alone", "M records/s", value_alone, bound=VALUE_BOUND, warm_from=cold)
+            bench.compare(
+                f"{name}, value alone", "M records/s", value_alone, bound=VALUE_BOUND, warm_from=cold
+            )
 
 
 def write(bench: Bench) -> None:

@@ -1,10 +1,11 @@
 """The cost of exactly-once for a stream: time of a micro-batch of 100 000 rows in four tasks, written
 exactly once and at least once.
 
-From a topic of four partitions into another one, by the same query but for the sink's option `delivery`. The two take turns, and now one
-and now the other is first, so that whatever else the machine does falls on both; the first run of each, while Spark starts its workers, is
-left out. Promised is the ratio of the two, taken of each turn. Where the jars of Spark's own connector are, its sink is measured once
-beside them: it knows at least once only.
+From a topic of four partitions into another one, by the same query but for the sink's option `delivery`.
+The two take turns, and now one and now the other is first, so that whatever else the machine does falls on
+both; the first run of each, while Spark starts its workers, is left out. Promised is the ratio of the two,
+taken of each turn. Where the jars of Spark's own connector are, its sink is measured once beside them: it
+knows at least once only.
 """
 
 import statistics
@@ -31,7 +32,12 @@ def main() -> None:
     """Measure, and print the table."""
     options = parse_options(__doc__, runs=RUNS, whats=["batch"])
     for place, bench in enumerate(each_broker("spark_exactly_once", options, flush=("never", "auto"))):
-        compare(bench, with_sparks_own=not place and options.formats == "both" and any(CONNECTOR_JARS.glob("standin.jar")))
+        compare(
+            bench,
+            with_sparks_own=not place
+            and options.formats == "both"
+            and any(CONNECTOR_JARS.glob("standin.jar")),
+        )
 
 
 def compare(bench: Bench, *, with_sparks_own: bool) -> None:
@@ -46,18 +52,36 @@ def compare(bench: Bench, *, with_sparks_own: bool) -> None:
                 continue
             for way in (EXACTLY, AT_LEAST):
                 bench.figures.add(f"micro-batch, {way}", "ms", bench.subject, found[way])
-            bench.figures.add("exactly once / at least once", "×", bench.subject, found[EXACTLY] / found[AT_LEAST], bound="<= 1.25")
+            bench.figures.add(
+                "exactly once / at least once",
+                "×",
+                bench.subject,
+                found[EXACTLY] / found[AT_LEAST],
+                bound="<= 1.25",
+            )
         if with_sparks_own:
-            bench.figures.add(f"micro-batch, {SPARKS_OWN}", "ms", bench.subject, batch_ms(bench, SPARKS_OWN, source, rows))
-    bench.figures.note(f"{rows} rows for each micro-batch, four tasks; each sample is the median trigger of a query of {BATCHES} batches")
+            bench.figures.add(
+                f"micro-batch, {SPARKS_OWN}", "ms", bench.subject, batch_ms(bench, SPARKS_OWN, source, rows)
+            )
+    bench.figures.note(
+        f"{rows} rows for each micro-batch, four tasks; each sample is the median trigger of a query of "
+        f"{BATCHES} batches"
+    )
 
 
 def batch_ms(bench: Bench, way: str, source: str, rows: int) -> float:
     """The median duration of a trigger, in milliseconds; all the rows must be there at the end, once."""
     ours = Format(bench.spark, bench.servers, OURS, OURS, {})
-    with bench.topics("target") as (target,), tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory:
+    with (
+        bench.topics("target") as (target,),
+        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory,
+    ):
         frame = ours.stream(source, maxOffsetsPerTrigger=str(rows)).select("key", "value")
-        sink = {"kafka.bootstrap.servers": bench.servers, "topic": target, "checkpointLocation": str(Path(directory) / "checkpoint")}
+        sink = {
+            "kafka.bootstrap.servers": bench.servers,
+            "topic": target,
+            "checkpointLocation": str(Path(directory) / "checkpoint"),
+        }
         if way is not SPARKS_OWN:
             sink["delivery"] = way
         writer = frame.writeStream.format(THEIRS if way is SPARKS_OWN else OURS).options(**sink)
@@ -67,7 +91,11 @@ def batch_ms(bench: Bench, way: str, source: str, rows: int) -> float:
             raise RuntimeError(f"{way}: the stream did not end within {PATIENCE_S} s")
         if (landed := _committed(bench, target)) != rows * BATCHES:
             raise RuntimeError(f"{way}: {landed} of {rows * BATCHES} rows are in the topic")
-        durations = [float(each["durationMs"]["triggerExecution"]) for each in query.recentProgress if each["numInputRows"]]
+        durations = [
+            float(each["durationMs"]["triggerExecution"])
+            for each in query.recentProgress
+            if each["numInputRows"]
+        ]
     median = statistics.median(durations[FIRST_BATCHES:])
     print(f"{bench.subject}: {way} {median:.0f} ms", file=sys.stderr, flush=True)
     return median
@@ -76,8 +104,12 @@ def batch_ms(bench: Bench, way: str, source: str, rows: int) -> float:
 def _committed(bench: Bench, topic: str) -> int:
     """How many records a reader of committed records gets, by the headers of their batches."""
     partitions = bench.admin.describe_topics([topic])[topic].partitions
-    with RangeReader(ClientSettings.from_kafka({"bootstrap.servers": bench.servers}), isolation_level="read_committed") as reader:
-        ends = bench.admin.list_offsets({TopicPartition(topic, number): LATEST for number in range(len(partitions))})
+    with RangeReader(
+        ClientSettings.from_kafka({"bootstrap.servers": bench.servers}), isolation_level="read_committed"
+    ) as reader:
+        ends = bench.admin.list_offsets(
+            {TopicPartition(topic, number): LATEST for number in range(len(partitions))}
+        )
         return sum(
             header.record_count
             for one, end in ends.items()

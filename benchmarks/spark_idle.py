@@ -1,11 +1,12 @@
-"""What a stream that has read everything costs its broker, and how soon it hears of a record; the planning side alone, without Spark's JVM.
+"""What a stream that has read everything costs its broker, and how soon it hears of a record; the planning
+side alone, without Spark's JVM.
 
     idle      `latestOffset` asked again and again, 10 ms apart as Spark asks: requests sent per second, and how long a call takes
     wakes     a record is produced while `latestOffset` waits, or between two calls: from its acknowledgement to the answer
     planning  a micro-batch of one record: `latestOffset` where there is something, and `partitions`
 
 Requests are counted as the client sends them. Durability is the broker's default.
-"""
+"""  # noqa: E501
 
 import statistics
 import threading
@@ -69,7 +70,9 @@ def idle(stream: StreamReader, figures: harness.Figures, subject: str) -> None:
     figures.add("an idle call, longest", "ms", subject, max(took) * 1000)
 
 
-def wakes(stream: StreamReader, producer: Producer, topic: str, figures: harness.Figures, subject: str) -> None:
+def wakes(
+    stream: StreamReader, producer: Producer, topic: str, figures: harness.Figures, subject: str
+) -> None:
     """Records one at a time, each sent while the stream waits."""
     at = stream.initialOffset()
     heard: list[float] = []

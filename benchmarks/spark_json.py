@@ -1,4 +1,5 @@
-"""JSON values of 10 fields as typed columns: ours decoded while reading beside `from_json` over Spark's own Kafka connector.
+"""JSON values of 10 fields as typed columns: ours decoded while reading beside `from_json` over Spark's
+own Kafka connector.
 
 One broker, one session, in turns. Needs Java, as Spark does, and the jars of `make jars`.
 """
@@ -12,9 +13,7 @@ RUNS = 9
 COLD_RUNS = 4
 RECORDS = 1_000_000
 BOUND = ">= 1"
-SCHEMA = (
-    "id BIGINT, name STRING, price DOUBLE, quantity INT, paid BOOLEAN, city STRING, at TIMESTAMP, account BIGINT, rate DOUBLE, note STRING"
-)
+SCHEMA = "id BIGINT, name STRING, price DOUBLE, quantity INT, paid BOOLEAN, city STRING, at TIMESTAMP, account BIGINT, rate DOUBLE, note STRING"  # noqa: E501
 
 
 def main() -> None:
@@ -57,9 +56,24 @@ def orders(bench: Bench, count: int) -> DataFrame:
 def columns(of: Format, topic: str) -> DataFrame:
     """The ten fields as columns, in the way that the format has for it."""
     if of.name == OURS:
-        options = {"kafka.bootstrap.servers": of.servers, **of.options, "subscribe": topic, "valueFormat": "json"}
-        return of.spark.read.format(of.name).schema(f"value STRUCT<{SCHEMA}>").options(**options).load().select("value.*")
-    return of.read(topic, "value").select(f.from_json(f.col("value").cast("string"), SCHEMA).alias("value")).select("value.*")
+        options = {
+            "kafka.bootstrap.servers": of.servers,
+            **of.options,
+            "subscribe": topic,
+            "valueFormat": "json",
+        }
+        return (
+            of.spark.read.format(of.name)
+            .schema(f"value STRUCT<{SCHEMA}>")
+            .options(**options)
+            .load()
+            .select("value.*")
+        )
+    return (
+        of.read(topic, "value")
+        .select(f.from_json(f.col("value").cast("string"), SCHEMA).alias("value"))
+        .select("value.*")
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""What one Python worker of Spark does while it reads, without Spark: ranges of offsets to Arrow batches, one process, one partition.
+"""What one Python worker of Spark does while it reads, without Spark: ranges of offsets to Arrow batches,
+one process, one partition.
 
-Values of 100 bytes in batches of 16 KiB, as Java's producers send them; JSON and Avro values of 10 fields. Memory is that of the process
-over what it had before it read a gigabyte. Rates are per second of wall time, the broker's work on the same machine included.
+Values of 100 bytes in batches of 16 KiB, as Java's producers send them; JSON and Avro values of 10 fields.
+Memory is that of the process over what it had before it read a gigabyte. Rates are per second of wall
+time, the broker's work on the same machine included.
 """
 
 import io
@@ -32,9 +34,7 @@ GIGABYTE = 1_000_000_000
 GIGABYTE_VALUE = 1_000
 BATCH_BYTES = 16 << 10
 CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
-JSON_SCHEMA = (
-    "id BIGINT, name STRING, price DOUBLE, quantity INT, paid BOOLEAN, city STRING, at TIMESTAMP, account BIGINT, rate DOUBLE, note STRING"
-)
+JSON_SCHEMA = "id BIGINT, name STRING, price DOUBLE, quantity INT, paid BOOLEAN, city STRING, at TIMESTAMP, account BIGINT, rate DOUBLE, note STRING"  # noqa: E501
 AVRO_SCHEMA = {
     "type": "record",
     "name": "Order",
@@ -64,17 +64,34 @@ def main() -> None:
             fill(subject, codec, values, RECORDS, CODECS[codec])
             repeat(figures, options.repeats, subject, codec, RECORDS, "7 columns", {})
             repeat(figures, options.repeats, subject, codec, RECORDS, "value alone", {}, "value BINARY")
-        fill(subject, "json", [json.dumps(order(row)).encode() for row in range(DISTINCT)], FORMAT_RECORDS, Codec.NONE)
+        fill(
+            subject,
+            "json",
+            [json.dumps(order(row)).encode() for row in range(DISTINCT)],
+            FORMAT_RECORDS,
+            Codec.NONE,
+        )
         json_options = {"valueFormat": "json", "valueSchema": JSON_SCHEMA}
         repeat(figures, options.repeats, subject, "json", FORMAT_RECORDS, "10 typed columns", json_options)
         fill(subject, "avro", [avro(row) for row in range(DISTINCT)], FORMAT_RECORDS, Codec.NONE)
         avro_options = {"valueFormat": "avro", "valueSchema": json.dumps(AVRO_SCHEMA)}
-        repeat(figures, options.repeats, subject, "avro", FORMAT_RECORDS, "10 typed columns", avro_options, bound=">= 2")
+        repeat(
+            figures,
+            options.repeats,
+            subject,
+            "avro",
+            FORMAT_RECORDS,
+            "10 typed columns",
+            avro_options,
+            bound=">= 2",
+        )
     figures.report(options)
 
 
 def memory(figures: harness.Figures, subject: harness.Subject) -> None:
-    """The most and the least that the process holds while the second half of a gigabyte passes: flat is the same."""
+    """The most and the least that the process holds while the second half of a gigabyte passes: flat is
+    the same.
+    """
     count = GIGABYTE // GIGABYTE_VALUE
     fill(subject, "gigabyte", [bytes([row % 251]) * GIGABYTE_VALUE for row in range(1000)], count, Codec.NONE)
     process = psutil.Process()
@@ -110,9 +127,13 @@ def repeat(
         figures.add(f"{topic}: {what}", "M records/s", "worker", rate(count, whole), bound=bound)
 
 
-def read(subject: harness.Subject, topic: str, count: int, given: dict[str, str], schema: str | None) -> Iterator[int]:
+def read(
+    subject: harness.Subject, topic: str, count: int, given: dict[str, str], schema: str | None
+) -> Iterator[int]:
     """The sizes of the Arrow batches."""
-    options = Options.parse({"kafka.bootstrap.servers": subject.bootstrap_servers, "subscribe": topic, **given})
+    options = Options.parse(
+        {"kafka.bootstrap.servers": subject.bootstrap_servers, "subscribe": topic, **given}
+    )
     chosen = source_schema(options) if schema is None else check_projection(parse_schema(schema), options)  # type: ignore[arg-type]
     pieces = [OffsetRange(TopicPartition(topic, 0), Offset(0), Offset(count))]
     for batch in record_batches(options, chosen, pieces):
@@ -130,7 +151,14 @@ def fill(subject: harness.Subject, topic: str, values: list[bytes], count: int, 
     writer = BatchWriter(ClientSettings(bootstrap_servers=(subject.bootstrap_servers,)))
     for start in range(0, count, len(values)):
         rows = min(len(values), count - start)
-        made = write_batches(rows, value=column, timestamp_ms=now_ms, partition_count=1, batch_bytes_max=BATCH_BYTES, codec=codec)
+        made = write_batches(
+            rows,
+            value=column,
+            timestamp_ms=now_ms,
+            partition_count=1,
+            batch_bytes_max=BATCH_BYTES,
+            codec=codec,
+        )
         for batch in made.batches:
             writer.add(topic, 0, batch.batch, batch.record_count)
     writer.flush()

@@ -1,9 +1,10 @@
 """Shared parts of the Spark benchmarks: a session in which both formats run, topics filled with records, and
 the ratio of the two.
 
-Every measurement takes turns: ours, Spark's own connector, ours again and so on, against one broker in one session, so that whatever else
-the machine does falls on both. The figure that is promised is the ratio of the medians; samples of the first runs, while Spark compiles its
-code and starts its Python workers, are left out.
+Every measurement takes turns: ours, Spark's own connector, ours again and so on, against one broker in one
+session, so that whatever else the machine does falls on both. The figure that is promised is the ratio of
+the medians; samples of the first runs, while Spark compiles its code and starts its Python workers, are
+left out.
 """
 
 import argparse
@@ -48,11 +49,16 @@ class Format:
 
     def stream(self, topic: str, *columns: str, **options: str) -> DataFrame:
         """A stream of all there is, unless told otherwise; of some columns only, as in `read`."""
-        return self._loaded(self.spark.readStream.options(**{"subscribe": topic, "startingOffsets": "earliest", **options}), columns)
+        return self._loaded(
+            self.spark.readStream.options(**{"subscribe": topic, "startingOffsets": "earliest", **options}),
+            columns,
+        )
 
     def write(self, frame: DataFrame, topic: str, **options: str) -> None:
         """A batch write."""
-        frame.write.format(self.name).options(**self._options, **options).option("topic", topic).mode("append").save()
+        frame.write.format(self.name).options(**self._options, **options).option("topic", topic).mode(
+            "append"
+        ).save()
 
     def _loaded(self, reader: DataFrameReader | DataStreamReader, columns: Sequence[str]) -> DataFrame:
         reader = reader.format(self.name).options(**self._options)
@@ -85,7 +91,9 @@ class Bench:
 
     def tuned(self) -> Format:
         """Spark's own connector with the one setting that shortens its waits."""
-        return Format(self.spark, self.servers, THEIRS, self.label(f"{THEIRS} tuned"), {"kafka.fetch.max.wait.ms": "50"})
+        return Format(
+            self.spark, self.servers, THEIRS, self.label(f"{THEIRS} tuned"), {"kafka.fetch.max.wait.ms": "50"}
+        )
 
     def label(self, name: str) -> str:
         """The column of the table: the format, and the broker where it is not ours."""
@@ -112,17 +120,31 @@ class Bench:
         ours.write(made if with_keys else made.drop("key"), topic, **{"kafka.compression.type": codec})
 
     def compare(
-        self, what: str, unit: str, measure: Callable[[Format], float], *, bound: str, runs: int | None = None, warm_from: int = 0
+        self,
+        what: str,
+        unit: str,
+        measure: Callable[[Format], float],
+        *,
+        bound: str,
+        runs: int | None = None,
+        warm_from: int = 0,
     ) -> None:
-        """Runs in turns; `warm_from` runs at the start are told as a figure of their own. The bound is for ours over theirs."""
+        """Runs in turns; `warm_from` runs at the start are told as a figure of their own. The bound is for
+        ours over theirs.
+        """
         formats = self.formats()
         samples: dict[str, list[float]] = {each.name: [] for each in formats}
         for _ in range(self.options.runs if runs is None else runs):
             for each in formats:
                 samples[each.name].append(measure(each))
-                print(f"{what}: {each.label} {samples[each.name][-1]:.3g} {unit}", file=sys.stderr, flush=True)
+                print(
+                    f"{what}: {each.label} {samples[each.name][-1]:.3g} {unit}", file=sys.stderr, flush=True
+                )
         for each in formats:
-            cold, warm = samples[each.name][:warm_from], samples[each.name][warm_from:] or samples[each.name][-1:]
+            cold, warm = (
+                samples[each.name][:warm_from],
+                samples[each.name][warm_from:] or samples[each.name][-1:],
+            )
             if cold:
                 self.figures.add(f"{what}, first run", unit, each.label, cold[0])
             for sample in warm:
@@ -130,7 +152,9 @@ class Bench:
             samples[each.name] = warm
         self.ratio(what, samples, bound)
 
-    def ratio(self, what: str, samples: Mapping[str, Sequence[float]], bound: str, *, against: str = THEIRS) -> None:
+    def ratio(
+        self, what: str, samples: Mapping[str, Sequence[float]], bound: str, *, against: str = THEIRS
+    ) -> None:
         """The median of ours over the median of theirs, the promised ratio."""
         if OURS in samples and against in samples:
             value = statistics.median(samples[OURS]) / statistics.median(samples[against])
@@ -140,7 +164,9 @@ class Bench:
 def made_records(spark: SparkSession, count: int) -> DataFrame:
     """`count` records with string keys and values of 100 characters, made as they are written."""
     value = f.rpad(f.concat(f.lit("value-"), f.col("id").cast("string")), RECORD_BYTES, "abcdefghij")
-    return spark.range(0, count, 1, PARTITIONS).select(f.col("id").cast("string").alias("key"), value.alias("value"))
+    return spark.range(0, count, 1, PARTITIONS).select(
+        f.col("id").cast("string").alias("key"), value.alias("value")
+    )
 
 
 def rate(records: int, action: Callable[[], object]) -> float:
@@ -150,11 +176,16 @@ def rate(records: int, action: Callable[[], object]) -> float:
     return records / (time.perf_counter() - began) / 1e6
 
 
-def each_broker(title: str, options: argparse.Namespace, *, flush: Sequence[str] = ("never",)) -> Iterator[Bench]:
-    """A bench for each broker that is asked for, one after another in one session; the table is printed at the end."""
+def each_broker(
+    title: str, options: argparse.Namespace, *, flush: Sequence[str] = ("never",)
+) -> Iterator[Bench]:
+    """A bench for each broker that is asked for, one after another in one session; the table is printed at
+    the end.
+    """
     figures = harness.Figures(title)
     figures.note(
-        f"local[2], {PARTITIONS} partitions, values of {RECORD_BYTES} B, scale {options.scale:g}; formats take turns in one session"
+        f"local[2], {PARTITIONS} partitions, values of {RECORD_BYTES} B, scale {options.scale:g}; formats "
+        f"take turns in one session"
     )
     with session() as spark:
         if options.bootstrap_server is not None:
@@ -169,11 +200,17 @@ def each_broker(title: str, options: argparse.Namespace, *, flush: Sequence[str]
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """A Spark of two cores that says nothing but errors, with the connector and Delta where their jars are."""
+    """A Spark of two cores that says nothing but errors, with the connector and Delta where their jars
+    are.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled files as pip leaves them, for Spark's Python processes too
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # compiled files as pip leaves them, for Spark's Python processes too
     # Of Delta's jars only these: pyspark brings the others itself.
-    jars = [jar for pattern in ("delta-spark_*.jar", "delta-storage-*.jar") for jar in DELTA_JARS.glob(pattern)]
+    jars = [
+        jar for pattern in ("delta-spark_*.jar", "delta-storage-*.jar") for jar in DELTA_JARS.glob(pattern)
+    ]
     jars += CONNECTOR_JARS.glob("*.jar")
     log = harness.PROJECT / "examples" / "log4j2.properties"
     settings = {
@@ -207,14 +244,35 @@ def parse_options(description: str | None, *, runs: int, whats: Sequence[str]) -
     """The arguments of both benchmarks."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as JSON")
-    parser.add_argument("--against", choices=["kafka"], help="run the same load against a real Kafka (needs Java; see `make jars`)")
+    parser.add_argument(
+        "--against",
+        choices=["kafka"],
+        help="run the same load against a real Kafka (needs Java; see `make jars`)",
+    )
     parser.add_argument("--only", choices=["kafka"], help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="measure against the broker there")
-    parser.add_argument("--runs", type=int, default=runs, metavar="N", help=f"runs of each kind and format (default {runs})")
-    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="times the number of records (default 1; 0.01 to try it out)")
-    parser.add_argument("--formats", choices=["both", OURS, THEIRS], default="both", help="what to measure (default both, with the ratio)")
-    parser.add_argument("--what", nargs="+", choices=whats, default=list(whats), help="what to measure (default all)")
+    parser.add_argument(
+        "--runs", type=int, default=runs, metavar="N", help=f"runs of each kind and format (default {runs})"
+    )
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="times the number of records (default 1; 0.01 to try it out)",
+    )
+    parser.add_argument(
+        "--formats",
+        choices=["both", OURS, THEIRS],
+        default="both",
+        help="what to measure (default both, with the ratio)",
+    )
+    parser.add_argument(
+        "--what", nargs="+", choices=whats, default=list(whats), help="what to measure (default all)"
+    )
     options = parser.parse_args()
     if options.formats != OURS and not any(CONNECTOR_JARS.glob("standin.jar")):
-        parser.error(f"no jars of Spark's own connector in {CONNECTOR_JARS}: run `make jars`, or give --formats {OURS}")
+        parser.error(
+            f"no jars of Spark's own connector in {CONNECTOR_JARS}: run `make jars`, or give --formats {OURS}"
+        )
     return options

@@ -1,7 +1,9 @@
-"""Spark streams: ours beside Spark's own Kafka connector, on one broker in one session: throughput, the cost of a tiny batch, latency.
+"""Spark streams: ours beside Spark's own Kafka connector, on one broker in one session: throughput, the
+cost of a tiny batch, latency.
 
-Rows of whole streams include the start and the end of the query. Latency is from `produce` to the hands of `foreachBatch`, one record each
-half second under the default trigger; Spark's own connector is measured with its defaults and with the one setting that shortens its waits.
+Rows of whole streams include the start and the end of the query. Latency is from `produce` to the hands of
+`foreachBatch`, one record each half second under the default trigger; Spark's own connector is measured
+with its defaults and with the one setting that shortens its waits.
 """
 
 import statistics
@@ -43,7 +45,13 @@ NOTHING = "nothing"
 
 def main() -> None:
     options = parse_options(__doc__, runs=RUNS, whats=["drain", "tiny", "latency", "copy", "delta"])
-    measurements: dict[str, Callable[[Bench], None]] = {"drain": drain, "tiny": tiny, "latency": latency, "copy": copy, "delta": delta}
+    measurements: dict[str, Callable[[Bench], None]] = {
+        "drain": drain,
+        "tiny": tiny,
+        "latency": latency,
+        "copy": copy,
+        "delta": delta,
+    }
     for bench in each_broker("spark_streams", options):
         for what in options.what:
             measurements[what](bench)
@@ -52,7 +60,10 @@ def main() -> None:
 def drain(bench: Bench) -> None:
     """Everything there is, a million records at a time, to nowhere."""
     _throughput(
-        bench, "AvailableNow, 1 M per batch", ">= 1.5", lambda of, source, _: _limited(bench, of, source).writeStream.format("noop")
+        bench,
+        "AvailableNow, 1 M per batch",
+        ">= 1.5",
+        lambda of, source, _: _limited(bench, of, source).writeStream.format("noop"),
     )
 
 
@@ -76,7 +87,12 @@ def delta(bench: Bench) -> None:
     def into_table(of: Format, source: DataFrame, path: str) -> DataStreamWriter:
         return source.writeStream.format("delta").option("path", path)
 
-    _throughput(bench, "topic to Delta", ">= 1.3", lambda of, topic, path: into_table(of, _limited(bench, of, topic), path))
+    _throughput(
+        bench,
+        "topic to Delta",
+        ">= 1.3",
+        lambda of, topic, path: into_table(of, _limited(bench, of, topic), path),
+    )
 
 
 def _limited(bench: Bench, of: Format, topic: str, *columns: str) -> DataFrame:
@@ -84,7 +100,12 @@ def _limited(bench: Bench, of: Format, topic: str, *columns: str) -> DataFrame:
 
 
 def _throughput(
-    bench: Bench, what: str, bound: str, writer: Callable[[Format, str, str], DataStreamWriter], *, needs_topic: bool = False
+    bench: Bench,
+    what: str,
+    bound: str,
+    writer: Callable[[Format, str, str], DataStreamWriter],
+    *,
+    needs_topic: bool = False,
 ) -> None:
     """`writer` is given the source and the name of a new topic, or of a new directory."""
     count = bench.records(RECORDS)
@@ -92,14 +113,19 @@ def _throughput(
         bench.fill(source, count, with_keys=True)
 
         def measure(of: Format) -> float:
-            with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory, bench.topics("target") as (topic,):
+            with (
+                tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory,
+                bench.topics("target") as (topic,),
+            ):
                 target = topic if needs_topic else f"{directory}/table"
                 sample = rate(count, lambda: _run_to_end(writer(of, source, target), directory))
                 if needs_topic and (landed := of.read(target, "offset").count()) != count:
                     raise RuntimeError(f"{of.label}: {landed} of {count} records in the topic")
                 return sample
 
-        bench.compare(what, "M records/s", measure, bound=bound, warm_from=min(COLD_RUNS, bench.options.runs - 1))
+        bench.compare(
+            what, "M records/s", measure, bound=bound, warm_from=min(COLD_RUNS, bench.options.runs - 1)
+        )
 
 
 def tiny(bench: Bench) -> None:
@@ -110,14 +136,18 @@ def tiny(bench: Bench) -> None:
         def measure(of: Format) -> float:
             with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory:
                 source = of.stream(topic, maxOffsetsPerTrigger=str(TINY_RECORDS))
-                return _median_ms(_run_to_end(source.writeStream.format("noop"), directory), "triggerExecution")
+                return _median_ms(
+                    _run_to_end(source.writeStream.format("noop"), directory), "triggerExecution"
+                )
 
         runs = min(3, bench.options.runs)
         bench.compare("trigger of a tiny batch", "ms", measure, bound="<= 1.2", runs=runs, warm_from=runs - 1)
 
 
 def latency(bench: Bench) -> None:
-    """From the producer's call to `foreachBatch`; each format has the topic and the machine for itself, and so has a source of nothing."""
+    """From the producer's call to `foreachBatch`; each format has the topic and the machine for itself,
+    and so has a source of nothing.
+    """
     events = max(10, round(EVENTS * min(1.0, bench.options.scale * 10)))
     found: dict[str, dict[str, list[float]]] = {}
     formats = bench.formats()
@@ -125,7 +155,9 @@ def latency(bench: Bench) -> None:
         formats.append(bench.tuned())
     bench.spark.dataSource.register(nothing_source())
     for of in formats:
-        _paced(bench, of, events // 2)  # for nothing but that the JVM compiles what streams need: who comes first would pay for all
+        _paced(
+            bench, of, events // 2
+        )  # for nothing but that the JVM compiles what streams need: who comes first would pay for all
     _durations_of_nothing(bench, events // 2)
     for of in formats:
         samples = _paced(bench, of, events)
@@ -134,13 +166,19 @@ def latency(bench: Bench) -> None:
             for value in values:
                 bench.figures.add(f"visible, {what}", "ms", of.label, value)
         for percent in (50, 99):
-            bench.figures.add(f"visible p{percent}", "ms", of.label, harness.percentile(samples["each event"], percent))
+            bench.figures.add(
+                f"visible p{percent}", "ms", of.label, harness.percentile(samples["each event"], percent)
+            )
     for percent in (50, 99):
         bench.ratio(
-            f"visible p{percent}", {name: [harness.percentile(each["each event"], percent)] for name, each in found.items()}, "<= 0.5"
+            f"visible p{percent}",
+            {name: [harness.percentile(each["each event"], percent)] for name, each in found.items()},
+            "<= 0.5",
         )
     bench.ratio("addBatch", {name: each["addBatch"] for name, each in found.items()}, "<= 1.3", against=TUNED)
-    bench.ratio("trigger", {name: each["triggerExecution"] for name, each in found.items()}, "<= 1.25", against=TUNED)
+    bench.ratio(
+        "trigger", {name: each["triggerExecution"] for name, each in found.items()}, "<= 1.25", against=TUNED
+    )
     if OURS in found:
         nothing = _durations_of_nothing(bench, events)
         for what, values in nothing.items():
@@ -149,7 +187,9 @@ def latency(bench: Bench) -> None:
         for what in DURATIONS:
             above = statistics.median(found[OURS][what]) - statistics.median(nothing[what])
             bound = "<= 20" if what == "triggerExecution" else ""
-            bench.figures.add(f"{what} above that of a source of nothing", "ms", bench.label(OURS), above, bound=bound)
+            bench.figures.add(
+                f"{what} above that of a source of nothing", "ms", bench.label(OURS), above, bound=bound
+            )
 
 
 def _paced(bench: Bench, of: Format, events: int) -> dict[str, list[float]]:
@@ -161,8 +201,13 @@ def _paced(bench: Bench, of: Format, events: int) -> dict[str, list[float]]:
         now = time.time_ns()
         latencies.extend((now - int(bytes(row.value))) / 1e6 for row in rows)
 
-    with bench.topics("events") as (topic,), tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory:
-        query = of.stream(topic).writeStream.foreachBatch(take).option("checkpointLocation", directory).start()
+    with (
+        bench.topics("events") as (topic,),
+        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory,
+    ):
+        query = (
+            of.stream(topic).writeStream.foreachBatch(take).option("checkpointLocation", directory).start()
+        )
         producer = confluent_kafka.Producer({"bootstrap.servers": bench.servers, "linger.ms": 0})
 
         def produce(number: int) -> None:
@@ -185,13 +230,18 @@ def _paced(bench: Bench, of: Format, events: int) -> dict[str, list[float]]:
             arrived(events + WARM_EVENTS)
         finally:
             query.stop()
-    return {"each event": latencies[WARM_EVENTS:], **{name: _durations_ms(query, name)[WARM_EVENTS:] for name in DURATIONS}}
+    return {
+        "each event": latencies[WARM_EVENTS:],
+        **{name: _durations_ms(query, name)[WARM_EVENTS:] for name in DURATIONS},
+    }
 
 
 def nothing_source() -> type[DataSource]:
-    """A source that asks nobody and gives one row each half second; a class of this function, so that executors need not import it.
+    """A source that asks nobody and gives one row each half second; a class of this function, so that
+    executors need not import it.
 
-    It waits for its next row as long as ours waits for news, so that the trigger which finds one has waited as long beforehand.
+    It waits for its next row as long as ours waits for news, so that the trigger which finds one has
+    waited as long beforehand.
     """
 
     class Nothing(DataSource):
@@ -219,7 +269,9 @@ def nothing_source() -> type[DataSource]:
             return [InputPartition(end)]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            yield pa.RecordBatch.from_arrays([pa.array([b"nothing"])], schema=pa.schema([pa.field("value", pa.binary())]))
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([b"nothing"])], schema=pa.schema([pa.field("value", pa.binary())])
+            )
 
     return Nothing
 
@@ -238,7 +290,11 @@ def _collect(batch: DataFrame, _: int) -> None:
 
 
 def _run_to_end(writer: DataStreamWriter, directory: str) -> StreamingQuery:
-    query = writer.option("checkpointLocation", str(Path(directory) / "checkpoint")).trigger(availableNow=True).start()
+    query = (
+        writer.option("checkpointLocation", str(Path(directory) / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
     if not query.awaitTermination(PATIENCE_S):
         query.stop()
         raise RuntimeError(f"a stream did not end within {PATIENCE_S} s")
@@ -247,7 +303,9 @@ def _run_to_end(writer: DataStreamWriter, directory: str) -> StreamingQuery:
 
 def _durations_ms(query: StreamingQuery, what: str) -> list[float]:
     """Of every trigger that had records."""
-    return [float(progress["durationMs"][what]) for progress in query.recentProgress if progress["numInputRows"]]
+    return [
+        float(progress["durationMs"][what]) for progress in query.recentProgress if progress["numInputRows"]
+    ]
 
 
 def _median_ms(query: StreamingQuery, what: str) -> float:

@@ -1,7 +1,8 @@
-"""From `sparklog start` to the first answered Metadata request: an empty directory, and again with what the first run left.
+"""From `sparklog start` to the first answered Metadata request: an empty directory, and again with what
+the first run left.
 
-Files are in the page cache, and Python's compiled files are there, as pip leaves them. The processor time is that of the broker's process
-until then.
+Files are in the page cache, and Python's compiled files are there, as pip leaves them. The processor time
+is that of the broker's process until then.
 """
 
 import subprocess
@@ -19,7 +20,11 @@ def start(data_dir: Path) -> tuple[float, float]:
     arguments = ["start", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]
     started_s = time.perf_counter()
     child = subprocess.Popen(
-        [*harness.sparklog_command(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=harness.ENVIRONMENT
+        [*harness.sparklog_command(), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=harness.ENVIRONMENT,
     )
     try:
         assert child.stdout is not None
@@ -57,7 +62,10 @@ def main() -> None:
         for _ in range(min(options.repeats, 3)):
             with harness.kafka() as subject:
                 figures.add("first start, to Metadata", "ms", "kafka", subject.start_s * 1000)
-    figures.note("Kafka's directory is formatted beforehand, by a program of its own; sparklog formats its own within the time")
+    figures.note(
+        "Kafka's directory is formatted beforehand, by a program of its own; sparklog formats its own within "
+        "the time"
+    )
     figures.report(options)
 
 

@@ -1,7 +1,9 @@
-"""Transactional producers that do the same thing: one transaction after another, each of so many records in one partition.
+"""Transactional producers that do the same thing: one transaction after another, each of so many records
+in one partition.
 
-`prepared` has every frame ready before its time is taken and speaks as a client of transaction version 2 does (KIP-890): it shows the
-broker. Ours speaks version 2 too, librdkafka version 1, Kafka's own Java producer whatever the broker offers.
+`prepared` has every frame ready before its time is taken and speaks as a client of transaction version 2
+does (KIP-890): it shows the broker. Ours speaks version 2 too, librdkafka version 1, Kafka's own Java
+producer whatever the broker offers.
 """
 
 import shutil
@@ -24,7 +26,12 @@ from sparklog.wire.header import decode_reply
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from sparklog.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
@@ -50,7 +57,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much: the time ends with whichever of `count` and `seconds_max` comes first; warm-up transactions are not counted."""
+    """How much: the time ends with whichever of `count` and `seconds_max` comes first; warm-up
+    transactions are not counted.
+    """
 
     count: int
     seconds_max: float
@@ -65,7 +74,11 @@ Client = Callable[[harness.Subject, str, Load], Run]
 def ours(subject: harness.Subject, topic: str, load: Load) -> Run:
     """Our own Producer."""
     value = b"x" * load.size
-    with Producer(bootstrap_servers=subject.bootstrap_servers, transactional_id=_id("ours"), linger_ms=0 if load.records == 1 else 5) as it:
+    with Producer(
+        bootstrap_servers=subject.bootstrap_servers,
+        transactional_id=_id("ours"),
+        linger_ms=0 if load.records == 1 else 5,
+    ) as it:
         it.init()
 
         def write() -> None:
@@ -80,7 +93,11 @@ def librdkafka(subject: harness.Subject, topic: str, load: Load) -> Run:
     """librdkafka by confluent-kafka."""
     value = b"x" * load.size
     it = confluent_kafka.Producer(
-        {"bootstrap.servers": subject.bootstrap_servers, "transactional.id": _id("librdkafka"), "linger.ms": 0 if load.records == 1 else 5}
+        {
+            "bootstrap.servers": subject.bootstrap_servers,
+            "transactional.id": _id("librdkafka"),
+            "linger.ms": 0 if load.records == 1 else 5,
+        }
     )
     it.init_transactions(_READY_WITHIN_S)
 
@@ -97,7 +114,18 @@ def java(subject: harness.Subject, topic: str, load: Load) -> Run:
     numbers = (load.warm_up, load.count, load.records, load.size, load.seconds_max)
     jars = f"{harness.KAFKA_JARS}/*"
     quiet = f"-Dlog4j2.configurationFile={harness.PROJECT / 'conf' / 'kafka-tools-log4j2.properties'}"
-    command = ["java", "-Xmx256m", quiet, "-cp", jars, str(_DRIVER), subject.bootstrap_servers, topic, _id("java"), *map(str, numbers)]
+    command = [
+        "java",
+        "-Xmx256m",
+        quiet,
+        "-cp",
+        jars,
+        str(_DRIVER),
+        subject.bootstrap_servers,
+        topic,
+        _id("java"),
+        *map(str, numbers),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise RuntimeError(f"TransactionDriver: {done.stdout[-500:]}{done.stderr[-1500:]}")
@@ -124,7 +152,9 @@ def prepared(subject: harness.Subject, topic: str, load: Load) -> Run:
             batch = build_batch([(None, b"x" * load.size, (), now_ms)] * load.records)
             scan.stamp_producer(batch, producer_id, epoch, 0, True)
             data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, batch)])]
-            produce = framed(ProduceRequest(transactional_id, -1, timeout_ms=_TIMEOUT_MS, topic_data=data), _PRODUCE)
+            produce = framed(
+                ProduceRequest(transactional_id, -1, timeout_ms=_TIMEOUT_MS, topic_data=data), _PRODUCE
+            )
             end = framed(EndTxnRequest(transactional_id, producer_id, epoch, committed=True), _END)
 
         def write() -> None:
@@ -150,21 +180,38 @@ def begin(connection: socket.socket, transactional_id: str) -> tuple[int, int]:
     """A producer id and its epoch, as soon as the coordinator serves."""
     deadline = time.monotonic() + _READY_WITHIN_S
     while True:
-        found = ask(connection, FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), _FIND, FindCoordinatorResponse)
+        found = ask(
+            connection,
+            FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]),
+            _FIND,
+            FindCoordinatorResponse,
+        )
         assert isinstance(found, FindCoordinatorResponse)
         code = found.coordinators[0].error_code
         if code == 0:
-            answer = ask(connection, InitProducerIdRequest(transactional_id, _TIMEOUT_MS), _INIT, InitProducerIdResponse)
+            answer = ask(
+                connection,
+                InitProducerIdRequest(transactional_id, _TIMEOUT_MS),
+                _INIT,
+                InitProducerIdResponse,
+            )
             assert isinstance(answer, InitProducerIdResponse)
             code = answer.error_code
             if code == 0:
                 return answer.producer_id, answer.producer_epoch
         if time.monotonic() > deadline:
-            raise RuntimeError(f"no producer id for {transactional_id} after {_READY_WITHIN_S:.0f} s: error {code}")
+            raise RuntimeError(
+                f"no producer id for {transactional_id} after {_READY_WITHIN_S:.0f} s: error {code}"
+            )
         time.sleep(0.02)
 
 
-def _timed(load: Load, write: Callable[[], None], commit: Callable[[], object], prepare: Callable[[], None] | None = None) -> Run:
+def _timed(
+    load: Load,
+    write: Callable[[], None],
+    commit: Callable[[], object],
+    prepare: Callable[[], None] | None = None,
+) -> Run:
     run = Run()
     for number in range(load.warm_up + load.count):
         if prepare is not None:

@@ -1,8 +1,10 @@
-"""A hundred thousand transactional ids in one partition of `__transaction_state`: how soon a restarted broker serves their producers again.
+"""A hundred thousand transactional ids in one partition of `__transaction_state`: how soon a restarted
+broker serves their producers again.
 
-Run as `python -m benchmarks.transaction_reload [--json FILE]`. Every tenth id has a transaction open. The broker is killed, so that it must
-also recover the log; how long the shard's load took is what the broker itself tells. Meanwhile a client asks for API versions again and
-again: how long each answer took says for how long the loop was held (the control is the same client when nothing is loaded).
+Run as `python -m benchmarks.transaction_reload [--json FILE]`. Every tenth id has a transaction open. The
+broker is killed, so that it must also recover the log; how long the shard's load took is what the broker
+itself tells. Meanwhile a client asks for API versions again and again: how long each answer took says for
+how long the loop was held (the control is the same client when nothing is loaded).
 """
 
 import socket
@@ -53,7 +55,9 @@ def fill(subject: harness.Subject) -> None:
                 for name in names[::OPEN_ONE_IN]
             ]
             for answer in _exchange(connection, opened, _ADD, AddPartitionsToTxnResponse):
-                assert answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+                assert (
+                    answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+                )
 
 
 def _producer_ids(connection: socket.socket, names: list[str]) -> dict[str, tuple[int, int]]:
@@ -61,15 +65,22 @@ def _producer_ids(connection: socket.socket, names: list[str]) -> dict[str, tupl
     found: dict[str, tuple[int, int]] = {}
     while missing := [name for name in names if name not in found]:
         requests = [InitProducerIdRequest(name, TIMEOUT_MS) for name in missing]
-        for name, answer in zip(missing, _exchange(connection, requests, _INIT, InitProducerIdResponse), strict=True):
+        for name, answer in zip(
+            missing, _exchange(connection, requests, _INIT, InitProducerIdResponse), strict=True
+        ):
             if answer.error_code == 0:
                 found[name] = answer.producer_id, answer.producer_epoch
-            elif answer.error_code not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS):
+            elif answer.error_code not in (
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+            ):
                 raise RuntimeError(f"InitProducerId answered with error {answer.error_code}")
     return found
 
 
-def _exchange(connection: socket.socket, requests: Sequence[Message], version: int, reply: type[R]) -> list[R]:
+def _exchange(
+    connection: socket.socket, requests: Sequence[Message], version: int, reply: type[R]
+) -> list[R]:
     connection.sendall(b"".join(framed(request, version) for request in requests))
     received = b""
     answers: list[R] = []
@@ -99,8 +110,15 @@ def measure(figures: harness.Figures, directory: Path) -> None:
             figures.add("broker CPU from its start on", "ms", "sparklog", cpu_s * 1000)
             tell_answers(figures, held_ms)
             idle_ms = answers_ms(connection, seconds=1)
-            figures.add("another client's answers when nothing is loaded: p99", "ms", "sparklog", harness.percentile(idle_ms, 99))
-            figures.add("another client's answers when nothing is loaded: max", "ms", "sparklog", max(idle_ms))
+            figures.add(
+                "another client's answers when nothing is loaded: p99",
+                "ms",
+                "sparklog",
+                harness.percentile(idle_ms, 99),
+            )
+            figures.add(
+                "another client's answers when nothing is loaded: max", "ms", "sparklog", max(idle_ms)
+            )
         subject.process.kill()
 
 

@@ -1,8 +1,10 @@
-"""Produce throughput in transactions of 1 000 records of 1 KB each, against the same client without transactions.
+"""Produce throughput in transactions of 1 000 records of 1 KB each, against the same client without
+transactions.
 
-One producer, one partition; what is compared writes as many records with the same settings, idempotent, and waits once, at the end.
-Promised is nine tenths of that with our client; librdkafka's share is to be compared with the one that it has with a real Kafka. A row
-beside it tells of one without transactions that flushes after every 1 000 records: what is lost by waiting alone.
+One producer, one partition; what is compared writes as many records with the same settings, idempotent,
+and waits once, at the end. Promised is nine tenths of that with our client; librdkafka's share is to be
+compared with the one that it has with a real Kafka. A row beside it tells of one without transactions that
+flushes after every 1 000 records: what is lost by waiting alone.
 """
 
 import time
@@ -35,7 +37,11 @@ class Ours:
 
     def __init__(self, servers: str, transactional_id: str | None) -> None:
         self._producer = Producer(bootstrap_servers=servers, transactional_id=transactional_id)
-        self.begin, self.commit, self.close = self._producer.begin, self._producer.commit, self._producer.close
+        self.begin, self.commit, self.close = (
+            self._producer.begin,
+            self._producer.commit,
+            self._producer.close,
+        )
         if transactional_id is not None:
             self._producer.init()
 
@@ -52,8 +58,15 @@ class Librdkafka:
     """librdkafka by confluent-kafka, its defaults but for the room in its queue."""
 
     def __init__(self, servers: str, transactional_id: str | None) -> None:
-        settings: dict[str, str | int | bool] = {"bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000}
-        settings |= {"enable.idempotence": True} if transactional_id is None else {"transactional.id": transactional_id}
+        settings: dict[str, str | int | bool] = {
+            "bootstrap.servers": servers,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+        settings |= (
+            {"enable.idempotence": True}
+            if transactional_id is None
+            else {"transactional.id": transactional_id}
+        )
         self._producer = confluent_kafka.Producer(settings)
         self.begin = self._producer.begin_transaction
         if transactional_id is not None:
@@ -105,16 +118,28 @@ def main() -> None:
         for repeat in range(options.repeats):
             _measure(figures, subject, "our client", Ours, repeat)
             _measure(figures, subject, "librdkafka", Librdkafka, repeat)
-    figures.note(f"{TRANSACTIONS} times {RECORDS} records of {len(VALUE)} B in one partition, acks=all, idempotent; nothing is compressed")
-    figures.note("sparklog.ack.flush is `never` (as Kafka's default) in the first column and `auto` in the second")
+    figures.note(
+        f"{TRANSACTIONS} times {RECORDS} records of {len(VALUE)} B in one partition, acks=all, idempotent; "
+        f"nothing is compressed"
+    )
+    figures.note(
+        "sparklog.ack.flush is `never` (as Kafka's default) in the first column and `auto` in the second"
+    )
     figures.report(options)
 
 
 def _measure(
-    figures: harness.Figures, subject: harness.Subject, name: str, opened: Callable[[str, str | None], Client], repeat: int
+    figures: harness.Figures,
+    subject: harness.Subject,
+    name: str,
+    opened: Callable[[str, str | None], Client],
+    repeat: int,
 ) -> None:
     ways: dict[str, tuple[Callable[[Client, str], None], Client]] = {
-        "in transactions": (in_transactions, opened(subject.bootstrap_servers, f"{name} {time.monotonic_ns()}")),
+        "in transactions": (
+            in_transactions,
+            opened(subject.bootstrap_servers, f"{name} {time.monotonic_ns()}"),
+        ),
         "without": (without, opened(subject.bootstrap_servers, None)),
         "without, flushed every 1 000": (flushed, opened(subject.bootstrap_servers, None)),
     }
@@ -129,7 +154,8 @@ def _measure(
     for way, (_, client) in ways.items():
         client.close()
         figures.add(f"{name}: {way}", "MB/s", subject.name, rates[way])
-    # librdkafka gathers a whole transaction into one or two requests: what it loses is the time of four round trips, with any broker.
+    # librdkafka gathers a whole transaction into one or two requests: what it loses is the time of four round
+    # trips, with any broker.
     bound = ">= 0.9" if opened is Ours else ""
     for other in ("without", "without, flushed every 1 000"):
         share = rates["in transactions"] / rates[other]

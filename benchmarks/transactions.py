@@ -1,7 +1,8 @@
 """What a transaction of one record costs: transactions per second, and how long a commit takes, by client.
 
-One producer, one partition, one after another; each commit returns before the next transaction begins, so that the next one may have to
-wait until the one before has all its markers. Promised is that no client is served slower than by a real Kafka in the same run.
+One producer, one partition, one after another; each commit returns before the next transaction begins, so
+that the next one may have to wait until the one before has all its markers. Promised is that no client is
+served slower than by a real Kafka in the same run.
 """
 
 from collections.abc import Mapping
@@ -35,11 +36,16 @@ def main() -> None:
                 harness.create_topic(subject, topic := f"{name.split()[0].lower()}-{repeat}")
                 _measure(figures, subject, name, client, topic, runs)
     _compare(figures, clients, runs)
-    figures.note("one record of 100 B each, acks=all; sparklog.ack.flush is `never` (as Kafka's default) first and then `auto`")
+    figures.note(
+        "one record of 100 B each, acks=all; sparklog.ack.flush is `never` (as Kafka's default) first and "
+        "then `auto`"
+    )
     figures.report(options)
 
 
-def _measure(figures: harness.Figures, subject: harness.Subject, name: str, client: Client, topic: str, runs: Runs) -> None:
+def _measure(
+    figures: harness.Figures, subject: harness.Subject, name: str, client: Client, topic: str, runs: Runs
+) -> None:
     with harness.Stopwatch(subject) as watch:
         run = client(subject, topic, LOAD)
     runs.setdefault((name, subject.name), []).append(run)

@@ -1,8 +1,10 @@
-"""What one request costs inside the broker: microseconds and instructions of a Produce, Fetch, OffsetCommit and Heartbeat.
+"""What one request costs inside the broker: microseconds and instructions of a Produce, Fetch,
+OffsetCommit and Heartbeat.
 
-No sockets and no threads: whole frames are put into the broker's buffer, and a turn is what the daemon calls for them, `receive` and then
-`deadline`. The data lie in memory (/dev/shm, where there is one) and nothing waits for a sync, so what is measured is Python, the kernels
-and the system calls of the log. Instructions are counted by Linux `perf`, if it is installed, in user space, less those of a run without
+No sockets and no threads: whole frames are put into the broker's buffer, and a turn is what the daemon
+calls for them, `receive` and then `deadline`. The data lie in memory (/dev/shm, where there is one) and
+nothing waits for a sync, so what is measured is Python, the kernels and the system calls of the log.
+Instructions are counted by Linux `perf`, if it is installed, in user space, less those of a run without
 requests: they are nearly the same on a machine that has other things to do.
 
     python -m benchmarks.turn
@@ -48,7 +50,9 @@ BOUNDS = {("produce", 16): "<= 14.5", ("fetch", 16): "<= 12", ("offset commit", 
 
 
 class Driver:
-    """A broker without a daemon: its syncs and jobs are done at once, and its time goes on by a little each turn."""
+    """A broker without a daemon: its syncs and jobs are done at once, and its time goes on by a little
+    each turn.
+    """
 
     def __init__(self, directory: Path) -> None:
         settings = BrokerSettings.of(
@@ -135,11 +139,20 @@ def join_group(driver: Driver) -> str:
     """A group of one member in its first generation; the id of the member."""
     driver.ask(FindCoordinatorRequest(key="g"), 3, FindCoordinatorResponse)
     driver.pass_time(1_000)
-    joining = JoinGroupRequest("g", 45_000, 300_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"")])
+    joining = JoinGroupRequest(
+        "g", 45_000, 300_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"")]
+    )
     joined = driver.ask(joining, 3, JoinGroupResponse)
     assert isinstance(joined, JoinGroupResponse)
     assert joined.error_code == 0
-    driver.turn(frame_of(SyncGroupRequest("g", 1, joined.member_id, assignments=[SyncGroupRequestAssignment(joined.member_id, b"all")]), 3))
+    driver.turn(
+        frame_of(
+            SyncGroupRequest(
+                "g", 1, joined.member_id, assignments=[SyncGroupRequestAssignment(joined.member_id, b"all")]
+            ),
+            3,
+        )
+    )
     return joined.member_id
 
 
@@ -193,7 +206,9 @@ KINDS: dict[str, Callable[[Driver], bytes]] = {
 def drive(kind: str, frames_per_turn: int, requests: int) -> float:
     """Microseconds of processor time per request, in this process."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="sparklog-turn-", dir=memory if memory.is_dir() else None) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="sparklog-turn-", dir=memory if memory.is_dir() else None
+    ) as directory:
         driver = Driver(Path(directory))
         frames = KINDS[kind](driver) * frames_per_turn
         turn, replies = driver.turn, driver.replies
@@ -202,7 +217,9 @@ def drive(kind: str, frames_per_turn: int, requests: int) -> float:
         size = sum(map(len, replies[-1]))
         replies.clear()
         gc.collect()
-        gc.freeze()  # as the daemon does: else one full collection, which falls into some runs by chance, adds 3 µs to a request
+        # as the daemon does: else one full collection, which falls into some runs by chance, adds 3 µs to a
+        # request
+        gc.freeze()
         started_s = time.process_time()
         for _ in range(requests // frames_per_turn):
             turn(frames)
@@ -214,11 +231,25 @@ def drive(kind: str, frames_per_turn: int, requests: int) -> float:
 
 def measured(kind: str, frames_per_turn: int, requests: int) -> tuple[float, float]:
     """(microseconds, instructions of the whole process or NaN) of `drive` in a process of its own."""
-    arguments: Sequence[str] = (sys.executable, "-m", "benchmarks.turn", "--drive", kind, str(frames_per_turn), str(requests))
+    arguments: Sequence[str] = (
+        sys.executable,
+        "-m",
+        "benchmarks.turn",
+        "--drive",
+        kind,
+        str(frames_per_turn),
+        str(requests),
+    )
     perf = shutil.which("perf")
     if perf is not None:
         arguments = (perf, "stat", "-x", ",", "-e", "instructions:u", *arguments)
-    done = subprocess.run(arguments, check=True, capture_output=True, text=True, env={**harness.ENVIRONMENT, "PYTHONHASHSEED": "0"})
+    done = subprocess.run(
+        arguments,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**harness.ENVIRONMENT, "PYTHONHASHSEED": "0"},
+    )
     counted = [line for line in done.stderr.splitlines() if "instructions" in line]
     count = counted[0].split(",")[0] if counted else ""
     return float(done.stdout), float(count) if count.isdigit() else float("nan")
@@ -234,7 +265,9 @@ def main() -> None:
                 _, without = measured(kind, frames_per_turn, 0)
                 microseconds, instructions = measured(kind, frames_per_turn, REQUESTS)
                 what = f"{kind}, {frames_per_turn} in a turn"
-                figures.add(what, "µs", "sparklog", microseconds, bound=BOUNDS.get((kind, frames_per_turn), ""))
+                figures.add(
+                    what, "µs", "sparklog", microseconds, bound=BOUNDS.get((kind, frames_per_turn), "")
+                )
                 if instructions == instructions and without == without:
                     figures.add(f"{what}: instructions", "1", "sparklog", (instructions - without) / REQUESTS)
     figures.note("processor time of one process; sparklog.ack.flush=never, the data in memory")

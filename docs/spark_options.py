@@ -17,7 +17,7 @@ planned or the query starts. With `failOnDataLoss=false`, a named topic that doe
 read and that was deleted afterwards counts as data loss.
 
 | option | default | description |
-|---|---|---|"""
+|---|---|---|"""  # noqa: E501
 
 CLIENT = """
 Every `kafka.*` option is passed to the client under its name in Kafka's clients, without `kafka.`: `kafka.isolation.level`,
@@ -29,7 +29,7 @@ and `kafka.ssl.*` are refused.
 ## Refused
 
 | option | reason |
-|---|---|"""
+|---|---|"""  # noqa: E501
 
 REFUSED_IN_WRITES = {"kafka.transactional.id": "two tasks with one transactional id would fence each other"}
 
@@ -70,13 +70,15 @@ DIFFERENCES = """
   `lateBinding`.
 - **An end beyond the log** in `endingOffsets` is refused immediately, as is a start beyond the log in `startingOffsets` of a stream.
 - **Limits of a trigger in a batch read** cause a warning, as in the connector.
-"""
+"""  # noqa: E501
 
 
 def page() -> str:
     """The whole page."""
     rows = [f"| `{d.name}` | {_default(d.default)} | {_cell(_sentence(d.doc))} |" for d in definitions()]
-    no = [f"| `{name}` | {_cell(_sentence(why))} |" for name, why in {**refused(), **REFUSED_IN_WRITES}.items()]
+    no = [
+        f"| `{name}` | {_cell(_sentence(why))} |" for name, why in {**refused(), **REFUSED_IN_WRITES}.items()
+    ]
     idle = [f"| `{name}` | {_cell(_sentence(why))} |" for name, why in without_effect().items()]
     return "\n".join([HEAD, *rows, CLIENT, *no, IDLE, *idle, DIFFERENCES])
 

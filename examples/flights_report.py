@@ -7,11 +7,17 @@ from pathlib import Path
 import matplotlib as mpl
 import pandas as pd
 
-AIRPORTS = {"EWR": ("Newark", "#d1495b"), "JFK": ("John F. Kennedy", "#00798c"), "LGA": ("LaGuardia", "#edae49")}
+AIRPORTS = {
+    "EWR": ("Newark", "#d1495b"),
+    "JFK": ("John F. Kennedy", "#00798c"),
+    "LGA": ("LaGuardia", "#edae49"),
+}
 
 
 def write_chart(by_hour: pd.DataFrame, path: Path) -> None:
-    """One line per airport: mean departure delay over the hours of the day. `by_hour` has origin, hour, mean_delay, flights."""
+    """One line per airport: mean departure delay over the hours of the day. `by_hour` has origin, hour,
+    mean_delay, flights.
+    """
     mpl.use("Agg")  # no display is needed, nor looked for
     from matplotlib import pyplot as plt
 
@@ -20,7 +26,9 @@ def write_chart(by_hour: pd.DataFrame, path: Path) -> None:
         name, colour = AIRPORTS[str(origin)]
         axes.plot(hours["hour"], hours["mean_delay"], marker="o", color=colour, label=f"{origin} {name}")
     axes.set(
-        title="The later the hour, the longer the wait", xlabel="scheduled hour, New York time", ylabel="mean departure delay, minutes"
+        title="The later the hour, the longer the wait",
+        xlabel="scheduled hour, New York time",
+        ylabel="mean departure delay, minutes",
     )
     axes.set_xticks(range(5, 24, 2))
     axes.grid(alpha=0.3)
@@ -37,7 +45,9 @@ def write_page(by_hour: pd.DataFrame, chart: Path, path: Path) -> None:
     delays = by_hour.pivot_table(index="hour", columns="origin", values="mean_delay")
     head = "".join(f"<th>{escape(origin)}</th>" for origin in origins)
     rows = "".join(
-        f"<tr><th>{hour:02d}:00</th>" + "".join(f"<td>{'–' if pd.isna(row[o]) else f'{row[o]:.1f}'}</td>" for o in origins) + "</tr>"
+        f"<tr><th>{hour:02d}:00</th>"
+        + "".join(f"<td>{'–' if pd.isna(row[o]) else f'{row[o]:.1f}'}</td>" for o in origins)
+        + "</tr>"
         for hour, row in delays.iterrows()
     )
     path.write_text(
@@ -55,5 +65,5 @@ Mean departure delay in minutes, by scheduled hour (New York time).</p>
 <img alt="Mean departure delay by hour of the day, one line per airport" src="data:image/png;base64,{picture}">
 <table><tr><th>hour</th>{head}</tr>{rows}</table>
 </html>
-"""
+"""  # noqa: E501
     )

@@ -1,4 +1,6 @@
-"""Watch a topic on the console until Ctrl-C: `python -m examples.stream`; it brings a broker and writes an order each second itself."""
+"""Watch a topic on the console until Ctrl-C: `python -m examples.stream`; it brings a broker and writes an
+order each second itself.
+"""
 
 import contextlib
 import io
@@ -30,28 +32,45 @@ def orders_of(spark: SparkSession, servers: str, topic: str) -> DataFrame:
 
 def to_console(orders: DataFrame, checkpoint: Path, *, ends: bool) -> StreamingQuery:
     """Prints each micro-batch; with `ends` only what is there now."""
-    writer = orders.writeStream.format("console").option("truncate", "false").option("checkpointLocation", str(checkpoint))
-    return (writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="500 milliseconds")).start()
+    writer = (
+        orders.writeStream.format("console")
+        .option("truncate", "false")
+        .option("checkpointLocation", str(checkpoint))
+    )
+    return (
+        writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="500 milliseconds")
+    ).start()
 
 
 def to_delta(orders: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
-    """Appends what is there now to a Delta table, each record once whatever happens: Delta knows the micro-batches it has."""
+    """Appends what is there now to a Delta table, each record once whatever happens: Delta knows the
+    micro-batches it has.
+    """
     writer = orders.writeStream.format("delta").option("checkpointLocation", str(checkpoint))
     return writer.trigger(availableNow=True).start(str(table))
 
 
-def write_an_order_each_second(spark: SparkSession, servers: str, topic: str, checkpoint: Path) -> StreamingQuery:
-    """A stream into the topic; each micro-batch is there as a whole and once, for who reads committed records."""
+def write_an_order_each_second(
+    spark: SparkSession, servers: str, topic: str, checkpoint: Path
+) -> StreamingQuery:
+    """A stream into the topic; each micro-batch is there as a whole and once, for who reads committed
+    records.
+    """
     ticks = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
     records = ticks.select(f.concat(f.lit("order "), "value").alias("value"))
-    writer = records.writeStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic)
+    writer = (
+        records.writeStream.format("sparklog")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", topic)
+    )
     return writer.option("checkpointLocation", str(checkpoint)).start()
 
 
 def wait_for_interrupt(query: StreamingQuery) -> None:
     """Return at Ctrl-C, or raise what ended the query before.
 
-    `query.awaitTermination()` would do, but PySpark's own handler of Ctrl-C then calls the JVM from within that call, which fails.
+    `query.awaitTermination()` would do, but PySpark's own handler of Ctrl-C then calls the JVM from within
+    that call, which fails.
     """
     interrupted = threading.Event()
     signal.signal(signal.SIGINT, lambda _number, _frame: interrupted.set())
@@ -62,7 +81,11 @@ def wait_for_interrupt(query: StreamingQuery) -> None:
 
 
 def main() -> None:
-    with sparklog.embedded() as broker, tempfile.TemporaryDirectory() as name, local_spark(Path(name)) as spark:
+    with (
+        sparklog.embedded() as broker,
+        tempfile.TemporaryDirectory() as name,
+        local_spark(Path(name)) as spark,
+    ):
         servers, directory = broker.bootstrap_servers, Path(name)
         with sparklog.Admin(bootstrap_servers=servers) as admin:
             admin.create_topics({"orders": 2})
@@ -71,7 +94,8 @@ def main() -> None:
         # Ctrl-C ends the Python workers too, and Spark logs each task that it breaks off with its stack.
         spark.sparkContext.setLogLevel("OFF")
         wait_for_interrupt(query)
-        # While Spark stops, PySpark's accumulator server may find its connection closed and print that with a traceback.
+        # While Spark stops, PySpark's accumulator server may find its connection closed and print that with a
+        # traceback.
         with contextlib.redirect_stderr(io.StringIO()):
             for running in spark.streams.active:
                 running.stop()

@@ -1,4 +1,6 @@
-"""Tests of one's own against a real broker: `pytest examples/test_orders.py`. The fixtures come with the package."""
+"""Tests of one's own against a real broker: `pytest examples/test_orders.py`. The fixtures come with the
+package.
+"""
 
 from sparklog import Consumer, Producer, TopicPartition
 from sparklog.local_broker import EmbeddedBroker

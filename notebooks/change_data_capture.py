@@ -1,8 +1,7 @@
-# Databricks notebook source
-# MAGIC %md
-# MAGIC # Change-data capture with MERGE
-# MAGIC A topic of changes becomes a Delta table of what holds now. The key of a record names a row, its value is the row's new state, and
-# MAGIC a null value (a tombstone) says that the row is gone: here, where each aircraft landed last, until it is out of sight for a week.
+# Databricks notebook source MAGIC %md MAGIC # Change-data capture with MERGE MAGIC A topic of changes becomes
+# a Delta table of what holds now. The key of a record names a row, its value is the row's new state, and
+# MAGIC a null value (a tombstone) says that the row is gone: here, where each aircraft landed last, until it
+# is out of sight for a week.
 
 # COMMAND ----------
 
@@ -20,10 +19,8 @@ dbutils.widgets.text("directory", "", "Where tables and checkpoints go; empty: a
 
 # COMMAND ----------
 
-# MAGIC %md
-# MAGIC ## A compacted topic of changes
-# MAGIC Kafka's compaction keeps the newest record of each key. All changes of one aircraft have its tail number as key, so they share a
-# MAGIC partition, in order.
+# MAGIC %md MAGIC ## A compacted topic of changes MAGIC Kafka's compaction keeps the newest record of each
+# key. All changes of one aircraft have its tail number as key, so they share a MAGIC partition, in order.
 
 # COMMAND ----------
 
@@ -41,7 +38,12 @@ out_of_sight = sorted(last_seen[last_seen < last_seen.max() - pd.Timedelta(days=
 
 with sparklog.Producer(bootstrap_servers=servers) as producer:
     for flight, number in zip(flights.itertuples(), flown, strict=True):
-        state = {"tailnum": flight.tailnum, "airport": flight.dest, "carrier": flight.carrier, "flights": number}
+        state = {
+            "tailnum": flight.tailnum,
+            "airport": flight.dest,
+            "carrier": flight.carrier,
+            "flights": number,
+        }
         producer.send(topic, key=flight.tailnum.encode(), value=json.dumps(state).encode())
     for tailnum in out_of_sight:
         producer.send(topic, key=tailnum.encode(), value=None)
@@ -49,10 +51,9 @@ print(f"{len(flights):,} changes of {len(last_seen):,} aircraft, and {len(out_of
 
 # COMMAND ----------
 
-# MAGIC %md
-# MAGIC ## MERGE, one micro-batch at a time
-# MAGIC A batch may hold many changes of one row: only its last, by offset, counts. Should a micro-batch be tried again after a failure,
-# MAGIC it merges the same states over themselves, so the table stays right.
+# MAGIC %md MAGIC ## MERGE, one micro-batch at a time MAGIC A batch may hold many changes of one row: only its
+# last, by offset, counts. Should a micro-batch be tried again after a failure, MAGIC it merges the same
+# states over themselves, so the table stays right.
 
 # COMMAND ----------
 
@@ -68,16 +69,26 @@ spark.createDataFrame([], STATE).write.format("delta").mode("ignore").save(path)
 def merge(changes, number):
     newest = f.row_number().over(Window.partitionBy("key").orderBy(f.desc("offset")))
     latest = changes.withColumn("age", newest).where("age = 1")
-    latest = latest.select(f.col("key").cast("string").alias("id"), f.from_json(f.col("value").cast("string"), STATE).alias("state"))
+    latest = latest.select(
+        f.col("key").cast("string").alias("id"),
+        f.from_json(f.col("value").cast("string"), STATE).alias("state"),
+    )
     table = DeltaTable.forPath(changes.sparkSession, path).alias("t")
     states = {column: f"c.state.{column}" for column in ("tailnum", "airport", "carrier", "flights")}
     merged = table.merge(latest.alias("c"), "t.tailnum = c.id").whenMatchedDelete("c.state IS NULL")
     merged.whenMatchedUpdate(set=states).whenNotMatchedInsert("c.state IS NOT NULL", values=states).execute()
 
 
-changes = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+changes = (
+    spark.readStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+)
 changes = changes.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 12_000).load()
-query = changes.writeStream.foreachBatch(merge).option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
+query = (
+    changes.writeStream.foreachBatch(merge)
+    .option("checkpointLocation", f"{directory}/checkpoint")
+    .trigger(availableNow=True)
+    .start()
+)
 query.awaitTermination()
 
 # COMMAND ----------
@@ -95,6 +106,8 @@ display(aircraft.orderBy(f.desc("flights")).limit(5))
 # COMMAND ----------
 
 # DBTITLE 1,The table says what the changes say
-expected = flights.groupby("tailnum").agg(airport=("dest", "last"), flights=("id", "count")).drop(index=out_of_sight)
+expected = (
+    flights.groupby("tailnum").agg(airport=("dest", "last"), flights=("id", "count")).drop(index=out_of_sight)
+)
 found = {row.tailnum: (row.airport, row.flights) for row in aircraft.collect()}
 assert found == {tailnum: (row.airport, row.flights) for tailnum, row in expected.iterrows()}

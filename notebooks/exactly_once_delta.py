@@ -1,9 +1,8 @@
-# Databricks notebook source
-# MAGIC %md
-# MAGIC # Exactly once from a topic into Delta, though the stream dies
-# MAGIC Two things together make every record count once. The **checkpoint** says which offsets belong to micro-batch 7: after a crash
-# MAGIC batch 7 is read again, with the very same records. And Delta keeps `txnAppId` and `txnVersion` with each write: batch 7, **written
-# MAGIC again, changes nothing**. Here the stream dies at the worst moment, after Delta has a batch and before Spark has noted it.
+# Databricks notebook source MAGIC %md MAGIC # Exactly once from a topic into Delta, though the stream dies
+# MAGIC Two things together make every record count once. The **checkpoint** says which offsets belong to
+# micro-batch 7: after a crash MAGIC batch 7 is read again, with the very same records. And Delta keeps
+# `txnAppId` and `txnVersion` with each write: batch 7, **written MAGIC again, changes nothing**. Here the
+# stream dies at the worst moment, after Delta has a batch and before Spark has noted it.
 
 # COMMAND ----------
 
@@ -30,14 +29,15 @@ with sparklog.Admin(bootstrap_servers=servers) as admin:
 flights = january()[["id", "origin", "dest", "tailnum", "dep_delay"]]
 SCHEMA = ddl_of(flights)
 rows = to_spark(flights).select(f.col("tailnum").alias("key"), f.to_json(f.struct("*")).alias("value"))
-rows.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic).mode("append").save()
+rows.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic).mode(
+    "append"
+).save()
 
 # COMMAND ----------
 
-# MAGIC %md
-# MAGIC ## The stream, and its deaths
-# MAGIC `append` is all that is needed: two options on an ordinary write. The application's name must stay with the checkpoint: a new
-# MAGIC checkpoint counts its batches from 0 again and needs a new name. `dies_after` stands for whatever may kill a driver.
+# MAGIC %md MAGIC ## The stream, and its deaths MAGIC `append` is all that is needed: two options on an
+# ordinary write. The application's name must stay with the checkpoint: a new MAGIC checkpoint counts its
+# batches from 0 again and needs a new name. `dies_after` stands for whatever may kill a driver.
 
 # COMMAND ----------
 
@@ -60,9 +60,15 @@ def append(batch, number):
 
 
 def start():
-    source = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+    source = (
+        spark.readStream.format("sparklog")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+    )
     source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 6_000)
-    flights = source.load().select(f.from_json(f.col("value").cast("string"), SCHEMA).alias("flight"), "partition", "offset")
+    flights = source.load().select(
+        f.from_json(f.col("value").cast("string"), SCHEMA).alias("flight"), "partition", "offset"
+    )
     writer = flights.select("flight.*", "partition", "offset").writeStream.foreachBatch(append)
     return writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
 
@@ -88,12 +94,17 @@ print(f"died {deaths} times; batches tried, in order: {tried}")
 # DBTITLE 1,What Delta has noted of each write
 spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW departures AS SELECT * FROM delta.`{directory}/departures`")
 history = spark.sql(f"DESCRIBE HISTORY delta.`{directory}/departures`").orderBy("version")
-display(history.select("version", "operation", f.col("operationMetrics.numOutputRows").cast("long").alias("rows")))
+display(
+    history.select("version", "operation", f.col("operationMetrics.numOutputRows").cast("long").alias("rows"))
+)
 
 # COMMAND ----------
 
 # DBTITLE 1,Two batches were written twice, and every record is there once
-found = spark.sql("SELECT count(*) AS n, count(DISTINCT id) AS ids, count(DISTINCT partition, offset) AS places FROM departures").first()
+found = spark.sql(
+    "SELECT count(*) AS n, count(DISTINCT id) AS ids, count(DISTINCT partition, offset) AS places FROM "
+    "departures"
+).first()
 assert deaths == 2
 assert tried == [0, 1, 1, 2, 3, 3, 4]
 assert (found.n, found.ids, found.places) == (len(flights),) * 3

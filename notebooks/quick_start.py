@@ -1,8 +1,5 @@
-# Databricks notebook source
-# MAGIC %md
-# MAGIC # Quick start
-# MAGIC A topic written, read and streamed: real flights out of New York in January 2013, through a broker that this notebook brings
-# MAGIC along.
+# Databricks notebook source MAGIC %md MAGIC # Quick start MAGIC A topic written, read and streamed: real
+# flights out of New York in January 2013, through a broker that this notebook brings MAGIC along.
 
 # COMMAND ----------
 
@@ -20,10 +17,8 @@ dbutils.widgets.text("directory", "", "Where tables and checkpoints go; empty: a
 
 # COMMAND ----------
 
-# MAGIC %md
-# MAGIC ## Write
-# MAGIC A frame with a column `value`, and perhaps `key`, `headers`, `partition` and `timestamp`, is all there is to it. Rows with one key
-# MAGIC stay together and in order.
+# MAGIC %md MAGIC ## Write MAGIC A frame with a column `value`, and perhaps `key`, `headers`, `partition` and
+# `timestamp`, is all there is to it. Rows with one key MAGIC stay together and in order.
 
 # COMMAND ----------
 
@@ -34,43 +29,55 @@ with sparklog.Admin(bootstrap_servers=servers) as admin:
 
 flights = january()
 records = to_spark(flights).select(f.col("carrier").alias("key"), f.to_json(f.struct("*")).alias("value"))
-records.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic).mode("append").save()
+records.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic).mode(
+    "append"
+).save()
 
 # COMMAND ----------
 
-# MAGIC %md
-# MAGIC ## Read
-# MAGIC Columns are those of Spark's Kafka connector. A start may also be a time, or so many records before the end.
+# MAGIC %md MAGIC ## Read MAGIC Columns are those of Spark's Kafka connector. A start may also be a time, or
+# so many records before the end.
 
 # COMMAND ----------
 
 read = spark.read.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-display(read.option("startingOffsets", "latest-5").load().select("partition", "offset", "timestamp", "key", "value"))
+display(
+    read.option("startingOffsets", "latest-5")
+    .load()
+    .select("partition", "offset", "timestamp", "key", "value")
+)
 
 # COMMAND ----------
 
 # DBTITLE 1,JSON decoded to columns while it is read, as a view for SQL
 flight = "id BIGINT, time_hour TIMESTAMP, carrier STRING, origin STRING, dest STRING, dep_delay DOUBLE"
-decoded = read.option("startingOffsets", "earliest").option("valueFormat", "json").option("valueSchema", flight).load()
+decoded = (
+    read.option("startingOffsets", "earliest")
+    .option("valueFormat", "json")
+    .option("valueSchema", flight)
+    .load()
+)
 decoded.select("value.*").createOrReplaceTempView("departures")
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT origin, count(*) AS flights, round(avg(dep_delay), 1) AS mean_delay FROM departures GROUP BY origin ORDER BY origin
+# MAGIC %sql MAGIC SELECT origin, count(*) AS flights, round(avg(dep_delay), 1) AS mean_delay FROM departures
+# GROUP BY origin ORDER BY origin
 
 # COMMAND ----------
 
-# MAGIC %md
-# MAGIC ## Stream
-# MAGIC The same options, `readStream` in place of `read`. With `availableNow` the stream reads what is there and ends; flights more than
-# MAGIC an hour late go on to a second topic.
+# MAGIC %md MAGIC ## Stream MAGIC The same options, `readStream` in place of `read`. With `availableNow` the
+# stream reads what is there and ends; flights more than MAGIC an hour late go on to a second topic.
 
 # COMMAND ----------
 
-stream = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+stream = (
+    spark.readStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+)
 late = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10_000).load()
-late = late.where(f.get_json_object(f.col("value").cast("string"), "$.dep_delay").cast("double") > 60).select("key", "value")
+late = late.where(f.get_json_object(f.col("value").cast("string"), "$.dep_delay").cast("double") > 60).select(
+    "key", "value"
+)
 query = (
     late.writeStream.format("sparklog")
     .option("kafka.bootstrap.servers", servers)
@@ -80,7 +87,10 @@ query = (
     .start()
 )
 query.awaitTermination()
-print(f"{len(query.recentProgress)} micro-batches, {sum(p.numInputRows for p in query.recentProgress):,} flights read")
+print(
+    f"{len(query.recentProgress)} micro-batches, {sum(p.numInputRows for p in query.recentProgress):,} "
+    f"flights read"
+)
 
 # COMMAND ----------
 
@@ -96,13 +106,24 @@ by_hour = (
 )
 figure, axes = plt.subplots(figsize=(7, 3))
 axes.bar(by_hour["hour"], by_hour["mean_delay"], color="#00798c")
-axes.set(title="The later the hour, the longer the wait", xlabel="scheduled hour, New York time", ylabel="mean delay, minutes")
+axes.set(
+    title="The later the hour, the longer the wait",
+    xlabel="scheduled hour, New York time",
+    ylabel="mean delay, minutes",
+)
 axes.spines[["top", "right"]].set_visible(False)
 
 # COMMAND ----------
 
 # DBTITLE 1,Nothing is missing, nothing is there twice
-read_late = spark.read.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", f"{topic}-late").load()
+read_late = (
+    spark.read.format("sparklog")
+    .option("kafka.bootstrap.servers", servers)
+    .option("subscribe", f"{topic}-late")
+    .load()
+)
 ids = f.get_json_object(f.col("value").cast("string"), "$.id").cast("long")
 assert spark.table("departures").count() == len(flights)
-assert sorted(row.id for row in read_late.select(ids.alias("id")).collect()) == list(flights.query("dep_delay > 60")["id"])
+assert sorted(row.id for row in read_late.select(ids.alias("id")).collect()) == list(
+    flights.query("dep_delay > 60")["id"]
+)

@@ -1,9 +1,7 @@
-# Databricks notebook source
-# MAGIC %md
-# MAGIC # Streaming ETL into Delta: bronze, silver, gold
-# MAGIC Flights arrive in a topic. **Bronze** keeps every record as it came, with its place in the log; **silver** has typed rows, one per
-# MAGIC flight; **gold** answers a question. Each step is a stream that reads what is new and ends: run the notebook again, and only what
-# MAGIC came meanwhile is worked on.
+# Databricks notebook source MAGIC %md MAGIC # Streaming ETL into Delta: bronze, silver, gold MAGIC Flights
+# arrive in a topic. **Bronze** keeps every record as it came, with its place in the log; **silver** has typed
+# rows, one per MAGIC flight; **gold** answers a question. Each step is a stream that reads what is new and
+# ends: run the notebook again, and only what MAGIC came meanwhile is worked on.
 
 # COMMAND ----------
 
@@ -33,7 +31,9 @@ SCHEMA = ddl_of(flights)
 
 def arrive(frame):
     rows = to_spark(frame).select(f.col("tailnum").alias("key"), f.to_json(f.struct("*")).alias("value"))
-    rows.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic).mode("append").save()
+    rows.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic).mode(
+        "append"
+    ).save()
 
 
 half = len(flights) // 2
@@ -42,35 +42,52 @@ arrive(flights[half - 1000 : half])  # a sender that was not sure, and sent its 
 
 # COMMAND ----------
 
-# MAGIC %md
-# MAGIC ## The three streams
-# MAGIC `partition` and `offset` name a record for good: bronze keeps them, so that any row can be traced back to the log. Silver drops
-# MAGIC what arrives twice within two days of event time. Gold is rewritten as a whole: it is small.
+# MAGIC %md MAGIC ## The three streams MAGIC `partition` and `offset` name a record for good: bronze keeps
+# them, so that any row can be traced back to the log. Silver drops MAGIC what arrives twice within two days
+# of event time. Gold is rewritten as a whole: it is small.
 
 # COMMAND ----------
 
 
 def to_bronze():
-    source = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    source = source.option("startingOffsets", "earliest").option("groupId", "etl").option("maxOffsetsPerTrigger", 10_000)
-    return source.load().select("topic", "partition", "offset", "timestamp", "key", f.col("value").cast("string").alias("value"))
+    source = (
+        spark.readStream.format("sparklog")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+    )
+    source = (
+        source.option("startingOffsets", "earliest")
+        .option("groupId", "etl")
+        .option("maxOffsetsPerTrigger", 10_000)
+    )
+    return source.load().select(
+        "topic", "partition", "offset", "timestamp", "key", f.col("value").cast("string").alias("value")
+    )
 
 
 def to_silver():
     bronze = spark.readStream.format("delta").load(f"{directory}/bronze")
-    typed = bronze.select(f.from_json("value", SCHEMA).alias("flight"), "partition", "offset").select("flight.*", "partition", "offset")
+    typed = bronze.select(f.from_json("value", SCHEMA).alias("flight"), "partition", "offset").select(
+        "flight.*", "partition", "offset"
+    )
     return typed.withWatermark("time_hour", "2 days").dropDuplicatesWithinWatermark(["id"])
 
 
 def to_gold():
     silver = spark.readStream.format("delta").load(f"{directory}/silver")
     return silver.groupBy("origin", f.to_date("time_hour").alias("day")).agg(
-        f.count("*").alias("flights"), f.count_if(f.col("dep_delay").isNull()).alias("cancelled"), f.avg("dep_delay").alias("mean_delay")
+        f.count("*").alias("flights"),
+        f.count_if(f.col("dep_delay").isNull()).alias("cancelled"),
+        f.avg("dep_delay").alias("mean_delay"),
     )
 
 
 def run(name, frame, mode="append"):
-    writer = frame.writeStream.format("delta").outputMode(mode).option("checkpointLocation", f"{directory}/checkpoints/{name}")
+    writer = (
+        frame.writeStream.format("delta")
+        .outputMode(mode)
+        .option("checkpointLocation", f"{directory}/checkpoints/{name}")
+    )
     query = writer.trigger(availableNow=True).start(f"{directory}/{name}")
     query.awaitTermination()
     print(f"{name}: {sum(p.numInputRows for p in query.recentProgress):,} rows in")
@@ -94,7 +111,12 @@ run_all()
 
 # DBTITLE 1,How far the streams are, as every lag tool sees it
 with sparklog.Admin(bootstrap_servers=servers) as admin:
-    print({f"{tp.topic}-{tp.partition}": told.offset for tp, told in admin.list_group_offsets(["etl"])["etl"].items()})
+    print(
+        {
+            f"{tp.topic}-{tp.partition}": told.offset
+            for tp, told in admin.list_group_offsets(["etl"])["etl"].items()
+        }
+    )
 
 # COMMAND ----------
 

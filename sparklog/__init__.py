@@ -1,6 +1,7 @@
 """The streaming log for Python and Spark.
 
-The public names load on first use: importing sparklog imports neither pyspark, pyarrow nor the server, and takes a few milliseconds.
+The public names load on first use: importing sparklog imports neither pyspark, pyarrow nor the server, and
+takes a few milliseconds.
 """
 
 # Type checkers know the name; importing it from `typing` would take longer than all the rest.

@@ -1,6 +1,7 @@
 """The six effects: all that a deterministic object may ask of the world outside.
 
-A peer machine or a broker answers every call with a list of these, and the outside (daemon or simulation) carries them out in order.
+A peer machine or a broker answers every call with a list of these, and the outside (daemon or simulation)
+carries them out in order.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -12,7 +13,8 @@ from sparklog.model import NodeId, SessionId, Ticket
 
 
 class Sliceable(Protocol):
-    """A file of which a range can be sent without reading it: it answers `pread`, and `fileno` where the system has one.
+    """A file of which a range can be sent without reading it: it answers `pread`, and `fileno` where the
+    system has one.
 
     It stays readable after its owner has closed it until each `retain` is followed by its `release`.
     """
@@ -23,7 +25,8 @@ class Sliceable(Protocol):
 
 
 class FileSlice(msgspec.Struct, gc=False, frozen=True):
-    """The bytes `[position, position + length)` of an open file, which stays open while the slice is retained.
+    """The bytes `[position, position + length)` of an open file, which stays open while the slice is
+    retained.
 
     A slice in a `Reply` is retained; the outside releases it when its bytes are sent or dropped.
     """
@@ -47,7 +50,9 @@ CHUNK_BYTES: Final = 64
 
 
 def retain(chunks: list[Chunk]) -> int:
-    """Keep the files of all slices readable until `release`; returns the bytes of memory that the chunks take."""
+    """Keep the files of all slices readable until `release`; returns the bytes of memory that the chunks
+    take.
+    """
     size = CHUNK_BYTES * len(chunks)
     for chunk in chunks:
         if type(chunk) is FileSlice:
@@ -79,7 +84,9 @@ class SendTo(msgspec.Struct, gc=False, frozen=True):
 
 
 class Sync(msgspec.Struct, gc=False, frozen=True):
-    """Make the files durable beside the loop; the ticket returns through `finished` with None or the error."""
+    """Make the files durable beside the loop; the ticket returns through `finished` with None or the
+    error.
+    """
 
     ticket: Ticket
     files: Sequence[Any]
@@ -88,8 +95,8 @@ class Sync(msgspec.Struct, gc=False, frozen=True):
 
 Result = TypeVar("Result")
 Steps = Generator[None, bool, Result]
-"""A long job that yields before each step. Each step learns whether other sessions are active; if so, it does less work and may have
-to rest before the next. Its return value is the job's result.
+"""A long job that yields before each step. Each step learns whether other sessions are active; if so, it
+does less work and may have to rest before the next. Its return value is the job's result.
 """
 
 
@@ -104,11 +111,13 @@ def take_all(steps: Steps[Result]) -> Result:
 
 
 class Run(msgspec.Struct, gc=False, frozen=True):
-    """Run a job beside the loop: a function over immutable inputs and the disk door; its result returns through `finished`.
+    """Run a job beside the loop: a function over immutable inputs and the disk door; its result returns
+    through `finished`.
 
-    One `in_steps` gives its `Steps` when called, and works when they are taken; one that `is_calm` rests between them while other sessions
-    are active. `memory_bytes` are made by the job at most, which starts when the outside has room for them. A job that a `session` waits
-    for shares the processor with the jobs of other sessions.
+    One `in_steps` gives its `Steps` when called, and works when they are taken; one that `is_calm` rests
+    between them while other sessions are active. `memory_bytes` are made by the job at most, which starts
+    when the outside has room for them. A job that a `session` waits for shares the processor with the jobs
+    of other sessions.
     """
 
     job: Callable[[], object]

@@ -1,7 +1,8 @@
 """Error codes and exceptions.
 
-`ErrorCode` is Kafka's error table (number, name, whether trying again can help). `SparklogError` is the root of what a user of the
-library can catch; a broker's answer becomes a `BrokerError` through `error_for`.
+`ErrorCode` is Kafka's error table (number, name, whether trying again can help). `SparklogError` is the
+root of what a user of the library can catch; a broker's answer becomes a `BrokerError` through
+`error_for`.
 """
 
 from enum import IntEnum
@@ -196,8 +197,9 @@ Raised = TypeVar("Raised", bound=BaseException)
 
 
 def without_frames(error: Raised) -> Raised:
-    """`error` without traceback, cause and context: an exception that outlives the call that raised it keeps no frame of that call, and
-    with it none of the buffers that the frame refers to. `raise … from None` does not suffice, since it keeps the context.
+    """`error` without traceback, cause and context: an exception that outlives the call that raised it
+    keeps no frame of that call, and with it none of the buffers that the frame refers to. `raise … from
+    None` does not suffice, since it keeps the context.
     """
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error
@@ -208,7 +210,9 @@ class SparklogError(Exception):
 
 
 class DecodeError(SparklogError):
-    """Bytes from outside that do not follow the format; `position` says where in the buffer it was noticed."""
+    """Bytes from outside that do not follow the format; `position` says where in the buffer it was
+    noticed.
+    """
 
     def __init__(self, reason: str, position: int = -1) -> None:
         super().__init__(reason if position < 0 else f"{reason} at byte {position}")

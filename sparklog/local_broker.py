@@ -1,7 +1,9 @@
-"""A private broker: a child process in a temporary directory. It ends when its parent ends, even by `kill -9`.
+"""A private broker: a child process in a temporary directory. It ends when its parent ends, even by `kill
+-9`.
 
-The child's standard input is a pipe that only this process holds open: end of file tells the child to stop. The parent's pid,
-watched as well, is the backstop for a pipe that another fork of the parent keeps open. The last process to end removes the directory.
+The child's standard input is a pipe that only this process holds open: end of file tells the child to
+stop. The parent's pid, watched as well, is the backstop for a pipe that another fork of the parent keeps
+open. The last process to end removes the directory.
 """
 
 import importlib.util
@@ -33,8 +35,8 @@ class BrokerNotStarted(SparklogError):
 class EmbeddedBroker:
     """A running broker that this process owns; `close`, the end of a `with` block or of the process ends it.
 
-    Listens on 127.0.0.1, on a port of its own. Everything it keeps lies in a temporary directory, removed at the end, unless the caller
-    chose `data_dir`: that one stays.
+    Listens on 127.0.0.1, on a port of its own. Everything it keeps lies in a temporary directory, removed
+    at the end, unless the caller chose `data_dir`: that one stays.
     """
 
     bootstrap_servers: str
@@ -52,7 +54,10 @@ class EmbeddedBroker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+                },
                 # Its own session: Ctrl-C in a terminal or a notebook is meant for the parent alone.
                 start_new_session=True,
             )
@@ -81,7 +86,9 @@ class EmbeddedBroker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _wait_until_ready(self) -> str:
@@ -92,31 +99,51 @@ class EmbeddedBroker:
         words = dict(word.partition("=")[::2] for word in line.split())
         if not line.startswith("ready ") or "listen" not in words:
             self._child.kill()
-            raise BrokerNotStarted(f"the embedded broker did not start (exit code {self._child.wait()}):\n{self.log()[-4000:].strip()}")
+            raise BrokerNotStarted(
+                f"the embedded broker did not start (exit code "
+                f"{self._child.wait()}):\n{self.log()[-4000:].strip()}"
+            )
         return words["listen"]
 
 
 def embedded(*, data_dir: str | os.PathLike[str] | None = None, **settings: Setting) -> EmbeddedBroker:
     """Start a broker of one's own and return once it answers.
 
-    `settings` are broker settings by Kafka's names with `_` for `.`: `embedded(num_partitions=4, sparklog_ack_flush="never")`.
-    Raises ImportError without the `server` extra, and BrokerNotStarted with the child's last words.
+    `settings` are broker settings by Kafka's names with `_` for `.`: `embedded(num_partitions=4,
+    sparklog_ack_flush="never")`. Raises ImportError without the `server` extra, and BrokerNotStarted with
+    the child's last words.
     """
     return EmbeddedBroker(settings, data_dir=None if data_dir is None else Path(data_dir).absolute())
 
 
 def _require_server() -> None:
     if sys.platform == "win32":
-        raise SparklogError("a broker runs on Linux and macOS only; from Windows, connect to one that runs elsewhere (WSL serves well)")
+        raise SparklogError(
+            "a broker runs on Linux and macOS only; from Windows, connect to one that runs elsewhere (WSL "
+            "serves well)"
+        )
     missing = [name for name in ("sparklog_server", "click") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ImportError(f"sparklog.embedded() needs the server ({', '.join(missing)} missing): pip install 'sparklog[server]'")
+        raise ImportError(
+            f"sparklog.embedded() needs the server ({', '.join(missing)} missing): pip install "
+            f"'sparklog[server]'"
+        )
 
 
 def _command(directory: Path, data_dir: Path, settings: Mapping[str, Setting]) -> list[str]:
-    # -P: a file of the user's in the working directory must not shadow a module of ours. PYTHONPATH gives the child our own path.
+    # -P: a file of the user's in the working directory must not shadow a module of ours. PYTHONPATH gives the child our own path.  # noqa: E501
     run = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-P", "-c", run, "start", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        run,
+        "start",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        str(data_dir),
+    ]
     command += ["--owner-pid", str(os.getpid()), "--owned-directory", str(directory)]
     for name, value in settings.items():
         command += ["--set", f"{name.replace('_', '.')}={_text(value)}"]
@@ -144,7 +171,9 @@ def _first_line(descriptor: int, *, deadline_s: float) -> str:
 
 
 def _end(child: subprocess.Popen[bytes], directory: Path, owner_pid: int) -> None:
-    """Stop the child, at first kindly, and leave nothing behind. A fork of the owner that ends ends nothing."""
+    """Stop the child, at first kindly, and leave nothing behind. A fork of the owner that ends ends
+    nothing.
+    """
     if os.getpid() != owner_pid:
         return
     if child.stdout is not None:

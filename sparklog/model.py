@@ -1,6 +1,7 @@
 """The nouns every layer shares: offsets, epochs, identities and the given time.
 
-Nothing here does I/O, and nothing here knows the wire. A NewType keeps an offset out of an epoch's place; it costs nothing at run time.
+Nothing here does I/O, and nothing here knows the wire. A NewType keeps an offset out of an epoch's place;
+it costs nothing at run time.
 """
 
 from typing import NamedTuple, NewType
@@ -50,7 +51,9 @@ class Instant(NamedTuple):
 
 
 def earlier(first: Micros | None, second: Micros | None) -> Micros | None:
-    """The earlier of two deadlines, where None stands for none: spelt out, since every turn asks for a dozen."""
+    """The earlier of two deadlines, where None stands for none: spelt out, since every turn asks for a
+    dozen.
+    """
     if first is None or (second is not None and second < first):
         return second
     return first

@@ -1,7 +1,7 @@
 """Every metric, declared once: its name, its kind, its labels and what it counts.
 
-The numbers themselves are plain integers on the objects that own them. Whoever shows them (the HTTP edge, a test) gathers samples and
-renders them here, in the text format of Prometheus.
+The numbers themselves are plain integers on the objects that own them. Whoever shows them (the HTTP edge,
+a test) gathers samples and renders them here, in the text format of Prometheus.
 
     # HELP sparklog_connections Connections that are open now.
     # TYPE sparklog_connections gauge
@@ -48,12 +48,18 @@ def _gauge(name: str, doc: str, *labels: str) -> Metric:
 
 CONNECTIONS = _gauge("sparklog_connections", "Connections that are open now.", "listener")
 REQUESTS = _counter("sparklog_requests_total", "Requests answered, by API.", "api")
-REQUESTS_PARKED = _gauge("sparklog_requests_parked", "Requests that wait for a high watermark, a commit or their time.")
+REQUESTS_PARKED = _gauge(
+    "sparklog_requests_parked", "Requests that wait for a high watermark, a commit or their time."
+)
 BYTES_RECEIVED = _counter("sparklog_received_bytes_total", "Bytes of requests received.")
 BYTES_SENT = _counter("sparklog_sent_bytes_total", "Bytes of replies sent.")
 RECORDS_APPENDED = _counter("sparklog_appended_records_total", "Records that producers appended.", "topic")
-BYTES_APPENDED = _counter("sparklog_appended_bytes_total", "Bytes of record batches that producers appended.", "topic")
-BYTES_FETCHED = _counter("sparklog_fetched_bytes_total", "Bytes of record batches given to consumers.", "topic")
+BYTES_APPENDED = _counter(
+    "sparklog_appended_bytes_total", "Bytes of record batches that producers appended.", "topic"
+)
+BYTES_FETCHED = _counter(
+    "sparklog_fetched_bytes_total", "Bytes of record batches given to consumers.", "topic"
+)
 BATCHES_REFUSED = _counter("sparklog_refused_batches_total", "Record batches refused, by error.", "error")
 SYNCS = _counter("sparklog_syncs_total", "Rounds of making files durable.", "log_dir")
 SYNC_MICROSECONDS = _counter("sparklog_sync_us_total", "Time spent in those rounds.", "log_dir")
@@ -61,7 +67,9 @@ UNSYNCED_BYTES = _gauge("sparklog_unsynced_bytes", "Bytes appended and not yet d
 LOG_DIRS_OFFLINE = _gauge("sparklog_offline_log_dirs", "Data directories that failed.")
 PARTITIONS = _gauge("sparklog_partitions", "Partitions with a replica on this broker.")
 PARTITIONS_LED = _gauge("sparklog_led_partitions", "Partitions that this broker leads.")
-PARTITIONS_UNDER_MIN_ISR = _gauge("sparklog_under_min_isr_partitions", "Led partitions with fewer replicas in sync than acks=all needs.")
+PARTITIONS_UNDER_MIN_ISR = _gauge(
+    "sparklog_under_min_isr_partitions", "Led partitions with fewer replicas in sync than acks=all needs."
+)
 METADATA_OFFSET = _gauge("sparklog_metadata_offset", "The offset up to which the metadata log is committed.")
 METADATA_EPOCH = _gauge("sparklog_metadata_epoch", "The epoch of the metadata quorum.")
 
@@ -88,10 +96,14 @@ METRICS: tuple[Metric, ...] = (
 
 
 def render(samples: Iterable[Sample]) -> str:
-    """The samples as text, metric by metric in the order of `METRICS`; a metric without samples is left out."""
+    """The samples as text, metric by metric in the order of `METRICS`; a metric without samples is left
+    out.
+    """
     by_metric: dict[str, list[Sample]] = {}
     for sample in samples:
-        assert len(sample.labels) == len(sample.metric.labels), f"{sample.metric.name} has the labels {sample.metric.labels}"
+        assert len(sample.labels) == len(sample.metric.labels), (
+            f"{sample.metric.name} has the labels {sample.metric.labels}"
+        )
         by_metric.setdefault(sample.metric.name, []).append(sample)
     lines: list[str] = []
     for metric in METRICS:

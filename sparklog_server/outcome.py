@@ -1,4 +1,6 @@
-"""What a replayed shard answers when asked to decide: records to append, and the reply to give once they are committed."""
+"""What a replayed shard answers when asked to decide: records to append, and the reply to give once they
+are committed.
+"""
 
 from typing import Generic, TypeVar
 
@@ -11,7 +13,8 @@ RecordT = TypeVar("RecordT", covariant=True)
 
 
 class Outcome(msgspec.Struct, Generic[RecordT, ReplyT], frozen=True):
-    """A decision that has changed nothing yet: `records` are appended and replayed, `reply` leaves when they are committed.
+    """A decision that has changed nothing yet: `records` are appended and replayed, `reply` leaves when
+    they are committed.
 
     `is_atomic` tells that the records must lie in one batch, so that no reader ever sees a part of them.
     """
@@ -28,7 +31,8 @@ STRING_BYTES_MAX = 32_767
 def cut(text: str, bytes_max: int = STRING_BYTES_MAX) -> str:
     """As much of `text` from its beginning as fits `bytes_max` bytes of UTF-8, in whole characters.
 
-    For texts made of names that clients chose: a name may be as long as a string on the wire, so what is made of it may not fit.
+    For texts made of names that clients chose: a name may be as long as a string on the wire, so what is
+    made of it may not fit.
     """
     if 4 * len(text) <= bytes_max:
         return text
@@ -36,7 +40,8 @@ def cut(text: str, bytes_max: int = STRING_BYTES_MAX) -> str:
 
 
 class Refused(Exception):
-    """Raised within a decision: the request, or the part of it under decision, is answered with this error and changes nothing.
+    """Raised within a decision: the request, or the part of it under decision, is answered with this error
+    and changes nothing.
 
     The message is cut to what an answer can hold.
     """

@@ -1,6 +1,8 @@
-"""What every test run says about itself: which kernels serve, and what was skipped for want of a tool (the closing `-rs` lines).
+"""What every test run says about itself: which kernels serve, and what was skipped for want of a tool (the
+closing `-rs` lines).
 
-Under `CI=true` every tool is at hand, so a skipped test is a failure there, unless the machine itself is what lacks something.
+Under `CI=true` every tool is at hand, so a skipped test is a failure there, unless the machine itself is
+what lacks something.
 """
 
 import os

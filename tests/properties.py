@@ -1,7 +1,8 @@
 """How many examples the property tests try, and which.
 
-`SPARKLOG_EXAMPLES` is not set (`make test`): the same examples in every run, so that a pass does not depend on luck.
-`SPARKLOG_EXAMPLES=N` (`make test-long`, `make fuzz`): random examples, N times as many; a failure prints the seed that repeats it.
+`SPARKLOG_EXAMPLES` is not set (`make test`): the same examples in every run, so that a pass does not
+depend on luck. `SPARKLOG_EXAMPLES=N` (`make test-long`, `make fuzz`): random examples, N times as many; a
+failure prints the seed that repeats it.
 
 An example that ever failed is kept with its test, as `@example(…)` or as a case of its own.
 """

@@ -1,6 +1,7 @@
 """Behaviour told as a story: a text file of commands, each followed by `----` and what it answered.
 
-`SPARKLOG_REWRITE_STORIES=1` writes the answers anew; commit that only when every changed line can be explained.
+`SPARKLOG_REWRITE_STORIES=1` writes the answers anew; commit that only when every changed line can be
+explained.
 """
 
 import os
@@ -9,7 +10,9 @@ from pathlib import Path
 
 
 def check_story(path: Path, run: Callable[[str], list[str]]) -> None:
-    """Run the commands of a story through `run`, one line each, and compare what they answer with what the file says."""
+    """Run the commands of a story through `run`, one line each, and compare what they answer with what the
+    file says.
+    """
     told: list[str] = []
     for block in path.read_text().split("\n\n"):
         commands = block.split("\n----", 1)[0].splitlines()

@@ -1,4 +1,6 @@
-"""Tools that a user may lack and continuous integration has: without one a test is skipped, which conftest.py makes a failure in CI."""
+"""Tools that a user may lack and continuous integration has: without one a test is skipped, which
+conftest.py makes a failure in CI.
+"""
 
 import os
 import shutil
@@ -28,7 +30,9 @@ def require_kafka_tools() -> None:
 
 
 def spark_connector_jars() -> list[Path]:
-    """The jars of Spark's own Kafka connector, with the stand-in for what no registry has; none where `make jars` could not make them."""
+    """The jars of Spark's own Kafka connector, with the stand-in for what no registry has; none where
+    `make jars` could not make them.
+    """
     jars = sorted(SPARK_KAFKA_JARS.glob("*.jar"))
     return jars if any(jar.name == "standin.jar" for jar in jars) else []
 
@@ -37,4 +41,7 @@ def require_spark_connector() -> None:
     """Spark's own Kafka connector, or no test."""
     require_command("java")
     if not spark_connector_jars():
-        pytest.skip(f"no connector JARs in {SPARK_KAFKA_JARS}: `make jars` fetches them with Maven and compiles their stand-in")
+        pytest.skip(
+            f"no connector JARs in {SPARK_KAFKA_JARS}: `make jars` fetches them with Maven and compiles "
+            f"their stand-in"
+        )

@@ -1,4 +1,5 @@
-"""Attacks on a broker with the shipped settings, while one honest client produces and fetches 1 KB two hundred times a second.
+"""Attacks on a broker with the shipped settings, while one honest client produces and fetches 1 KB two
+hundred times a second.
 
 __main__.py   starts the broker, the honest client and one attack at a time; prints the figures
 target.py     what an attack knows of the broker, and the registry of attacks

@@ -1,7 +1,8 @@
 """Resident memory of the broker, and the latency of one honest client, under each attack of this package.
 
-The broker has the shipped settings. Memory is read before the attack, at its peak and 30 s after; the honest client produces and fetches
-1 KB, 200 times a second each. `--attack NAME` (repeatable) chooses attacks, `--seconds N` says how long each lasts.
+The broker has the shipped settings. Memory is read before the attack, at its peak and 30 s after; the
+honest client produces and fetches 1 KB, 200 times a second each. `--attack NAME` (repeatable) chooses
+attacks, `--seconds N` says how long each lasts.
 """
 
 import argparse
@@ -36,11 +37,16 @@ def main() -> None:
         for _ in range(options.repeats):
             with harness.sparklog() as subject:
                 measure(figures, subject, name, options)
-    figures.note(f"shipped settings; honest client: produce and fetch of {honest.VALUE_BYTES} B, {honest.RATE_PER_S}/s each, acks=1")
+    figures.note(
+        f"shipped settings; honest client: produce and fetch of {honest.VALUE_BYTES} B, "
+        f"{honest.RATE_PER_S}/s each, acks=1"
+    )
     figures.report(options)
 
 
-def measure(figures: harness.Figures, subject: harness.Subject, name: str, options: argparse.Namespace) -> None:
+def measure(
+    figures: harness.Figures, subject: harness.Subject, name: str, options: argparse.Namespace
+) -> None:
     """One attack on a broker of its own."""
     pid = subject.process.pid
     harness.create_topic(subject, "honest")
@@ -67,7 +73,13 @@ def measure(figures: harness.Figures, subject: harness.Subject, name: str, optio
     add = figures.add
     add(f"{name}: resident before", "MiB", "sparklog", before_mib)
     add(f"{name}: resident at its peak", "MiB", "sparklog", peak_mib, bound=f"<= {RESIDENT_MIB_MAX}")
-    add(f"{name}: more after {options.rest:.0f} s", "MiB", "sparklog", after_mib - before_mib, bound=f"<= {KEPT_MIB_MAX}")
+    add(
+        f"{name}: more after {options.rest:.0f} s",
+        "MiB",
+        "sparklog",
+        after_mib - before_mib,
+        bound=f"<= {KEPT_MIB_MAX}",
+    )
     add(f"{name}: honest p50", "ms", "sparklog", harness.percentile(during, 50))
     add(f"{name}: honest p99", "ms", "sparklog", harness.percentile(during, 99), bound=f"<= {P99_MS_MAX}")
     add(f"{name}: honest longest", "ms", "sparklog", max(during), bound=f"<= {LONGEST_MS_MAX}")
@@ -76,7 +88,9 @@ def measure(figures: harness.Figures, subject: harness.Subject, name: str, optio
 @contextmanager
 def _honest_client(subject: harness.Subject) -> Iterator[Connection]:
     ours, theirs = _context.Pipe()
-    process = _context.Process(target=honest.run, args=(subject.host, subject.port, "honest", theirs), daemon=True)
+    process = _context.Process(
+        target=honest.run, args=(subject.host, subject.port, "honest", theirs), daemon=True
+    )
     process.start()
     theirs.close()
     try:
@@ -114,10 +128,19 @@ def _check_ended(name: str, attacker: SpawnProcess) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as JSON")
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="measure N times and take the median (default 1)")
-    parser.add_argument("--attack", action="append", choices=load_attacks(), help="measure this attack only (repeatable)")
+    parser.add_argument(
+        "--repeats", type=int, default=1, metavar="N", help="measure N times and take the median (default 1)"
+    )
+    parser.add_argument(
+        "--attack", action="append", choices=load_attacks(), help="measure this attack only (repeatable)"
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each attack lasts (default 10)")
-    parser.add_argument("--rest", type=float, default=REST_S, help=f"seconds before memory is read again (default {REST_S:.0f})")
+    parser.add_argument(
+        "--rest",
+        type=float,
+        default=REST_S,
+        help=f"seconds before memory is read again (default {REST_S:.0f})",
+    )
     return parser.parse_args()
 
 

@@ -1,4 +1,6 @@
-"""Attacks by connections: replies that are not read, frames that do not end, idle connections, and as many as there are descriptors."""
+"""Attacks by connections: replies that are not read, frames that do not end, idle connections, and as many
+as there are descriptors.
+"""
 
 import contextlib
 import resource
@@ -29,7 +31,9 @@ def unread_replies(target: Target) -> None:
     """120 connections ask for the metadata of 15 000 topics again and again and read nothing."""
     with Admin(bootstrap_servers=f"{target.host}:{target.port}", default_api_timeout_ms=120_000) as admin:
         for begin in range(0, TOPICS, TOPICS_PER_REQUEST):
-            admin.create_topics({f"unread-{number:05}": 1 for number in range(begin, begin + TOPICS_PER_REQUEST)})
+            admin.create_topics(
+                {f"unread-{number:05}": 1 for number in range(begin, begin + TOPICS_PER_REQUEST)}
+            )
     with target.connect() as connection:
         wait_for_leaders(connection, f"unread-{TOPICS - 1:05}", 1)  # the last to be begun
     with contextlib.ExitStack() as connected:
@@ -62,16 +66,25 @@ def unfinished_frames(target: Target) -> None:
 
 @attack
 def idle_connections(target: Target) -> None:
-    """10 000 connections, or as many as this process may have, are opened and say nothing; each that is closed is opened again."""
+    """10 000 connections, or as many as this process may have, are opened and say nothing; each that is
+    closed is opened again.
+    """
     _hold(target, min(IDLE, _limit() - 64), b"")
 
 
 @attack
 def all_descriptors(target: Target) -> None:
-    """As many connections as this process may have, at most twice `max.connections`, each with a fetch that waits for a minute."""
+    """As many connections as this process may have, at most twice `max.connections`, each with a fetch
+    that waits for a minute.
+    """
     topic = target.topic.encode()
     partition = struct.pack(">iiqi", 1, 0, 1 << 40, 1 << 20)
-    body = struct.pack(">iiiib", -1, 60_000, 1 << 20, 1 << 20, 0) + struct.pack(">ih", 1, len(topic)) + topic + partition
+    body = (
+        struct.pack(">iiiib", -1, 60_000, 1 << 20, 1 << 20, 0)
+        + struct.pack(">ih", 1, len(topic))
+        + topic
+        + partition
+    )
     _hold(target, min(2 * IDLE, _limit() - 64), request(FETCH, 4, body))
 
 

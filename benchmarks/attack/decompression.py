@@ -44,7 +44,13 @@ def zstd_bombs(target: Target) -> None:
 @attack
 def lz4_bombs(target: Target) -> None:
     """The same in lz4, which cannot do more than 255 times."""
-    _repeat(target, LZ4, lz4.frame.compress(b"".join(_bomb(LZ4_BYTES, 0)), block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX4MB))
+    _repeat(
+        target,
+        LZ4,
+        lz4.frame.compress(
+            b"".join(_bomb(LZ4_BYTES, 0)), block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX4MB
+        ),
+    )
 
 
 @attack
@@ -62,22 +68,34 @@ def gzip_members(target: Target) -> None:
 
 @attack
 def producer_ids(target: Target) -> None:
-    """One record each of very many producer ids in a partition whose segments roll often, then requests that list them all."""
+    """One record each of very many producer ids in a partition whose segments roll often, then requests
+    that list them all.
+    """
     name = "producers"
     admin = AdminClient({"bootstrap.servers": f"{target.host}:{target.port}"})
-    admin.create_topics([NewTopic(name, 1, 1, config={"segment.bytes": str(1 << 20)})])[name].result(timeout=30)
-    describe = raw.request(61, 0, b"\0\2" + bytes([len(name) + 1]) + name.encode() + b"\2" + bytes(4) + b"\0\0")
+    admin.create_topics([NewTopic(name, 1, 1, config={"segment.bytes": str(1 << 20)})])[name].result(
+        timeout=30
+    )
+    describe = raw.request(
+        61, 0, b"\0\2" + bytes([len(name) + 1]) + name.encode() + b"\2" + bytes(4) + b"\0\0"
+    )
     with target.connect() as connection:
         raw.wait_for_leaders(connection, name, 1)
         target.begin()
-        raw.pour(connection, name, (_of_producer(name, number) for number in range(PRODUCER_IDS)), in_flight=IDS_IN_FLIGHT)
+        raw.pour(
+            connection,
+            name,
+            (_of_producer(name, number) for number in range(PRODUCER_IDS)),
+            in_flight=IDS_IN_FLIGHT,
+        )
         for _ in range(DESCRIBED):
             connection.sendall(describe)
             raw.reply(connection)
 
 
 def _bomb(size: int = BOMB_BYTES, random: int = BOMB_BYTES // 512) -> Iterator[bytes]:
-    """One record with a large value where the batch promises two, so that all of it must be decompressed before it is refused.
+    """One record with a large value where the batch promises two, so that all of it must be decompressed
+    before it is refused.
 
     The value has enough random bytes to stay within `sparklog.decompress.ratio.max`.
     """
@@ -109,8 +127,13 @@ def _repeat(target: Target, codec: int, body: bytes, *, partitions: int | None =
             raw.reply(connection)
 
 
-def _batch(codec: int, body: bytes, *, producer_id: int = -1, epoch: int = -1, sequence: int = -1, records: int = 1) -> bytes:
+def _batch(
+    codec: int, body: bytes, *, producer_id: int = -1, epoch: int = -1, sequence: int = -1, records: int = 1
+) -> bytes:
     """A batch that says it has so many records."""
     now_ms = int(time.time() * 1000)
-    covered = struct.pack(">hiqqqhii", codec, records - 1, now_ms, now_ms, producer_id, epoch, sequence, records) + body
+    covered = (
+        struct.pack(">hiqqqhii", codec, records - 1, now_ms, now_ms, producer_id, epoch, sequence, records)
+        + body
+    )
     return struct.pack(">qiibI", 0, 9 + len(covered), -1, 2, crc32c(covered)) + covered

@@ -1,7 +1,9 @@
-"""The honest client: one connection produces 1 KB, another fetches 1 KB, each 200 times a second, whether answers come or not.
+"""The honest client: one connection produces 1 KB, another fetches 1 KB, each 200 times a second, whether
+answers come or not.
 
-A request is sent when it is due, also while earlier ones are unanswered, so that a stall of the broker counts for every request that it
-delays. A latency is the time from the send to the last byte of the answer.
+A request is sent when it is due, also while earlier ones are unanswered, so that a stall of the broker
+counts for every request that it delays. A latency is the time from the send to the last byte of the
+answer.
 """
 
 import select
@@ -48,7 +50,9 @@ class _Asking:
         now_s = time.monotonic()
         self.received += more
         last = b""
-        while len(self.received) >= 4 and len(self.received) >= 4 + (size := struct.unpack_from(">i", self.received)[0]):
+        while len(self.received) >= 4 and len(self.received) >= 4 + (
+            size := struct.unpack_from(">i", self.received)[0]
+        ):
             last = bytes(self.received[: 4 + size])
             del self.received[: 4 + size]
             sent_s = self.sent_s.popleft()
@@ -57,7 +61,9 @@ class _Asking:
 
 
 def run(host: str, port: int, topic: str, control: Connection) -> None:
-    """The process of the honest client: sends "ready" once it is served, works until it is told to stop, then sends its answers."""
+    """The process of the honest client: sends "ready" once it is served, works until it is told to stop,
+    then sends its answers.
+    """
     answers: list[Answered] = []
     producing, fetching = _Asking(connect(host, port)), _Asking(connect(host, port))
     frame = raw.produce_request(topic, value_bytes=VALUE_BYTES)
@@ -88,7 +94,9 @@ def run(host: str, port: int, topic: str, control: Connection) -> None:
                         fetching.send(raw.fetch_request(topic, offset=0, max_bytes=VALUE_BYTES))
             elif descriptor == fetching.connection.fileno():
                 if reply := fetching.receive(answers):
-                    _, error, high_watermark = struct.unpack_from(">ihq", reply, 4 + 4 + 4 + 4 + 2 + len(topic) + 4)
+                    _, error, high_watermark = struct.unpack_from(
+                        ">ihq", reply, 4 + 4 + 4 + 4 + 2 + len(topic) + 4
+                    )
                     _check(error)
                     if not is_ready:
                         is_ready = True

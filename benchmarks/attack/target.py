@@ -10,8 +10,8 @@ An attack is a function in a module of this package:
             while not target.is_over:
                 connection.sendall(payload)
 
-It runs in a process of its own and is measured from `begin` until it returns, which it does soon after `is_over`. Its connections close
-with its process. An attack that raises fails the benchmark.
+It runs in a process of its own and is measured from `begin` until it returns, which it does soon after
+`is_over`. Its connections close with its process. An attack that raises fails the benchmark.
 """
 
 import importlib

@@ -1,4 +1,6 @@
-"""python -m notebooks.tools [NAME …] [--ipynb DIRECTORY] [--set WIDGET=VALUE …]: runs notebooks, all of them if none is named."""
+"""python -m notebooks.tools [NAME …] [--ipynb DIRECTORY] [--set WIDGET=VALUE …]: runs notebooks, all of
+them if none is named.
+"""
 
 import sys
 import tempfile
@@ -13,12 +15,25 @@ from notebooks.tools import runner
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(runner.names()))
-@click.option("--ipynb", type=click.Path(path_type=Path), help="Write each for Jupyter, with what it showed, into this directory.")
-@click.option("--set", "widgets", multiple=True, metavar="WIDGET=VALUE", help="The value of a widget, in place of its default.")
+@click.option(
+    "--ipynb",
+    type=click.Path(path_type=Path),
+    help="Write each for Jupyter, with what it showed, into this directory.",
+)
+@click.option(
+    "--set",
+    "widgets",
+    multiple=True,
+    metavar="WIDGET=VALUE",
+    help="The value of a widget, in place of its default.",
+)
 def main(names: tuple[str, ...], ipynb: Path | None, widgets: tuple[str, ...]) -> None:
     """Runs notebooks one after the other in one Spark; ends with 1 at the first cell that fails."""
     values = dict(widget.split("=", 1) for widget in widgets)
-    with tempfile.TemporaryDirectory() as directory, local_spark(Path(directory), delta=has_delta(), connector=True) as spark:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        local_spark(Path(directory), delta=has_delta(), connector=True) as spark,
+    ):
         for name in names or runner.names():
             began = time.monotonic()
             try:

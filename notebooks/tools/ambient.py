@@ -1,4 +1,6 @@
-"""What a notebook finds lying about on Databricks: `dbutils` with its widgets, and `display`; what is shown is kept for who asks."""
+"""What a notebook finds lying about on Databricks: `dbutils` with its widgets, and `display`; what is
+shown is kept for who asks.
+"""
 
 import io
 from collections.abc import Mapping
@@ -16,7 +18,9 @@ class Shown(NamedTuple):
 
 
 class Widgets:
-    """Fields at the head of a notebook; whoever runs it gives their values, or the notebook's defaults hold."""
+    """Fields at the head of a notebook; whoever runs it gives their values, or the notebook's defaults
+    hold.
+    """
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = dict(given)
@@ -27,7 +31,9 @@ class Widgets:
 
     def dropdown(self, name: str, default: str, choices: list[str], label: str = "") -> None:
         if self._given.get(name, default) not in choices:
-            raise ValueError(f"widget {name!r} cannot be {self._given[name]!r}: choose among {', '.join(choices)}")
+            raise ValueError(
+                f"widget {name!r} cannot be {self._given[name]!r}: choose among {', '.join(choices)}"
+            )
         self._defaults[name] = default
 
     def get(self, name: str) -> str:
@@ -70,7 +76,10 @@ def rendered(what: Any) -> Shown:
         return Shown("[figure]", png=picture.getvalue())
     if hasattr(what, "toPandas"):
         if what.isStreaming:
-            raise TypeError("a stream has no end to wait for: write it with trigger(availableNow=True) and display what it wrote")
+            raise TypeError(
+                "a stream has no end to wait for: write it with trigger(availableNow=True) and display what "
+                "it wrote"
+            )
         what = what.limit(ROWS_SHOWN).toPandas()
     if hasattr(what, "to_html"):
         return Shown(what.to_string(max_rows=ROWS_SHOWN), html=what.to_html(max_rows=ROWS_SHOWN))

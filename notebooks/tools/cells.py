@@ -8,7 +8,7 @@
     spark.range(3).show()                  a cell in Python
 
 The whole file is Python, so linters and diffs read it like any other.
-"""
+"""  # noqa: E501
 
 from enum import StrEnum
 from pathlib import Path
@@ -71,5 +71,8 @@ def _cell(lines: list[str], line: int, path: Path) -> Cell:
     try:
         kind = Kind(word.removeprefix("%"))
     except ValueError:
-        raise NotANotebook(f"{path}:{line}: {word!r} is none of {', '.join(f'%{kind}' for kind in Kind if kind != Kind.PYTHON)}") from None
+        raise NotANotebook(
+            f"{path}:{line}: {word!r} is none of "
+            f"{', '.join(f'%{kind}' for kind in Kind if kind != Kind.PYTHON)}"
+        ) from None
     return Cell(kind, "\n".join([rest, *said[1:]]).strip("\n"), line, title)

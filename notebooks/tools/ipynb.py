@@ -1,4 +1,6 @@
-"""Writes an executed notebook for Jupyter, with what it showed; what Databricks has lying about is made in its first cell."""
+"""Writes an executed notebook for Jupyter, with what it showed; what Databricks has lying about is made in
+its first cell.
+"""
 
 import base64
 from pathlib import Path
@@ -27,7 +29,7 @@ dbutils = Dbutils({})
 
 def display(what):
     shown = rendered(what)
-    show(Image(shown.png) if shown.png else HTML(shown.html) if shown.html else shown.text)"""
+    show(Image(shown.png) if shown.png else HTML(shown.html) if shown.html else shown.text)"""  # noqa: E501
 
 
 def notebook(executed: list[Executed]) -> nbformat.NotebookNode:

@@ -1,4 +1,6 @@
-"""Executes a notebook from top to bottom in one namespace, as Databricks would, and keeps what each cell showed."""
+"""Executes a notebook from top to bottom in one namespace, as Databricks would, and keeps what each cell
+showed.
+"""
 
 import ast
 import io
@@ -29,7 +31,9 @@ class Executed(NamedTuple):
 
 
 def names() -> list[str]:
-    """Every notebook, by the name of its file without `.py`; what others include begins with an underscore."""
+    """Every notebook, by the name of its file without `.py`; what others include begins with an
+    underscore.
+    """
     return sorted(path.stem for path in NOTEBOOKS.glob("[a-z]*.py"))
 
 
@@ -39,7 +43,9 @@ def path_of(name: str) -> Path:
 
 
 def run(path: Path, spark: Any, widgets: Mapping[str, str]) -> list[Executed]:
-    """The notebook's cells, executed; raises CellFailed at the first that fails, and ValueError for a widget that it has not."""
+    """The notebook's cells, executed; raises CellFailed at the first that fails, and ValueError for a
+    widget that it has not.
+    """
     os.environ.setdefault("MPLBACKEND", "Agg")  # no display is needed, nor looked for
     display, dbutils = Display(), Dbutils(widgets)
     scope: dict[str, Any] = {"__name__": "__main__", "spark": spark, "dbutils": dbutils, "display": display}

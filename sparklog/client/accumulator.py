@@ -1,7 +1,9 @@
-"""Records gathered into batches, one open batch per partition, bounded in memory; and the choice of a partition.
+"""Records gathered into batches, one open batch per partition, bounded in memory; and the choice of a
+partition.
 
-A machine without I/O. A batch is ready when it is full, when it has lingered, when somebody flushes or when memory is short; it leaves when
-there is room for it on the way to its leader, and goes on growing until then.
+A machine without I/O. A batch is ready when it is full, when it has lingered, when somebody flushes or
+when memory is short; it leaves when there is room for it on the way to its leader, and goes on growing
+until then.
 
     append -> [open batch] --full--> [full batches ...] --take--> outbound
                    +-------------- lingered ------------^
@@ -22,7 +24,9 @@ _MS: Final = 1000
 
 
 class Gathering:
-    """A batch on its whole way: its records while it is open, later what became of it. Identity is what counts: no two are equal."""
+    """A batch on its whole way: its records while it is open, later what became of it. Identity is what
+    counts: no two are equal.
+    """
 
     __slots__ = ("builder", "callbacks", "created", "done", "memory_bytes", "topic_partition")
 
@@ -36,7 +40,9 @@ class Gathering:
 
 
 class Accumulator:
-    """Invariants: `used_bytes` is the memory of batches not yet released, at most `buffer_memory`; those of a partition keep order."""
+    """Invariants: `used_bytes` is the memory of batches not yet released, at most `buffer_memory`; those
+    of a partition keep order.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._batch_bytes_max = settings.batch_size
@@ -51,7 +57,13 @@ class Accumulator:
         """Batches not yet done, oldest first."""
 
     def append(
-        self, topic_partition: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int, now: Micros
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        now: Micros,
     ) -> tuple[Gathering, int] | None:
         """The batch that took the record, and its index there; None if there is no memory for it now."""
         size = record_size_max(key, value, headers)
@@ -85,7 +97,9 @@ class Accumulator:
         return bool(self._full)
 
     def take(self, now: Micros, has_room: Callable[[TopicPartition], bool]) -> list[Gathering]:
-        """Ready batches, at most one per partition, of partitions that have room on their way; they take no more records."""
+        """Ready batches, at most one per partition, of partitions that have room on their way; they take
+        no more records.
+        """
         taken: list[Gathering] = []
         for topic_partition in list(self._full):
             if has_room(topic_partition):
@@ -95,7 +109,12 @@ class Accumulator:
                     del self._full[topic_partition]
         for topic_partition, batch in list(self._open.items()):
             is_ready = self.is_short or now >= batch.created + self._linger_us
-            if is_ready and topic_partition not in self._full and has_room(topic_partition) and not _holds(taken, topic_partition):
+            if (
+                is_ready
+                and topic_partition not in self._full
+                and has_room(topic_partition)
+                and not _holds(taken, topic_partition)
+            ):
                 del self._open[topic_partition]
                 taken.append(batch)
         return taken
@@ -133,7 +152,11 @@ class Accumulator:
     def deadline(self, now: Micros) -> Micros | None:
         """When the next open batch has lingered, or lingered before `now` and waits for room: then None."""
         return min(
-            (ready for batch in self._open.values() if (ready := Micros(batch.created + self._linger_us)) > now),
+            (
+                ready
+                for batch in self._open.values()
+                if (ready := Micros(batch.created + self._linger_us)) > now
+            ),
             default=None,
         )
 
@@ -147,7 +170,9 @@ def _holds(taken: list[Gathering], topic_partition: TopicPartition) -> bool:
 
 
 class StickyPartitioner:
-    """Kafka's default: murmur2 of the key; without a key one partition until it got a batch's worth of bytes, then another (KIP-794)."""
+    """Kafka's default: murmur2 of the key; without a key one partition until it got a batch's worth of
+    bytes, then another (KIP-794).
+    """
 
     __slots__ = ("_batch_bytes", "_chances", "_current", "_entropy", "_ignores_keys")
 
@@ -158,12 +183,16 @@ class StickyPartitioner:
         self._current: dict[str, tuple[int, int]] = {}  # partition and bytes that it got
         self._chances = b""
 
-    def choose(self, topic: TopicView, key: bytes | None, size: int, is_beginning: Callable[[TopicPartition], bool]) -> int:
+    def choose(
+        self, topic: TopicView, key: bytes | None, size: int, is_beginning: Callable[[TopicPartition], bool]
+    ) -> int:
         """The partition of a record of about `size` bytes."""
         if key is not None and not self._ignores_keys:
             return partition_for(key, len(topic.partitions))
         partition, sent = self._current.get(topic.name, (-1, 0))
-        is_due = sent >= self._batch_bytes and (sent >= 2 * self._batch_bytes or is_beginning(TopicPartition(topic.name, partition)))
+        is_due = sent >= self._batch_bytes and (
+            sent >= 2 * self._batch_bytes or is_beginning(TopicPartition(topic.name, partition))
+        )
         if partition < 0 or is_due or partition >= len(topic.partitions):
             # Any partition will do while none has a leader.
             among = topic.available or tuple(range(len(topic.partitions)))

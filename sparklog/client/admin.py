@@ -1,7 +1,8 @@
 """Administration: topics, settings, groups, the cluster and its disks; blocking calls with typed results.
 
-`Admin` is the face. Each family of calls has its file, loaded at the first use: `admin_topics`, `admin_configs`, `admin_groups`,
-`admin_transactions`, `admin_cluster`, `admin_storage`, `admin_quotas`; `admin_calls` asks for all of them.
+`Admin` is the face. Each family of calls has its file, loaded at the first use: `admin_topics`,
+`admin_configs`, `admin_groups`, `admin_transactions`, `admin_cluster`, `admin_storage`, `admin_quotas`;
+`admin_calls` asks for all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,14 @@ from sparklog.errors import BrokerError
 from sparklog.model import LeaderEpoch, NodeId, Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from sparklog.client.admin_cluster import Cluster, ElectionType, Feature, Quorum, Reassignment, UpgradeType
+    from sparklog.client.admin_cluster import (
+        Cluster,
+        ElectionType,
+        Feature,
+        Quorum,
+        Reassignment,
+        UpgradeType,
+    )
     from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResource, ResourceType
     from sparklog.client.admin_groups import GroupDescription, GroupListing, GroupOffset
     from sparklog.client.admin_quotas import QuotaEntity, QuotaFilter
@@ -56,9 +64,11 @@ __all__ = [
 class Admin:
     """A blocking administration client. One call at a time; not safe for use from several threads.
 
-    Every call answers or raises within `default_api_timeout_ms`: BrokerError (with `.code`), ConnectionFailed, RequestTimeout or
-    UnknownTopic. What only asks is tried again while an error is retriable; what changes something is sent once, unless no broker took it.
-    A call about several items does all it can; if some fail it raises ItemsFailed, a BrokerError with `.errors` and `.results` by item.
+    Every call answers or raises within `default_api_timeout_ms`: BrokerError (with `.code`),
+    ConnectionFailed, RequestTimeout or UnknownTopic. What only asks is tried again while an error is
+    retriable; what changes something is sent once, unless no broker took it. A call about several items
+    does all it can; if some fail it raises ItemsFailed, a BrokerError with `.errors` and `.results` by
+    item.
     """
 
     def __init__(self, **settings: Unpack[AdminOptions]) -> None:
@@ -71,28 +81,42 @@ class Admin:
         admin._caller = Caller(settings)
         return admin
 
-    # -- topics ---------------------------------------------------------------------------------------------------------------------------
+    # -- topics ----------------------------------------------------------------------------------------------
 
-    def create_topics(self, topics: Mapping[str, int] | Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, CreatedTopic]:
-        """Create topics and wait until their partitions have leaders. `{"name": partition_count}` is the short form."""
-        wanted = [NewTopic(name, count) for name, count in topics.items()] if isinstance(topics, Mapping) else list(topics)
+    def create_topics(
+        self, topics: Mapping[str, int] | Iterable[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, CreatedTopic]:
+        """Create topics and wait until their partitions have leaders. `{"name": partition_count}` is the
+        short form.
+        """
+        wanted = (
+            [NewTopic(name, count) for name, count in topics.items()]
+            if isinstance(topics, Mapping)
+            else list(topics)
+        )
         return create_topics(self._caller, wanted, validate_only=validate_only)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics by name; returns when the cluster has taken note, files go later."""
         delete_topics(self._caller, list(names))
 
-    def create_partitions(self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False) -> None:
+    def create_partitions(
+        self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
+    ) -> None:
         """Raise the number of partitions of topics to the totals given, and wait until they are known."""
         create_partitions(self._caller, counts, validate_only=validate_only)
 
     def list_topics(self, *, include_internal: bool = False) -> dict[str, Topic]:
         """Every topic, by name and in the order of names."""
         topics = topics_by_name(self._caller, None, self._caller.deadline())
-        return {name: topics[name] for name in sorted(topics) if include_internal or not topics[name].is_internal}
+        return {
+            name: topics[name] for name in sorted(topics) if include_internal or not topics[name].is_internal
+        }
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """The topics named; raises UnknownTopic; never creates one. Asked page by page where the broker can (KIP-966)."""
+        """The topics named; raises UnknownTopic; never creates one. Asked page by page where the broker
+        can (KIP-966).
+        """
         return describe_topics(self._caller, list(names))
 
     def list_offsets(
@@ -101,35 +125,60 @@ class Admin:
         """Offsets by EARLIEST, LATEST, MAX_TIMESTAMP, or the first at or after a timestamp in ms."""
         from sparklog.client.offsets import list_offsets
 
-        found = list_offsets(self._caller.network, positions, isolation_level=isolation_level, deadline=self._caller.deadline())
-        return {partition: ListedOffset(Offset(o), timestamp, LeaderEpoch(epoch)) for partition, (o, timestamp, epoch) in found.items()}
+        found = list_offsets(
+            self._caller.network, positions, isolation_level=isolation_level, deadline=self._caller.deadline()
+        )
+        return {
+            partition: ListedOffset(Offset(o), timestamp, LeaderEpoch(epoch))
+            for partition, (o, timestamp, epoch) in found.items()
+        }
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
-        """Delete the records below each offset, -1 for all that are committed; answers where each log begins now."""
+        """Delete the records below each offset, -1 for all that are committed; answers where each log
+        begins now.
+        """
         from sparklog.client.offsets import delete_records
 
         told = delete_records(self._caller.network, before, deadline=self._caller.deadline())
-        errors = {partition: result for partition in before if isinstance(result := told[partition], BrokerError)}
-        begins = {partition: Offset(result) for partition in before if not isinstance(result := told[partition], BrokerError)}
+        errors = {
+            partition: result for partition in before if isinstance(result := told[partition], BrokerError)
+        }
+        begins = {
+            partition: Offset(result)
+            for partition in before
+            if not isinstance(result := told[partition], BrokerError)
+        }
         return settle(begins, errors)
 
-    # -- settings -------------------------------------------------------------------------------------------------------------------------
+    # -- settings --------------------------------------------------------------------------------------------
 
-    def describe_configs(self, topics: Iterable[str] = (), *, brokers: Iterable[int] = ()) -> "dict[str, dict[str, ConfigEntry]]":
+    def describe_configs(
+        self, topics: Iterable[str] = (), *, brokers: Iterable[int] = ()
+    ) -> "dict[str, dict[str, ConfigEntry]]":
         """Settings by topic name or by node id as text; `describe_resources` tells those of everything."""
         from sparklog.client.admin_configs import ConfigResource
 
-        resources = [ConfigResource("topic", name) for name in topics] + [ConfigResource("broker", str(node)) for node in brokers]
+        resources = [ConfigResource("topic", name) for name in topics] + [
+            ConfigResource("broker", str(node)) for node in brokers
+        ]
         return {resource.name: entries for resource, entries in self.describe_resources(resources).items()}
 
-    def describe_resources(self, resources: "Iterable[ConfigResource]") -> "dict[ConfigResource, dict[str, ConfigEntry]]":
-        """Settings with value, source, default and documentation. Each broker tells its own; any broker tells those of the rest."""
+    def describe_resources(
+        self, resources: "Iterable[ConfigResource]"
+    ) -> "dict[ConfigResource, dict[str, ConfigEntry]]":
+        """Settings with value, source, default and documentation. Each broker tells its own; any broker
+        tells those of the rest.
+        """
         from sparklog.client.admin_configs import describe_configs
 
         return describe_configs(self._caller, resources)
 
-    def alter_configs(self, changes: "Mapping[ConfigResource, Sequence[ConfigChange]]", *, validate_only: bool = False) -> None:
-        """Change single settings and leave the others as they are (KIP-339). The changes of one resource happen together or not at all."""
+    def alter_configs(
+        self, changes: "Mapping[ConfigResource, Sequence[ConfigChange]]", *, validate_only: bool = False
+    ) -> None:
+        """Change single settings and leave the others as they are (KIP-339). The changes of one resource
+        happen together or not at all.
+        """
         from sparklog.client.admin_configs import alter_configs
 
         alter_configs(self._caller, changes, validate_only=validate_only)
@@ -140,10 +189,12 @@ class Admin:
 
         return list_config_resources(self._caller, types)
 
-    # -- groups ---------------------------------------------------------------------------------------------------------------------------
+    # -- groups ----------------------------------------------------------------------------------------------
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> "list[GroupListing]":
-        """Every group of every broker, in the order of names; of these states (`Stable` …) and types (`classic`, `consumer`)."""
+        """Every group of every broker, in the order of names; of these states (`Stable` …) and types
+        (`classic`, `consumer`).
+        """
         from sparklog.client.admin_groups import list_groups
 
         return list_groups(self._caller, states=states, types=types)
@@ -161,9 +212,13 @@ class Admin:
         delete_groups(self._caller, groups)
 
     def list_group_offsets(
-        self, groups: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool = False
+        self,
+        groups: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None],
+        *,
+        require_stable: bool = False,
     ) -> "dict[str, dict[TopicPartition, GroupOffset]]":
-        """What groups have committed, for all partitions (None) or those named; partitions without a commit are left out.
+        """What groups have committed, for all partitions (None) or those named; partitions without a
+        commit are left out.
 
         An unknown group has no commits. `require_stable` waits for pending transactions (KIP-447).
         """
@@ -173,26 +228,37 @@ class Admin:
         return list_group_offsets(self._caller, wanted, require_stable=require_stable)
 
     def alter_group_offsets(self, group: str, offsets: "Mapping[TopicPartition, int | GroupOffset]") -> None:
-        """Commit for a group that has no members; UNKNOWN_MEMBER_ID if it has. ItemsFailed is by partition."""
+        """Commit for a group that has no members; UNKNOWN_MEMBER_ID if it has. ItemsFailed is by
+        partition.
+        """
         from sparklog.client.admin_groups import alter_group_offsets
 
         alter_group_offsets(self._caller, group, offsets)
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group committed for partitions that it is not subscribed to. ItemsFailed is by partition."""
+        """Forget what a group committed for partitions that it is not subscribed to. ItemsFailed is by
+        partition.
+        """
         from sparklog.client.admin_groups import delete_group_offsets
 
         delete_group_offsets(self._caller, group, partitions)
 
     def remove_group_members(
-        self, group: str, members: Iterable[str] = (), *, instance_ids: Iterable[str] = (), reason: str = "removed by an administrator"
+        self,
+        group: str,
+        members: Iterable[str] = (),
+        *,
+        instance_ids: Iterable[str] = (),
+        reason: str = "removed by an administrator",
     ) -> None:
-        """Have members leave a classic group, by member id or by instance id (KIP-345). ItemsFailed is by either id."""
+        """Have members leave a classic group, by member id or by instance id (KIP-345). ItemsFailed is by
+        either id.
+        """
         from sparklog.client.admin_groups import remove_members
 
         remove_members(self._caller, group, members, instance_ids, reason)
 
-    # -- transactions ---------------------------------------------------------------------------------------------------------------------
+    # -- transactions ----------------------------------------------------------------------------------------
 
     def list_transactions(
         self,
@@ -203,18 +269,27 @@ class Admin:
         pattern: str | None = None,
         prefix: str = "",
     ) -> "list[TransactionListing]":
-        """The transactional ids of all brokers, in order: of these states and producers, open for longer than that, or by name.
+        """The transactional ids of all brokers, in order: of these states and producers, open for longer
+        than that, or by name.
 
-        `pattern` is a regular expression (RE2) of the whole id, `prefix` how it begins; KIP-664, KIP-994, KIP-1152.
+        `pattern` is a regular expression (RE2) of the whole id, `prefix` how it begins; KIP-664, KIP-994,
+        KIP-1152.
         """
         from sparklog.client.admin_transactions import list_transactions
 
         return list_transactions(
-            self._caller, states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern, prefix=prefix
+            self._caller,
+            states=states,
+            producer_ids=producer_ids,
+            longer_than_ms=longer_than_ms,
+            pattern=pattern,
+            prefix=prefix,
         )
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> "dict[str, TransactionDescription]":
-        """State, producer, time and partitions of transactions; TRANSACTIONAL_ID_NOT_FOUND for an id that nobody uses."""
+        """State, producer, time and partitions of transactions; TRANSACTIONAL_ID_NOT_FOUND for an id that
+        nobody uses.
+        """
         from sparklog.client.admin_transactions import describe_transactions
 
         return describe_transactions(self._caller, transactional_ids)
@@ -222,32 +297,48 @@ class Admin:
     def fence_producers(
         self, transactional_ids: Iterable[str], *, transaction_timeout_ms: int | None = None
     ) -> "dict[str, ProducerIdentity]":
-        """Shut out the producers that use these ids, and abort what they have open (InitProducerId); answers the identities now."""
+        """Shut out the producers that use these ids, and abort what they have open (InitProducerId);
+        answers the identities now.
+        """
         from sparklog.client.admin_transactions import fence_producers
 
         return fence_producers(self._caller, transactional_ids, transaction_timeout_ms=transaction_timeout_ms)
 
     def end_transaction(self, identity: "ProducerIdentity", *, is_commit: bool) -> "ProducerIdentity":
-        """Commit or abort a transaction that any process has begun and flushed; the same once more changes nothing.
+        """Commit or abort a transaction that any process has begun and flushed; the same once more changes
+        nothing.
 
-        Answers the identity for the next transaction. INVALID_TXN_STATE if it was ended the other way, PRODUCER_FENCED if it is no more.
+        Answers the identity for the next transaction. INVALID_TXN_STATE if it was ended the other way,
+        PRODUCER_FENCED if it is no more.
         """
         from sparklog.client.admin_transactions import end_transaction
 
         return end_transaction(self._caller, identity, is_commit=is_commit)
 
-    def end_transactions(self, identities: "Iterable[ProducerIdentity]", *, is_commit: bool) -> "dict[str, ProducerIdentity]":
-        """The same for many, by transactional id, with several requests on their way to each coordinator; raises ItemsFailed."""
+    def end_transactions(
+        self, identities: "Iterable[ProducerIdentity]", *, is_commit: bool
+    ) -> "dict[str, ProducerIdentity]":
+        """The same for many, by transactional id, with several requests on their way to each coordinator;
+        raises ItemsFailed.
+        """
         from sparklog.client.admin_transactions import end_transactions
 
         return end_transactions(self._caller, identities, is_commit=is_commit)
 
-    def abort_transaction(self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0) -> None:
-        """Write the abort marker of a hanging transaction into one partition; for transactions that no coordinator knows (KIP-664)."""
+    def abort_transaction(
+        self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
+    ) -> None:
+        """Write the abort marker of a hanging transaction into one partition; for transactions that no
+        coordinator knows (KIP-664).
+        """
         from sparklog.client.admin_transactions import abort_transaction
 
         abort_transaction(
-            self._caller, partition, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch
+            self._caller,
+            partition,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
         )
 
     def find_hanging_transactions(
@@ -258,15 +349,19 @@ class Admin:
         node: int | None = None,
         longer_than_ms: int = 900_000,
     ) -> "list[OpenTransaction]":
-        """Transactions that partitions hold open and no coordinator will end: of these partitions, topics, or replicas of that broker.
+        """Transactions that partitions hold open and no coordinator will end: of these partitions, topics,
+        or replicas of that broker.
 
-        Only those whose last write is older than `longer_than_ms` count, which should be the brokers' transaction.max.timeout.ms.
+        Only those whose last write is older than `longer_than_ms` count, which should be the brokers'
+        transaction.max.timeout.ms.
         """
         from sparklog.client.admin_transactions import find_hanging_transactions
 
-        return find_hanging_transactions(self._caller, topics=topics, partitions=partitions, node=node, longer_than_ms=longer_than_ms)
+        return find_hanging_transactions(
+            self._caller, topics=topics, partitions=partitions, node=node, longer_than_ms=longer_than_ms
+        )
 
-    # -- the cluster ----------------------------------------------------------------------------------------------------------------------
+    # -- the cluster -----------------------------------------------------------------------------------------
 
     def describe_cluster(self, *, include_fenced: bool = False) -> "Cluster":
         """Id, controller and brokers; fenced ones only if asked for (KIP-1073)."""
@@ -286,7 +381,13 @@ class Admin:
 
         return describe_features(self._caller)
 
-    def update_features(self, levels: Mapping[str, int], *, upgrade_type: "UpgradeType" = "upgrade", validate_only: bool = False) -> None:
+    def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        upgrade_type: "UpgradeType" = "upgrade",
+        validate_only: bool = False,
+    ) -> None:
         """Set the levels that the cluster uses; going down has to be asked for."""
         from sparklog.client.admin_cluster import update_features
 
@@ -301,43 +402,58 @@ class Admin:
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, election: "ElectionType" = "preferred"
     ) -> dict[TopicPartition, bool]:
-        """Hold elections for these partitions or all of them: True where a leader was elected, False where none was needed."""
+        """Hold elections for these partitions or all of them: True where a leader was elected, False where
+        none was needed.
+        """
         from sparklog.client.admin_cluster import elect_leaders
 
         return elect_leaders(self._caller, election, partitions)
 
     def alter_reassignments(
-        self, moves: Mapping[TopicPartition, Sequence[int] | None], *, may_change_replication_factor: bool = True
+        self,
+        moves: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        may_change_replication_factor: bool = True,
     ) -> None:
         """Move partitions to other brokers; None cancels a move under way (KIP-455)."""
         from sparklog.client.admin_cluster import alter_reassignments
 
         alter_reassignments(self._caller, moves, may_change_replication_factor=may_change_replication_factor)
 
-    def list_reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> "dict[TopicPartition, Reassignment]":
+    def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> "dict[TopicPartition, Reassignment]":
         """The moves under way, of these partitions or of all."""
         from sparklog.client.admin_cluster import list_reassignments
 
         return list_reassignments(self._caller, partitions)
 
-    # -- disks, producers, quotas ---------------------------------------------------------------------------------------------------------
+    # -- disks, producers, quotas ----------------------------------------------------------------------------
 
     def describe_log_dirs(
         self, nodes: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
     ) -> "dict[NodeId, tuple[LogDir, ...]]":
-        """The log directories of these brokers (None: of all) with the sizes of these partitions (None: of all)."""
+        """The log directories of these brokers (None: of all) with the sizes of these partitions (None: of
+        all).
+        """
         from sparklog.client.admin_storage import describe_log_dirs
 
         return describe_log_dirs(self._caller, nodes, partitions)
 
     def alter_replica_log_dirs(self, node: int, moves: Mapping[TopicPartition, str]) -> None:
-        """Have a broker move replicas to another of its log directories, by absolute path; returns when the moves have begun."""
+        """Have a broker move replicas to another of its log directories, by absolute path; returns when
+        the moves have begun.
+        """
         from sparklog.client.admin_storage import alter_replica_log_dirs
 
         alter_replica_log_dirs(self._caller, node, moves)
 
-    def describe_producers(self, partitions: Iterable[TopicPartition]) -> "dict[TopicPartition, tuple[ActiveProducer, ...]]":
-        """The producers that partitions remember, as their leaders see them: how to find a hanging transaction (KIP-664)."""
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> "dict[TopicPartition, tuple[ActiveProducer, ...]]":
+        """The producers that partitions remember, as their leaders see them: how to find a hanging
+        transaction (KIP-664).
+        """
         from sparklog.client.admin_storage import describe_producers
 
         return describe_producers(self._caller, partitions)
@@ -345,13 +461,19 @@ class Admin:
     def describe_client_quotas(
         self, filters: "Iterable[QuotaFilter]" = (), *, is_strict: bool = False
     ) -> "dict[QuotaEntity, dict[str, float]]":
-        """Quotas by entity, of those that match every filter; strictly: and have no other type beside (KIP-546)."""
+        """Quotas by entity, of those that match every filter; strictly: and have no other type beside
+        (KIP-546).
+        """
         from sparklog.client.admin_quotas import describe_quotas
 
         return describe_quotas(self._caller, filters, is_strict=is_strict)
 
-    def alter_client_quotas(self, changes: "Mapping[QuotaEntity, Mapping[str, float | None]]", *, validate_only: bool = False) -> None:
-        """Set quotas by key (`producer_byte_rate`, `consumer_byte_rate`, `request_percentage` …); None removes one."""
+    def alter_client_quotas(
+        self, changes: "Mapping[QuotaEntity, Mapping[str, float | None]]", *, validate_only: bool = False
+    ) -> None:
+        """Set quotas by key (`producer_byte_rate`, `consumer_byte_rate`, `request_percentage` …); None
+        removes one.
+        """
         from sparklog.client.admin_quotas import alter_quotas
 
         alter_quotas(self._caller, changes, validate_only=validate_only)
@@ -363,5 +485,7 @@ class Admin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

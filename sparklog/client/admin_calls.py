@@ -1,4 +1,6 @@
-"""How administration asks: which broker, until when, again or not, and what becomes of the errors of single items."""
+"""How administration asks: which broker, until when, again or not, and what becomes of the errors of
+single items.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
@@ -31,7 +33,9 @@ _TO_BE_TOLD: Final = frozenset(
 
 
 class ItemsFailed(BrokerError):
-    """Some of the items of a call failed. `errors` and `results` are by item, as the caller named it; `code` is that of the first error."""
+    """Some of the items of a call failed. `errors` and `results` are by item, as the caller named it;
+    `code` is that of the first error.
+    """
 
     # Any: an item is what the call names things by; the caller knows.
     def __init__(self, errors: Mapping[Any, BrokerError], results: Mapping[Any, Any]) -> None:
@@ -91,8 +95,18 @@ class Caller:
             raise RequestTimeout("the cluster did not come to the state asked for in time")
         self.network.rest(self.settings.retry_backoff_ms * 1000)
 
-    def call(self, request: Message, reply: type[R], deadline: Micros, *, node: NodeId | None = None, version_max: int | None = None) -> R:
-        """Ask once. UnsupportedByBroker also where no version that the broker speaks can say what the request says."""
+    def call(
+        self,
+        request: Message,
+        reply: type[R],
+        deadline: Micros,
+        *,
+        node: NodeId | None = None,
+        version_max: int | None = None,
+    ) -> R:
+        """Ask once. UnsupportedByBroker also where no version that the broker speaks can say what the
+        request says.
+        """
         try:
             return self.network.call(request, reply, node=node, deadline=deadline, version_max=version_max)
         except UnicodeEncodeError:
@@ -101,9 +115,17 @@ class Caller:
             raise UnsupportedByBroker(api_of(type(request))) from None
 
     def ask(
-        self, request: Message, reply: type[R], deadline: Micros, codes: Callable[[R], Iterable[int]], *, node: NodeId | None = None
+        self,
+        request: Message,
+        reply: type[R],
+        deadline: Micros,
+        codes: Callable[[R], Iterable[int]],
+        *,
+        node: NodeId | None = None,
     ) -> R:
-        """Ask until the answer holds no passing error; for questions only. Raises BrokerError for the first error left."""
+        """Ask until the answer holds no passing error; for questions only. Raises BrokerError for the
+        first error left.
+        """
         while True:
             try:
                 answer = self.call(request, reply, deadline, node=node)
@@ -131,13 +153,18 @@ class Caller:
         return sorted(self.network.cluster.brokers)
 
     def require(self, node: int, deadline: Micros) -> NodeId:
-        """That broker, if the cluster has it; raises BrokerError (BROKER_NOT_AVAILABLE) naming those it has."""
+        """That broker, if the cluster has it; raises BrokerError (BROKER_NOT_AVAILABLE) naming those it
+        has.
+        """
         known = self.brokers(deadline)
         if node not in known:
-            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node}; there are {', '.join(map(str, known))}")
+            raise BrokerError(
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"there is no broker {node}; there are {', '.join(map(str, known))}",
+            )
         return NodeId(node)
 
-    # -- groups and transactions ----------------------------------------------------------------------------------------------------------
+    # -- groups and transactions -----------------------------------------------------------------------------
 
     def of_coordinators(
         self,
@@ -148,9 +175,11 @@ class Caller:
         is_change: bool = False,
         key_type: int = GROUP_KEY,
     ) -> dict[str, V]:
-        """Ask each coordinator about its groups (or transactional ids, by `key_type`) at once, again where it is not the coordinator now.
+        """Ask each coordinator about its groups (or transactional ids, by `key_type`) at once, again where
+        it is not the coordinator now.
 
-        Raises ItemsFailed by group. A change whose answer was lost is not sent again: that raises what lost it.
+        Raises ItemsFailed by group. A change whose answer was lost is not sent again: that raises what
+        lost it.
         """
         self.know_brokers(deadline)
         results: dict[str, V] = {}
@@ -175,9 +204,15 @@ class Caller:
                 self.pause(deadline)
         return settle({group: results[group] for group in wanted if group in results}, errors)
 
-    def _coordinators(self, groups: list[str], deadline: Micros, key_type: int) -> tuple[dict[NodeId, list[str]], dict[str, BrokerError]]:
+    def _coordinators(
+        self, groups: list[str], deadline: Micros, key_type: int
+    ) -> tuple[dict[NodeId, list[str]], dict[str, BrokerError]]:
         """Groups by the broker that coordinates them, and those that have none."""
-        from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+        from sparklog.wire.messages.find_coordinator import (
+            Coordinator,
+            FindCoordinatorRequest,
+            FindCoordinatorResponse,
+        )
 
         try:
             asked = FindCoordinatorRequest(key_type=key_type, coordinator_keys=groups)
@@ -186,8 +221,15 @@ class Caller:
             # Before v4 one at a time.
             found = []
             for group in groups:
-                one = self.call(FindCoordinatorRequest(key=group, key_type=key_type), FindCoordinatorResponse, deadline, version_max=3)
-                found.append(Coordinator(group, one.node_id, one.host, one.port, one.error_code, one.error_message))
+                one = self.call(
+                    FindCoordinatorRequest(key=group, key_type=key_type),
+                    FindCoordinatorResponse,
+                    deadline,
+                    version_max=3,
+                )
+                found.append(
+                    Coordinator(group, one.node_id, one.host, one.port, one.error_code, one.error_message)
+                )
         homes: dict[NodeId, list[str]] = {}
         errors: dict[str, BrokerError] = {}
         what = "group" if key_type == GROUP_KEY else "transactional id"
@@ -195,7 +237,10 @@ class Caller:
             error = refusal(home.error_code, f"{what} {home.key!r}", home.error_message)
             if error is None and home.node_id not in self.network.cluster.brokers:
                 self.network.cluster.refresh_soon()
-                error = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {home.node_id}, the coordinator of {home.key!r}, is away")
+                error = BrokerError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                    f"broker {home.node_id}, the coordinator of {home.key!r}, is away",
+                )
             if error is None:
                 homes.setdefault(NodeId(home.node_id), []).append(home.key)
             else:

@@ -55,7 +55,9 @@ class Quorum(Struct, frozen=True):
 
 
 class Feature(Struct, frozen=True):
-    """Levels of a feature: what the broker supports, from `min_level` to `max_level`, and the level that the cluster uses (0 for none)."""
+    """Levels of a feature: what the broker supports, from `min_level` to `max_level`, and the level that
+    the cluster uses (0 for none).
+    """
 
     name: str
     min_level: int
@@ -91,7 +93,9 @@ def describe_quorum(caller: Caller) -> Quorum:
         ReplicaState,
     )
 
-    request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(_METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])])
+    request = DescribeQuorumRequest(
+        [DescribeQuorumRequestTopicData(_METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])]
+    )
     reply = caller.ask(
         request,
         DescribeQuorumResponse,
@@ -100,11 +104,19 @@ def describe_quorum(caller: Caller) -> Quorum:
     )
     told = next((partition for topic in reply.topics for partition in topic.partitions), None)
     if told is None:
-        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker answered DescribeQuorum without the metadata partition")
+        raise BrokerError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "the broker answered DescribeQuorum without the metadata partition",
+        )
 
     def replicas(states: list[ReplicaState]) -> tuple[QuorumReplica, ...]:
         return tuple(
-            QuorumReplica(NodeId(s.replica_id), Offset(s.log_end_offset), s.last_fetch_timestamp, s.last_caught_up_timestamp)
+            QuorumReplica(
+                NodeId(s.replica_id),
+                Offset(s.log_end_offset),
+                s.last_fetch_timestamp,
+                s.last_caught_up_timestamp,
+            )
             for s in states
         )
 
@@ -126,20 +138,35 @@ def describe_features(caller: Caller) -> dict[str, Feature]:
     finalized = {told.name: told.max_version_level for told in reply.finalized_features}
     supported = {told.name: (told.min_version, told.max_version) for told in reply.supported_features}
     return {
-        name: Feature(name, *supported.get(name, (0, 0)), finalized.get(name, 0)) for name in sorted(supported.keys() | finalized.keys())
+        name: Feature(name, *supported.get(name, (0, 0)), finalized.get(name, 0))
+        for name in sorted(supported.keys() | finalized.keys())
     }
 
 
-def update_features(caller: Caller, levels: Mapping[str, int], *, upgrade_type: UpgradeType, validate_only: bool) -> None:
+def update_features(
+    caller: Caller, levels: Mapping[str, int], *, upgrade_type: UpgradeType, validate_only: bool
+) -> None:
     """See Admin.update_features."""
-    from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+    from sparklog.wire.messages.update_features import (
+        FeatureUpdateKey,
+        UpdateFeaturesRequest,
+        UpdateFeaturesResponse,
+    )
 
-    updates = [FeatureUpdateKey(name, level, upgrade_type=_UPGRADES[upgrade_type]) for name, level in levels.items()]
+    updates = [
+        FeatureUpdateKey(name, level, upgrade_type=_UPGRADES[upgrade_type]) for name, level in levels.items()
+    ]
     request = UpdateFeaturesRequest(caller.settings.request_timeout_ms, updates, validate_only=validate_only)
     reply = caller.call(request, UpdateFeaturesResponse, caller.deadline())
     raise_for(reply.error_code, "features " + ", ".join(levels), reply.error_message)
-    told = {result.feature: refusal(result.error_code, f"feature {result.feature!r}", result.error_message) for result in reply.results}
-    settle({name: None for name, error in told.items() if error is None}, {n: error for n, error in told.items() if error is not None})
+    told = {
+        result.feature: refusal(result.error_code, f"feature {result.feature!r}", result.error_message)
+        for result in reply.results
+    }
+    settle(
+        {name: None for name, error in told.items() if error is None},
+        {n: error for n, error in told.items() if error is not None},
+    )
 
 
 def unregister_broker(caller: Caller, node: int) -> None:
@@ -150,15 +177,23 @@ def unregister_broker(caller: Caller, node: int) -> None:
     raise_for(reply.error_code, f"broker {node}", reply.error_message)
 
 
-def elect_leaders(caller: Caller, election: ElectionType, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, bool]:
+def elect_leaders(
+    caller: Caller, election: ElectionType, partitions: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, bool]:
     """See Admin.elect_leaders."""
-    from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+    from sparklog.wire.messages.elect_leaders import (
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+        TopicPartitions,
+    )
 
     topics: dict[str, TopicPartitions] = {}
     for topic, number in partitions or ():
         topics.setdefault(topic, TopicPartitions(topic, [])).partitions.append(number)
     request = ElectLeadersRequest(
-        _ELECTIONS[election], None if partitions is None else list(topics.values()), caller.settings.request_timeout_ms
+        _ELECTIONS[election],
+        None if partitions is None else list(topics.values()),
+        caller.settings.request_timeout_ms,
     )
     reply = caller.call(request, ElectLeadersResponse, caller.deadline())
     raise_for(reply.error_code, "the election")
@@ -176,7 +211,10 @@ def elect_leaders(caller: Caller, election: ElectionType, partitions: Iterable[T
 
 
 def alter_reassignments(
-    caller: Caller, moves: Mapping[TopicPartition, Sequence[int] | None], *, may_change_replication_factor: bool
+    caller: Caller,
+    moves: Mapping[TopicPartition, Sequence[int] | None],
+    *,
+    may_change_replication_factor: bool,
 ) -> None:
     """See Admin.alter_reassignments."""
     from sparklog.wire.messages.alter_partition_reassignments import (
@@ -190,7 +228,9 @@ def alter_reassignments(
     for (topic, number), replicas in moves.items():
         moved = ReassignablePartition(number, None if replicas is None else list(replicas))
         topics.setdefault(topic, ReassignableTopic(topic, [])).partitions.append(moved)
-    request = AlterPartitionReassignmentsRequest(caller.settings.request_timeout_ms, may_change_replication_factor, list(topics.values()))
+    request = AlterPartitionReassignmentsRequest(
+        caller.settings.request_timeout_ms, may_change_replication_factor, list(topics.values())
+    )
     reply = caller.call(request, AlterPartitionReassignmentsResponse, caller.deadline())
     raise_for(reply.error_code, "reassignments", reply.error_message)
     told = {
@@ -198,10 +238,15 @@ def alter_reassignments(
         for topic in reply.responses
         for p in topic.partitions
     }
-    settle({at: None for at, error in told.items() if error is None}, {at: error for at, error in told.items() if error is not None})
+    settle(
+        {at: None for at, error in told.items() if error is None},
+        {at: error for at, error in told.items() if error is not None},
+    )
 
 
-def list_reassignments(caller: Caller, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, Reassignment]:
+def list_reassignments(
+    caller: Caller, partitions: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, Reassignment]:
     """See Admin.list_reassignments."""
     from sparklog.wire.messages.list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
@@ -212,8 +257,12 @@ def list_reassignments(caller: Caller, partitions: Iterable[TopicPartition] | No
     topics: dict[str, ListPartitionReassignmentsTopics] = {}
     for topic, number in partitions or ():
         topics.setdefault(topic, ListPartitionReassignmentsTopics(topic, [])).partition_indexes.append(number)
-    request = ListPartitionReassignmentsRequest(caller.settings.request_timeout_ms, None if partitions is None else list(topics.values()))
-    reply = caller.ask(request, ListPartitionReassignmentsResponse, caller.deadline(), lambda reply: [reply.error_code])
+    request = ListPartitionReassignmentsRequest(
+        caller.settings.request_timeout_ms, None if partitions is None else list(topics.values())
+    )
+    reply = caller.ask(
+        request, ListPartitionReassignmentsResponse, caller.deadline(), lambda reply: [reply.error_code]
+    )
     found = {
         TopicPartition(topic.name, p.partition_index): Reassignment(
             *(tuple(map(NodeId, nodes)) for nodes in (p.replicas, p.adding_replicas, p.removing_replicas))

@@ -25,15 +25,32 @@ CONFIG_SOURCES: Final = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
-CONFIG_TYPES: Final = {1: "BOOLEAN", 2: "STRING", 3: "INT", 4: "SHORT", 5: "LONG", 6: "DOUBLE", 7: "LIST", 8: "CLASS", 9: "PASSWORD"}
+CONFIG_TYPES: Final = {
+    1: "BOOLEAN",
+    2: "STRING",
+    3: "INT",
+    4: "SHORT",
+    5: "LONG",
+    6: "DOUBLE",
+    7: "LIST",
+    8: "CLASS",
+    9: "PASSWORD",
+}
 
-_TYPE_NUMBERS: Final[Mapping[ResourceType, int]] = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
+_TYPE_NUMBERS: Final[Mapping[ResourceType, int]] = {
+    "topic": 2,
+    "broker": 4,
+    "client-metrics": 16,
+    "group": 32,
+}
 _TYPE_NAMES: Final = {number: name for name, number in _TYPE_NUMBERS.items()}
 _OPERATIONS: Final[Mapping[Operation, int]] = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 
 
 class ConfigResource(Struct, frozen=True, order=True):
-    """A resource that has settings. A broker is named by its node id as text; the empty name means all brokers."""
+    """A resource that has settings. A broker is named by its node id as text; the empty name means all
+    brokers.
+    """
 
     type: ResourceType
     name: str
@@ -51,7 +68,9 @@ class ConfigSynonym(Struct, frozen=True):
 
 
 class ConfigEntry(Struct, frozen=True):
-    """`source` is Kafka's name: DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG …; a sensitive value is None."""
+    """`source` is Kafka's name: DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG …; a sensitive
+    value is None.
+    """
 
     name: str
     value: str | None
@@ -78,16 +97,24 @@ class ConfigChange(Struct, frozen=True):
     operation: Operation = "set"
 
 
-def describe_configs(caller: Caller, resources: Iterable[ConfigResource]) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+def describe_configs(
+    caller: Caller, resources: Iterable[ConfigResource]
+) -> dict[ConfigResource, dict[str, ConfigEntry]]:
     """See Admin.describe_resources."""
-    from sparklog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+    from sparklog.wire.messages.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+        DescribeConfigsResponse,
+    )
 
     deadline = caller.deadline()
     described: dict[ConfigResource, dict[str, ConfigEntry]] = {}
     errors: dict[ConfigResource, BrokerError] = {}
     for node, own in _by_broker(resources).items():
         request = DescribeConfigsRequest(
-            resources=[DescribeConfigsResource(_TYPE_NUMBERS[resource.type], resource.name, None) for resource in own],
+            resources=[
+                DescribeConfigsResource(_TYPE_NUMBERS[resource.type], resource.name, None) for resource in own
+            ],
             include_synonyms=True,
             include_documentation=True,
         )
@@ -103,7 +130,9 @@ def describe_configs(caller: Caller, resources: Iterable[ConfigResource]) -> dic
     return settle(described, errors)
 
 
-def alter_configs(caller: Caller, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool) -> None:
+def alter_configs(
+    caller: Caller, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool
+) -> None:
     """See Admin.alter_configs."""
     from sparklog.wire.messages.incremental_alter_configs import (
         AlterableConfig,
@@ -121,7 +150,10 @@ def alter_configs(caller: Caller, changes: Mapping[ConfigResource, Sequence[Conf
                 AlterConfigsResource(
                     _TYPE_NUMBERS[resource.type],
                     resource.name,
-                    [AlterableConfig(change.name, _OPERATIONS[change.operation], change.value) for change in changes[resource]],
+                    [
+                        AlterableConfig(change.name, _OPERATIONS[change.operation], change.value)
+                        for change in changes[resource]
+                    ],
                 )
                 for resource in own
             ],
@@ -141,15 +173,24 @@ def alter_configs(caller: Caller, changes: Mapping[ConfigResource, Sequence[Conf
 
 def list_config_resources(caller: Caller, types: Iterable[ResourceType]) -> list[ConfigResource]:
     """See Admin.list_config_resources."""
-    from sparklog.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+    from sparklog.wire.messages.list_config_resources import (
+        ListConfigResourcesRequest,
+        ListConfigResourcesResponse,
+    )
 
     numbers = [_TYPE_NUMBERS[one] for one in types]
     # Client metrics are all that v0 lists: it carries no types.
-    request = ListConfigResourcesRequest(resource_types=[] if numbers == [_TYPE_NUMBERS["client-metrics"]] else numbers)
-    reply = caller.ask(request, ListConfigResourcesResponse, caller.deadline(), lambda reply: [reply.error_code])
+    request = ListConfigResourcesRequest(
+        resource_types=[] if numbers == [_TYPE_NUMBERS["client-metrics"]] else numbers
+    )
+    reply = caller.ask(
+        request, ListConfigResourcesResponse, caller.deadline(), lambda reply: [reply.error_code]
+    )
     raise_for(reply.error_code, "resources with settings")
     found = (
-        ConfigResource(_TYPE_NAMES[r.resource_type], r.resource_name) for r in reply.config_resources if r.resource_type in _TYPE_NAMES
+        ConfigResource(_TYPE_NAMES[r.resource_type], r.resource_name)
+        for r in reply.config_resources
+        if r.resource_type in _TYPE_NAMES
     )
     return sorted(one for one in found if not numbers or _TYPE_NUMBERS[one.type] in numbers)
 
@@ -173,7 +214,9 @@ def _entry(told: "DescribeConfigsResourceResult") -> ConfigEntry:
         CONFIG_TYPES.get(told.config_type, "UNKNOWN"),
         told.documentation or None,
         tuple(
-            ConfigSynonym(one.name, None if told.is_sensitive else one.value, CONFIG_SOURCES.get(one.source, "UNKNOWN"))
+            ConfigSynonym(
+                one.name, None if told.is_sensitive else one.value, CONFIG_SOURCES.get(one.source, "UNKNOWN")
+            )
             for one in told.synonyms
         ),
     )

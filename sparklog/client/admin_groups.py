@@ -15,14 +15,20 @@ if TYPE_CHECKING:
     from sparklog.wire.messages.consumer_group_describe import Assignment
     from sparklog.wire.messages.consumer_group_describe import DescribedGroup as ModernGroup
     from sparklog.wire.messages.describe_groups import DescribedGroup as ClassicGroup
-    from sparklog.wire.messages.offset_fetch import OffsetFetchResponseGroup, OffsetFetchResponseTopic, OffsetFetchResponseTopics
+    from sparklog.wire.messages.offset_fetch import (
+        OffsetFetchResponseGroup,
+        OffsetFetchResponseTopic,
+        OffsetFetchResponseTopics,
+    )
 
 _NAMED_TOPICS_UNTIL: Final = 9
 """From v10 on, commits name topics by id, which a group's coordinator may know better than we do."""
 
 
 class GroupListing(Struct, frozen=True, order=True):
-    """A group; `type` is Kafka's word, `Classic`, `Consumer` …; type and state are empty where the broker's version does not tell."""
+    """A group; `type` is Kafka's word, `Classic`, `Consumer` …; type and state are empty where the
+    broker's version does not tell.
+    """
 
     group_id: str
     type: str
@@ -31,7 +37,9 @@ class GroupListing(Struct, frozen=True, order=True):
 
 
 class GroupMember(Struct, frozen=True):
-    """A member; epoch -1, no target and no subscription for members of classic groups, whose assignment is theirs to read."""
+    """A member; epoch -1, no target and no subscription for members of classic groups, whose assignment is
+    theirs to read.
+    """
 
     member_id: str
     instance_id: str | None
@@ -76,7 +84,10 @@ def list_groups(caller: Caller, *, states: Iterable[str], types: Iterable[str]) 
     found: set[GroupListing] = set()
     for node in caller.brokers(deadline):
         reply = caller.ask(request, ListGroupsResponse, deadline, lambda reply: [reply.error_code], node=node)
-        found |= {GroupListing(told.group_id, told.group_type, told.group_state, told.protocol_type) for told in reply.groups}
+        found |= {
+            GroupListing(told.group_id, told.group_type, told.group_state, told.protocol_type)
+            for told in reply.groups
+        }
     return sorted(found)
 
 
@@ -85,25 +96,42 @@ def describe_groups(caller: Caller, groups: Iterable[str]) -> dict[str, GroupDes
     return caller.of_coordinators(groups, partial(_describe, caller, deadline := caller.deadline()), deadline)
 
 
-def _describe(caller: Caller, deadline: Micros, node: NodeId, groups: list[str]) -> dict[str, GroupDescription | BrokerError]:
-    """New protocol first; what is no group of it is asked for as a classic one, as Kafka's own client does."""
-    from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+def _describe(
+    caller: Caller, deadline: Micros, node: NodeId, groups: list[str]
+) -> dict[str, GroupDescription | BrokerError]:
+    """New protocol first; what is no group of it is asked for as a classic one, as Kafka's own client
+    does.
+    """
+    from sparklog.wire.messages.consumer_group_describe import (
+        ConsumerGroupDescribeRequest,
+        ConsumerGroupDescribeResponse,
+    )
     from sparklog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
     told: dict[str, GroupDescription | BrokerError] = {}
     try:
-        modern = caller.call(ConsumerGroupDescribeRequest(group_ids=groups), ConsumerGroupDescribeResponse, deadline, node=node).groups
+        modern = caller.call(
+            ConsumerGroupDescribeRequest(group_ids=groups), ConsumerGroupDescribeResponse, deadline, node=node
+        ).groups
     except UnsupportedByBroker:
         modern = []
     for group in modern:
         if group.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-            told[group.group_id] = refusal(group.error_code, f"group {group.group_id!r}", group.error_message) or _modern(group, node)
+            told[group.group_id] = refusal(
+                group.error_code, f"group {group.group_id!r}", group.error_message
+            ) or _modern(group, node)
     left = [group for group in groups if group not in told]
     if left:
-        for classic in caller.call(DescribeGroupsRequest(groups=left), DescribeGroupsResponse, deadline, node=node).groups:
+        for classic in caller.call(
+            DescribeGroupsRequest(groups=left), DescribeGroupsResponse, deadline, node=node
+        ).groups:
             # Before v6 an unknown group is reported as dead.
-            code = classic.error_code or (ErrorCode.GROUP_ID_NOT_FOUND if classic.group_state == "Dead" else 0)
-            told[classic.group_id] = refusal(code, f"group {classic.group_id!r}", classic.error_message) or _classic(classic, node)
+            code = classic.error_code or (
+                ErrorCode.GROUP_ID_NOT_FOUND if classic.group_state == "Dead" else 0
+            )
+            told[classic.group_id] = refusal(
+                code, f"group {classic.group_id!r}", classic.error_message
+            ) or _classic(classic, node)
     return told
 
 
@@ -144,16 +172,40 @@ def _classic(group: "ClassicGroup", node: NodeId) -> GroupDescription:
         assigned: tuple[TopicPartition, ...] = ()
         if group.protocol_type == "consumer" and member.member_assignment:
             try:
-                told = decode_prefixed(ConsumerProtocolAssignment, member.member_assignment).assigned_partitions
-                assigned = tuple(sorted(TopicPartition(topic.topic, number) for topic in told for number in topic.partitions))
+                told = decode_prefixed(
+                    ConsumerProtocolAssignment, member.member_assignment
+                ).assigned_partitions
+                assigned = tuple(
+                    sorted(
+                        TopicPartition(topic.topic, number) for topic in told for number in topic.partitions
+                    )
+                )
             except DecodeError:
                 assigned = ()  # the bytes are the members' own affair
-        members.append(GroupMember(member.member_id, member.group_instance_id, member.client_id, member.client_host, assigned))
-    return GroupDescription(group.group_id, "Classic", group.group_state, group.protocol_type, group.protocol_data, node, tuple(members))
+        members.append(
+            GroupMember(
+                member.member_id, member.group_instance_id, member.client_id, member.client_host, assigned
+            )
+        )
+    return GroupDescription(
+        group.group_id,
+        "Classic",
+        group.group_state,
+        group.protocol_type,
+        group.protocol_data,
+        node,
+        tuple(members),
+    )
 
 
 def _assigned(assignment: "Assignment") -> tuple[TopicPartition, ...]:
-    return tuple(sorted(TopicPartition(topic.topic_name, number) for topic in assignment.topic_partitions for number in topic.partitions))
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, number)
+            for topic in assignment.topic_partitions
+            for number in topic.partitions
+        )
+    )
 
 
 def delete_groups(caller: Caller, groups: Iterable[str]) -> None:
@@ -163,30 +215,43 @@ def delete_groups(caller: Caller, groups: Iterable[str]) -> None:
     deadline = caller.deadline()
 
     def delete(node: NodeId, own: list[str]) -> dict[str, bool | BrokerError]:
-        results = caller.call(DeleteGroupsRequest(groups_names=own), DeleteGroupsResponse, deadline, node=node).results
-        return {told.group_id: refusal(told.error_code, f"group {told.group_id!r}") or True for told in results}
+        results = caller.call(
+            DeleteGroupsRequest(groups_names=own), DeleteGroupsResponse, deadline, node=node
+        ).results
+        return {
+            told.group_id: refusal(told.error_code, f"group {told.group_id!r}") or True for told in results
+        }
 
     caller.of_coordinators(groups, delete, deadline, is_change=True)
 
 
-# -- offsets ------------------------------------------------------------------------------------------------------------------------------
+# -- offsets -------------------------------------------------------------------------------------------------
 
 
 def list_group_offsets(
     caller: Caller, groups: Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool
 ) -> dict[str, dict[TopicPartition, GroupOffset]]:
     """See Admin.list_group_offsets."""
-    wanted = {group: None if partitions is None else _by_topic(partitions) for group, partitions in groups.items()}
+    wanted = {
+        group: None if partitions is None else _by_topic(partitions) for group, partitions in groups.items()
+    }
     deadline = caller.deadline()
 
     def fetch(node: NodeId, own: list[str]) -> dict[str, dict[TopicPartition, GroupOffset] | BrokerError]:
-        return _fetched(caller, node, {group: wanted[group] for group in own}, deadline, require_stable=require_stable)
+        return _fetched(
+            caller, node, {group: wanted[group] for group in own}, deadline, require_stable=require_stable
+        )
 
     return caller.of_coordinators(wanted, fetch, deadline)
 
 
 def _fetched(
-    caller: Caller, node: NodeId, groups: Mapping[str, dict[str, list[int]] | None], deadline: Micros, *, require_stable: bool
+    caller: Caller,
+    node: NodeId,
+    groups: Mapping[str, dict[str, list[int]] | None],
+    deadline: Micros,
+    *,
+    require_stable: bool,
 ) -> dict[str, dict[TopicPartition, GroupOffset] | BrokerError]:
     from sparklog.wire.messages.offset_fetch import (
         OffsetFetchRequest,
@@ -200,27 +265,38 @@ def _fetched(
     asked = [
         OffsetFetchRequestGroup(
             group_id=group,
-            topics=None if topics is None else [OffsetFetchRequestTopics(name=name, partition_indexes=own) for name, own in topics.items()],
+            topics=None
+            if topics is None
+            else [OffsetFetchRequestTopics(name=name, partition_indexes=own) for name, own in topics.items()],
         )
         for group, topics in groups.items()
     ]
     try:
         request = OffsetFetchRequest(groups=asked, require_stable=require_stable)
-        told = caller.call(request, OffsetFetchResponse, deadline, node=node, version_max=_NAMED_TOPICS_UNTIL).groups
+        told = caller.call(
+            request, OffsetFetchResponse, deadline, node=node, version_max=_NAMED_TOPICS_UNTIL
+        ).groups
         return {group.group_id: _offsets(group, group.topics) for group in told}
     except UnsupportedByBroker:
         # One group at a time before v8.
         found: dict[str, dict[TopicPartition, GroupOffset] | BrokerError] = {}
         for name, topics in groups.items():
-            listed = None if topics is None else [OffsetFetchRequestTopic(topic, own) for topic, own in topics.items()]
+            listed = (
+                None
+                if topics is None
+                else [OffsetFetchRequestTopic(topic, own) for topic, own in topics.items()]
+            )
             one = OffsetFetchRequest(group_id=name, topics=listed, require_stable=require_stable)
             reply = caller.call(one, OffsetFetchResponse, deadline, node=node, version_max=7)
-            found[name] = _offsets(OffsetFetchResponseGroup(group_id=name, error_code=reply.error_code), reply.topics or [])
+            found[name] = _offsets(
+                OffsetFetchResponseGroup(group_id=name, error_code=reply.error_code), reply.topics or []
+            )
         return found
 
 
 def _offsets(
-    group: "OffsetFetchResponseGroup", topics: "Iterable[OffsetFetchResponseTopics | OffsetFetchResponseTopic]"
+    group: "OffsetFetchResponseGroup",
+    topics: "Iterable[OffsetFetchResponseTopics | OffsetFetchResponseTopic]",
 ) -> dict[TopicPartition, GroupOffset] | BrokerError:
     """The commits of a group; an error of one partition counts for the group, since it passes."""
     error = refusal(group.error_code, f"group {group.group_id!r}")
@@ -230,11 +306,17 @@ def _offsets(
             partition = TopicPartition(topic.name, told.partition_index)
             error = error or refusal(told.error_code, f"group {group.group_id!r}, {partition}")
             if told.committed_offset >= 0:
-                found[partition] = GroupOffset(Offset(told.committed_offset), LeaderEpoch(told.committed_leader_epoch), told.metadata or "")
+                found[partition] = GroupOffset(
+                    Offset(told.committed_offset),
+                    LeaderEpoch(told.committed_leader_epoch),
+                    told.metadata or "",
+                )
     return error or {partition: found[partition] for partition in sorted(found)}
 
 
-def alter_group_offsets(caller: Caller, group: str, offsets: Mapping[TopicPartition, int | GroupOffset]) -> None:
+def alter_group_offsets(
+    caller: Caller, group: str, offsets: Mapping[TopicPartition, int | GroupOffset]
+) -> None:
     """See Admin.alter_group_offsets."""
     from sparklog.wire.messages.offset_commit import (
         OffsetCommitRequest,
@@ -246,14 +328,28 @@ def alter_group_offsets(caller: Caller, group: str, offsets: Mapping[TopicPartit
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for partition, given in offsets.items():
         at = given if isinstance(given, GroupOffset) else GroupOffset(Offset(given))
-        topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(name=partition.topic, partitions=[]))
-        topic.partitions.append(OffsetCommitRequestPartition(partition.partition, at.offset, at.leader_epoch, at.metadata))
+        topic = topics.setdefault(
+            partition.topic, OffsetCommitRequestTopic(name=partition.topic, partitions=[])
+        )
+        topic.partitions.append(
+            OffsetCommitRequestPartition(partition.partition, at.offset, at.leader_epoch, at.metadata)
+        )
     deadline = caller.deadline()
 
     def commit(node: NodeId, _: list[str]) -> dict[str, bool | BrokerError]:
         request = OffsetCommitRequest(group_id=group, topics=list(topics.values()))
-        reply = caller.call(request, OffsetCommitResponse, deadline, node=node, version_max=_NAMED_TOPICS_UNTIL)
-        return {group: _outcome({TopicPartition(t.name, p.partition_index): p.error_code for t in reply.topics for p in t.partitions})}
+        reply = caller.call(
+            request, OffsetCommitResponse, deadline, node=node, version_max=_NAMED_TOPICS_UNTIL
+        )
+        return {
+            group: _outcome(
+                {
+                    TopicPartition(t.name, p.partition_index): p.error_code
+                    for t in reply.topics
+                    for p in t.partitions
+                }
+            )
+        }
 
     if topics:
         _of_partitions(caller, group, commit, deadline)
@@ -276,14 +372,20 @@ def delete_group_offsets(caller: Caller, group: str, partitions: Iterable[TopicP
 
     def delete(node: NodeId, _: list[str]) -> dict[str, bool | BrokerError]:
         reply = caller.call(OffsetDeleteRequest(group, topics), OffsetDeleteResponse, deadline, node=node)
-        codes = {TopicPartition(t.name, p.partition_index): p.error_code for t in reply.topics for p in t.partitions}
+        codes = {
+            TopicPartition(t.name, p.partition_index): p.error_code
+            for t in reply.topics
+            for p in t.partitions
+        }
         return {group: refusal(reply.error_code, f"group {group!r}") or _outcome(codes)}
 
     if topics:
         _of_partitions(caller, group, delete, deadline)
 
 
-def remove_members(caller: Caller, group: str, members: Iterable[str], instance_ids: Iterable[str], reason: str) -> None:
+def remove_members(
+    caller: Caller, group: str, members: Iterable[str], instance_ids: Iterable[str], reason: str
+) -> None:
     """See Admin.remove_group_members."""
     from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
@@ -293,7 +395,9 @@ def remove_members(caller: Caller, group: str, members: Iterable[str], instance_
     left: dict[str, BrokerError | None] = {}
 
     def leave(node: NodeId, _: list[str]) -> dict[str, bool | BrokerError]:
-        reply = caller.call(LeaveGroupRequest(group_id=group, members=leaving), LeaveGroupResponse, deadline, node=node)
+        reply = caller.call(
+            LeaveGroupRequest(group_id=group, members=leaving), LeaveGroupResponse, deadline, node=node
+        )
         for told in reply.members:
             name = told.group_instance_id or told.member_id
             left[name] = refusal(told.error_code, f"member {name!r} of group {group!r}")
@@ -301,22 +405,38 @@ def remove_members(caller: Caller, group: str, members: Iterable[str], instance_
 
     if leaving:
         _of_partitions(caller, group, leave, deadline)
-        settle({name: None for name, error in left.items() if error is None}, {n: error for n, error in left.items() if error is not None})
+        settle(
+            {name: None for name, error in left.items() if error is None},
+            {n: error for n, error in left.items() if error is not None},
+        )
 
 
 def _outcome(codes: Mapping[TopicPartition, int]) -> bool | BrokerError:
-    """Errors by partition as one, except when all have the same: then it is the group's own (NOT_COORDINATOR, REBALANCE_IN_PROGRESS …)."""
-    errors = {partition: cast(BrokerError, refusal(code, str(partition))) for partition, code in codes.items() if code}
+    """Errors by partition as one, except when all have the same: then it is the group's own
+    (NOT_COORDINATOR, REBALANCE_IN_PROGRESS …).
+    """
+    errors = {
+        partition: cast(BrokerError, refusal(code, str(partition)))
+        for partition, code in codes.items()
+        if code
+    }
     if not errors:
         return True
     first = next(iter(errors.values()))
-    if len(errors) == len(codes) and is_passing(first.code) and all(error.code is first.code for error in errors.values()):
+    if (
+        len(errors) == len(codes)
+        and is_passing(first.code)
+        and all(error.code is first.code for error in errors.values())
+    ):
         return first
     return ItemsFailed(errors, {partition: None for partition, code in codes.items() if not code})
 
 
 def _of_partitions(
-    caller: Caller, group: str, ask: "Callable[[NodeId, list[str]], dict[str, bool | BrokerError]]", deadline: Micros
+    caller: Caller,
+    group: str,
+    ask: "Callable[[NodeId, list[str]], dict[str, bool | BrokerError]]",
+    deadline: Micros,
 ) -> None:
     """Ask one group's coordinator; errors of partitions are raised as they are, not wrapped by the group."""
     try:

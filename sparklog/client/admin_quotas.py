@@ -1,4 +1,6 @@
-"""Client quotas: how many bytes, how much of the broker's time and how many changes a user or client id may take."""
+"""Client quotas: how many bytes, how much of the broker's time and how many changes a user or client id
+may take.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
@@ -14,7 +16,8 @@ _MATCHES: Final[Mapping[Match, int]] = {"exact": 0, "default": 1, "any": 2}
 
 
 class QuotaEntity(Struct, frozen=True, order=True):
-    """Whom a quota is for: a name per type; the name None is the default of that type, a type left out does not matter.
+    """Whom a quota is for: a name per type; the name None is the default of that type, a type left out
+    does not matter.
 
     `of(user="alice")`, `of(user="alice", client_id=None)`.
     """
@@ -38,11 +41,20 @@ class QuotaFilter(Struct, frozen=True):
     name: str | None = None
 
 
-def describe_quotas(caller: Caller, filters: Iterable[QuotaFilter], *, is_strict: bool) -> dict[QuotaEntity, dict[str, float]]:
+def describe_quotas(
+    caller: Caller, filters: Iterable[QuotaFilter], *, is_strict: bool
+) -> dict[QuotaEntity, dict[str, float]]:
     """See Admin.describe_client_quotas."""
-    from sparklog.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest, DescribeClientQuotasResponse
+    from sparklog.wire.messages.describe_client_quotas import (
+        ComponentData,
+        DescribeClientQuotasRequest,
+        DescribeClientQuotasResponse,
+    )
 
-    components = [ComponentData(one.entity_type, _MATCHES[one.match], one.name if one.match == "exact" else None) for one in filters]
+    components = [
+        ComponentData(one.entity_type, _MATCHES[one.match], one.name if one.match == "exact" else None)
+        for one in filters
+    ]
     request = DescribeClientQuotasRequest(components, is_strict)
     reply = caller.ask(request, DescribeClientQuotasResponse, caller.deadline(), lambda _: ())
     raise_for(reply.error_code, "client quotas", reply.error_message)
@@ -53,10 +65,15 @@ def describe_quotas(caller: Caller, filters: Iterable[QuotaFilter], *, is_strict
         for entry in reply.entries or ()
     }
     # The default of a type, None, comes before its names.
-    return {entity: found[entity] for entity in sorted(found, key=lambda entity: [(t, n is not None, n or "") for t, n in entity.parts])}
+    return {
+        entity: found[entity]
+        for entity in sorted(found, key=lambda entity: [(t, n is not None, n or "") for t, n in entity.parts])
+    }
 
 
-def alter_quotas(caller: Caller, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool) -> None:
+def alter_quotas(
+    caller: Caller, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool
+) -> None:
     """See Admin.alter_client_quotas."""
     from sparklog.wire.messages.alter_client_quotas import (
         AlterClientQuotasRequest,
@@ -69,13 +86,21 @@ def alter_quotas(caller: Caller, changes: Mapping[QuotaEntity, Mapping[str, floa
     entries = [
         AlterClientQuotasRequestEntryData(
             [EntityData(kind, name) for kind, name in entity.parts],
-            [OpData(key, 0.0 if value is None else float(value), value is None) for key, value in ops.items()],
+            [
+                OpData(key, 0.0 if value is None else float(value), value is None)
+                for key, value in ops.items()
+            ],
         )
         for entity, ops in changes.items()
     ]
-    reply = caller.call(AlterClientQuotasRequest(entries, validate_only), AlterClientQuotasResponse, caller.deadline())
+    reply = caller.call(
+        AlterClientQuotasRequest(entries, validate_only), AlterClientQuotasResponse, caller.deadline()
+    )
     told = {}
     for entry in reply.entries:
         entity = QuotaEntity(tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)))
         told[entity] = refusal(entry.error_code, str(entity), entry.error_message)
-    settle({one: None for one, error in told.items() if error is None}, {one: error for one, error in told.items() if error is not None})
+    settle(
+        {one: None for one, error in told.items() if error is None},
+        {one: error for one, error in told.items() if error is not None},
+    )

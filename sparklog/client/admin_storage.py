@@ -11,7 +11,9 @@ from sparklog.model import Micros, NodeId, Offset, ProducerEpoch, ProducerId, To
 
 
 class ReplicaSize(Struct, frozen=True):
-    """Bytes of a replica, how far it is behind in records, and whether it is the copy of a move between directories."""
+    """Bytes of a replica, how far it is behind in records, and whether it is the copy of a move between
+    directories.
+    """
 
     size_bytes: int
     offset_lag: int
@@ -19,7 +21,9 @@ class ReplicaSize(Struct, frozen=True):
 
 
 class LogDir(Struct, frozen=True):
-    """A log directory; total and usable bytes -1 where the broker does not tell. `error` says why one cannot be used."""
+    """A log directory; total and usable bytes -1 where the broker does not tell. `error` says why one
+    cannot be used.
+    """
 
     node_id: NodeId
     path: str
@@ -30,7 +34,9 @@ class LogDir(Struct, frozen=True):
 
 
 class ActiveProducer(Struct, frozen=True):
-    """A producer that a partition remembers; -1 where there is no sequence, no coordinator or no open transaction."""
+    """A producer that a partition remembers; -1 where there is no sequence, no coordinator or no open
+    transaction.
+    """
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
@@ -44,7 +50,11 @@ def describe_log_dirs(
     caller: Caller, nodes: Iterable[int] | None, partitions: Iterable[TopicPartition] | None
 ) -> dict[NodeId, tuple[LogDir, ...]]:
     """See Admin.describe_log_dirs."""
-    from sparklog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
+    from sparklog.wire.messages.describe_log_dirs import (
+        DescribableLogDirTopic,
+        DescribeLogDirsRequest,
+        DescribeLogDirsResponse,
+    )
 
     deadline = caller.deadline()
     topics: dict[str, DescribableLogDirTopic] = {}
@@ -52,8 +62,12 @@ def describe_log_dirs(
         topics.setdefault(topic, DescribableLogDirTopic(topic, [])).partitions.append(number)
     request = DescribeLogDirsRequest(None if partitions is None else list(topics.values()))
     described: dict[NodeId, tuple[LogDir, ...]] = {}
-    for node in caller.brokers(deadline) if nodes is None else [caller.require(node, deadline) for node in nodes]:
-        reply = caller.ask(request, DescribeLogDirsResponse, deadline, lambda reply: [reply.error_code], node=node)
+    for node in (
+        caller.brokers(deadline) if nodes is None else [caller.require(node, deadline) for node in nodes]
+    ):
+        reply = caller.ask(
+            request, DescribeLogDirsResponse, deadline, lambda reply: [reply.error_code], node=node
+        )
         described[node] = tuple(
             LogDir(
                 node,
@@ -62,7 +76,9 @@ def describe_log_dirs(
                 told.total_bytes,
                 told.usable_bytes,
                 {
-                    TopicPartition(topic.name, p.partition_index): ReplicaSize(p.partition_size, p.offset_lag, p.is_future_key)
+                    TopicPartition(topic.name, p.partition_index): ReplicaSize(
+                        p.partition_size, p.offset_lag, p.is_future_key
+                    )
                     for topic in sorted(told.topics, key=lambda topic: topic.name)
                     for p in sorted(topic.partitions, key=lambda partition: partition.partition_index)
                 },
@@ -83,19 +99,30 @@ def alter_replica_log_dirs(caller: Caller, node: int, moves: Mapping[TopicPartit
 
     dirs: dict[str, dict[str, AlterReplicaLogDirTopic]] = {}
     for (topic, number), path in moves.items():
-        dirs.setdefault(path, {}).setdefault(topic, AlterReplicaLogDirTopic(topic, [])).partitions.append(number)
-    request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, list(topics.values())) for path, topics in dirs.items()])
+        dirs.setdefault(path, {}).setdefault(topic, AlterReplicaLogDirTopic(topic, [])).partitions.append(
+            number
+        )
+    request = AlterReplicaLogDirsRequest(
+        [AlterReplicaLogDir(path, list(topics.values())) for path, topics in dirs.items()]
+    )
     deadline = caller.deadline()
     reply = caller.call(request, AlterReplicaLogDirsResponse, deadline, node=caller.require(node, deadline))
     told = {
-        (at := TopicPartition(topic.topic_name, p.partition_index)): refusal(p.error_code, f"{at} to {moves.get(at)}")
+        (at := TopicPartition(topic.topic_name, p.partition_index)): refusal(
+            p.error_code, f"{at} to {moves.get(at)}"
+        )
         for topic in reply.results
         for p in topic.partitions
     }
-    settle({at: None for at, error in told.items() if error is None}, {at: error for at, error in told.items() if error is not None})
+    settle(
+        {at: None for at, error in told.items() if error is None},
+        {at: error for at, error in told.items() if error is not None},
+    )
 
 
-def describe_producers(caller: Caller, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+def describe_producers(
+    caller: Caller, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
     """See Admin.describe_producers."""
     deadline = caller.deadline()
     wanted = list(dict.fromkeys(partitions))
@@ -122,7 +149,9 @@ def describe_producers(caller: Caller, partitions: Iterable[TopicPartition]) -> 
 
 
 def _leaders(caller: Caller, partitions: list[TopicPartition]) -> dict[NodeId, list[TopicPartition]]:
-    """Partitions by leader; those without one are left out. Raises UnknownTopic for a partition that a topic does not have."""
+    """Partitions by leader; those without one are left out. Raises UnknownTopic for a partition that a
+    topic does not have.
+    """
     led: dict[NodeId, list[TopicPartition]] = {}
     for partition in partitions:
         view = caller.network.cluster.topics.get(partition.topic)
@@ -137,12 +166,18 @@ def _leaders(caller: Caller, partitions: list[TopicPartition]) -> dict[NodeId, l
 def _producers(
     caller: Caller, node: NodeId, partitions: list[TopicPartition], deadline: Micros
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...] | BrokerError]:
-    from sparklog.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
+    from sparklog.wire.messages.describe_producers import (
+        DescribeProducersRequest,
+        DescribeProducersResponse,
+        TopicRequest,
+    )
 
     topics: dict[str, TopicRequest] = {}
     for topic, number in partitions:
         topics.setdefault(topic, TopicRequest(topic, [])).partition_indexes.append(number)
-    reply = caller.call(DescribeProducersRequest(list(topics.values())), DescribeProducersResponse, deadline, node=node)
+    reply = caller.call(
+        DescribeProducersRequest(list(topics.values())), DescribeProducersResponse, deadline, node=node
+    )
     return {
         (at := TopicPartition(told.name, p.partition_index)): refusal(p.error_code, str(at), p.error_message)
         or tuple(

@@ -25,7 +25,9 @@ _PAGE_PARTITIONS: Final = 2000
 
 
 class Partition(Struct, frozen=True):
-    """One partition; leader -1 for none. The eligible leader replicas (KIP-966) are empty where nobody told."""
+    """One partition; leader -1 for none. The eligible leader replicas (KIP-966) are empty where nobody
+    told.
+    """
 
     partition: int
     leader: NodeId
@@ -52,7 +54,9 @@ class Topic(Struct, frozen=True):
 
 
 class NewTopic(Struct, frozen=True):
-    """A topic to create: -1 is the broker's default; `assignment` (replicas per partition) replaces both numbers."""
+    """A topic to create: -1 is the broker's default; `assignment` (replicas per partition) replaces both
+    numbers.
+    """
 
     name: str
     partition_count: int = -1
@@ -85,20 +89,26 @@ class ListedOffset(Struct, frozen=True):
     leader_epoch: LeaderEpoch
 
 
-def create_topics(caller: Caller, topics: Sequence[NewTopic], *, validate_only: bool) -> dict[str, CreatedTopic]:
+def create_topics(
+    caller: Caller, topics: Sequence[NewTopic], *, validate_only: bool
+) -> dict[str, CreatedTopic]:
     """See Admin.create_topics."""
     from sparklog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
     deadline = caller.deadline()
     request = CreateTopicsRequest(
-        topics=[_creatable(topic) for topic in topics], timeout_ms=caller.settings.request_timeout_ms, validate_only=validate_only
+        topics=[_creatable(topic) for topic in topics],
+        timeout_ms=caller.settings.request_timeout_ms,
+        validate_only=validate_only,
     )
     created: dict[str, CreatedTopic] = {}
     errors: dict[str, BrokerError] = {}
     for told in caller.call(request, CreateTopicsResponse, deadline).topics:
         error = refusal(told.error_code, f"topic {told.name!r}", told.error_message)
         if error is None:
-            created[told.name] = CreatedTopic(told.name, Uuid(told.topic_id), told.num_partitions, told.replication_factor)
+            created[told.name] = CreatedTopic(
+                told.name, Uuid(told.topic_id), told.num_partitions, told.replication_factor
+            )
         else:
             errors[told.name] = error
     if created and not validate_only:
@@ -108,20 +118,35 @@ def create_topics(caller: Caller, topics: Sequence[NewTopic], *, validate_only: 
 
 def delete_topics(caller: Caller, names: list[str]) -> None:
     """See Admin.delete_topics."""
-    from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+    from sparklog.wire.messages.delete_topics import (
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+        DeleteTopicState,
+    )
 
     timeout_ms = caller.settings.request_timeout_ms
     try:
-        by_state = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names], timeout_ms=timeout_ms)
+        by_state = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name) for name in names], timeout_ms=timeout_ms
+        )
         reply = caller.call(by_state, DeleteTopicsResponse, caller.deadline())
     except UnsupportedByBroker:
         # Up to v5 the names stand alone.
-        reply = caller.call(DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms), DeleteTopicsResponse, caller.deadline())
-    told = {str(result.name): refusal(result.error_code, f"topic {result.name!r}", result.error_message) for result in reply.responses}
+        reply = caller.call(
+            DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms),
+            DeleteTopicsResponse,
+            caller.deadline(),
+        )
+    told = {
+        str(result.name): refusal(result.error_code, f"topic {result.name!r}", result.error_message)
+        for result in reply.responses
+    }
     settle(*_parted(told))
 
 
-def create_partitions(caller: Caller, wanted: Mapping[str, int | NewPartitions], *, validate_only: bool) -> None:
+def create_partitions(
+    caller: Caller, wanted: Mapping[str, int | NewPartitions], *, validate_only: bool
+) -> None:
     """See Admin.create_partitions."""
     from sparklog.wire.messages.create_partitions import (
         CreatePartitionsAssignment,
@@ -136,7 +161,8 @@ def create_partitions(caller: Caller, wanted: Mapping[str, int | NewPartitions],
             CreatePartitionsTopic(
                 name=name,
                 count=one.total_count,
-                assignments=[CreatePartitionsAssignment(list(replicas)) for replicas in one.assignment] or None,
+                assignments=[CreatePartitionsAssignment(list(replicas)) for replicas in one.assignment]
+                or None,
             )
             for name, one in counts.items()
         ],
@@ -145,7 +171,9 @@ def create_partitions(caller: Caller, wanted: Mapping[str, int | NewPartitions],
     )
     deadline = caller.deadline()
     results = caller.call(request, CreatePartitionsResponse, deadline).results
-    done, errors = _parted({told.name: refusal(told.error_code, f"topic {told.name!r}", told.error_message) for told in results})
+    done, errors = _parted(
+        {told.name: refusal(told.error_code, f"topic {told.name!r}", told.error_message) for told in results}
+    )
     while done and not validate_only:
         topics = topics_by_name(caller, list(done), deadline)
         if all(len(topics[name].partitions) >= counts[name].total_count for name in done if name in topics):
@@ -172,14 +200,18 @@ def describe_topics(caller: Caller, names: list[str]) -> dict[str, Topic]:
 def topics_by_name(caller: Caller, names: list[str] | None, deadline: Micros) -> dict[str, Topic]:
     """Topics by name (None: all); those that are not there are left out."""
     request = MetadataRequest(
-        topics=None if names is None else [MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+        topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=False,
     )
     absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     reply = caller.ask(
         request,
         MetadataResponse,
         deadline,
-        lambda reply: [reply.error_code, *(topic.error_code for topic in reply.topics if topic.error_code != absent)],
+        lambda reply: [
+            reply.error_code,
+            *(topic.error_code for topic in reply.topics if topic.error_code != absent),
+        ],
     )
     topics: dict[str, Topic] = {}
     for topic in reply.topics:
@@ -199,7 +231,9 @@ def topics_by_name(caller: Caller, names: list[str] | None, deadline: Micros) ->
 
 
 def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topic]:
-    """Topics with their eligible leader replicas, page by page: a topic may go on where the last page ended."""
+    """Topics with their eligible leader replicas, page by page: a topic may go on where the last page
+    ended.
+    """
     from sparklog.wire.messages.describe_topic_partitions import (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,
@@ -211,9 +245,14 @@ def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topi
     topics: dict[str, Topic] = {}
     cursor: Cursor | None = None
     while True:
-        request = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=_PAGE_PARTITIONS, cursor=cursor)
+        request = DescribeTopicPartitionsRequest(
+            topics=asked, response_partition_limit=_PAGE_PARTITIONS, cursor=cursor
+        )
         reply = caller.ask(
-            request, DescribeTopicPartitionsResponse, deadline, lambda reply: [t.error_code for t in reply.topics if t.error_code != absent]
+            request,
+            DescribeTopicPartitionsResponse,
+            deadline,
+            lambda reply: [t.error_code for t in reply.topics if t.error_code != absent],
         )
         for told in reply.topics:
             if told.name is None or told.error_code:
@@ -224,7 +263,16 @@ def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topi
                     p.partition_index,
                     NodeId(p.leader_id),
                     LeaderEpoch(p.leader_epoch),
-                    *map(_nodes, (p.replica_nodes, p.isr_nodes, p.offline_replicas, p.eligible_leader_replicas, p.last_known_elr)),
+                    *map(
+                        _nodes,
+                        (
+                            p.replica_nodes,
+                            p.isr_nodes,
+                            p.offline_replicas,
+                            p.eligible_leader_replicas,
+                            p.last_known_elr,
+                        ),
+                    ),
                 )
                 for p in told.partitions
             )
@@ -232,34 +280,51 @@ def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topi
         following = reply.next_cursor
         if following is None:
             return topics
-        if cursor is not None and (following.topic_name, following.partition_index) <= (cursor.topic_name, cursor.partition_index):
-            raise_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"the pages of DescribeTopicPartitions do not get past {following.topic_name!r}")
+        if cursor is not None and (following.topic_name, following.partition_index) <= (
+            cursor.topic_name,
+            cursor.partition_index,
+        ):
+            raise_for(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"the pages of DescribeTopicPartitions do not get past {following.topic_name!r}",
+            )
         cursor = following
 
 
 def _wait_for_leaders(caller: Caller, names: list[str], deadline: Micros) -> None:
     while True:
         topics = topics_by_name(caller, names, deadline)
-        if len(topics) == len(names) and all(p.leader >= 0 for topic in topics.values() for p in topic.partitions):
+        if len(topics) == len(names) and all(
+            p.leader >= 0 for topic in topics.values() for p in topic.partitions
+        ):
             return
         caller.pause(deadline)
 
 
 def _creatable(topic: NewTopic) -> "CreatableTopic":
-    from sparklog.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
+    from sparklog.wire.messages.create_topics import (
+        CreatableReplicaAssignment,
+        CreatableTopic,
+        CreatableTopicConfig,
+    )
 
     return CreatableTopic(
         name=topic.name,
         num_partitions=-1 if topic.assignment else topic.partition_count,
         replication_factor=-1 if topic.assignment else topic.replication_factor,
-        assignments=[CreatableReplicaAssignment(index, list(replicas)) for index, replicas in enumerate(topic.assignment)],
+        assignments=[
+            CreatableReplicaAssignment(index, list(replicas))
+            for index, replicas in enumerate(topic.assignment)
+        ],
         configs=[CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
     )
 
 
 def _parted(told: "dict[str, BrokerError | None]") -> tuple[dict[str, None], dict[str, BrokerError]]:
     """Results of the items that succeeded, and errors of those that failed."""
-    return {item: None for item, error in told.items() if error is None}, {i: error for i, error in told.items() if error is not None}
+    return {item: None for item, error in told.items() if error is None}, {
+        i: error for i, error in told.items() if error is not None
+    }
 
 
 def _nodes(ids: Iterable[int] | None) -> tuple[NodeId, ...]:

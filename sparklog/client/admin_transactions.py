@@ -1,4 +1,6 @@
-"""Transactions as an administrator, or another process of the same writer, sees them: find them, end them, fence their producers."""
+"""Transactions as an administrator, or another process of the same writer, sees them: find them, end them,
+fence their producers.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +34,9 @@ class TransactionListing(Struct, frozen=True, order=True):
 
 
 class TransactionDescription(Struct, frozen=True):
-    """A transaction as its coordinator knows it; `start_time_ms` is -1 if none is open, `partitions` those that still wait for a marker."""
+    """A transaction as its coordinator knows it; `start_time_ms` is -1 if none is open, `partitions` those
+    that still wait for a marker.
+    """
 
     transactional_id: str
     coordinator: NodeId
@@ -64,7 +68,9 @@ def list_transactions(
     from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
     if prefix and pattern is not None:
-        raise SettingsError(f"transactions are listed by prefix={prefix} or by pattern={pattern}: leave one out")
+        raise SettingsError(
+            f"transactions are listed by prefix={prefix} or by pattern={pattern}: leave one out"
+        )
     deadline = caller.deadline()
     request = ListTransactionsRequest(
         state_filters=list(states),
@@ -75,30 +81,46 @@ def list_transactions(
     found: dict[str, TransactionListing] = {}
     for node in caller.brokers(deadline):
         try:
-            reply = caller.ask(request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node)
+            reply = caller.ask(
+                request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node
+            )
         except UnsupportedByBroker:
             if not prefix:
                 raise
             # Before v2 all of them are told.
             request.transactional_id_pattern = None
-            reply = caller.ask(request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node)
+            reply = caller.ask(
+                request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node
+            )
         if reply.unknown_state_filters:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, f"no transaction is in state {', '.join(reply.unknown_state_filters)}")
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST,
+                f"no transaction is in state {', '.join(reply.unknown_state_filters)}",
+            )
         for told in reply.transaction_states:
             if told.transactional_id.startswith(prefix):
-                listing = TransactionListing(told.transactional_id, ProducerId(told.producer_id), told.transaction_state, node)
+                listing = TransactionListing(
+                    told.transactional_id, ProducerId(told.producer_id), told.transaction_state, node
+                )
                 found[told.transactional_id] = listing
     return [found[name] for name in sorted(found)]
 
 
-def describe_transactions(caller: Caller, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+def describe_transactions(
+    caller: Caller, transactional_ids: Iterable[str]
+) -> dict[str, TransactionDescription]:
     """See Admin.describe_transactions."""
-    from sparklog.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+    from sparklog.wire.messages.describe_transactions import (
+        DescribeTransactionsRequest,
+        DescribeTransactionsResponse,
+    )
 
     deadline = caller.deadline()
 
     def describe(node: NodeId, names: list[str]) -> dict[str, TransactionDescription | BrokerError]:
-        reply = caller.call(DescribeTransactionsRequest(names), DescribeTransactionsResponse, deadline, node=node)
+        reply = caller.call(
+            DescribeTransactionsRequest(names), DescribeTransactionsResponse, deadline, node=node
+        )
         return {
             told.transactional_id: refusal(told.error_code, f"transactional id {told.transactional_id!r}")
             or TransactionDescription(
@@ -109,7 +131,13 @@ def describe_transactions(caller: Caller, transactional_ids: Iterable[str]) -> d
                 ProducerEpoch(told.producer_epoch),
                 told.transaction_timeout_ms,
                 told.transaction_start_time_ms,
-                tuple(sorted(TopicPartition(topic.topic, number) for topic in told.topics for number in topic.partitions)),
+                tuple(
+                    sorted(
+                        TopicPartition(topic.topic, number)
+                        for topic in told.topics
+                        for number in topic.partitions
+                    )
+                ),
             )
             for told in reply.transaction_states
         }
@@ -124,13 +152,19 @@ def fence_producers(
     from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
     deadline = caller.deadline()
-    timeout_ms = caller.settings.request_timeout_ms if transaction_timeout_ms is None else transaction_timeout_ms
+    timeout_ms = (
+        caller.settings.request_timeout_ms if transaction_timeout_ms is None else transaction_timeout_ms
+    )
 
     def fence(node: NodeId, names: list[str]) -> dict[str, ProducerIdentity | BrokerError]:
         told: dict[str, ProducerIdentity | BrokerError] = {}
         for name in names:
-            reply = caller.call(InitProducerIdRequest(name, timeout_ms), InitProducerIdResponse, deadline, node=node)
-            identity = ProducerIdentity(name, ProducerId(reply.producer_id), ProducerEpoch(reply.producer_epoch))
+            reply = caller.call(
+                InitProducerIdRequest(name, timeout_ms), InitProducerIdResponse, deadline, node=node
+            )
+            identity = ProducerIdentity(
+                name, ProducerId(reply.producer_id), ProducerEpoch(reply.producer_epoch)
+            )
             told[name] = refusal(reply.error_code, f"transactional id {name!r}") or identity
         return told
 
@@ -145,7 +179,9 @@ def end_transaction(caller: Caller, identity: ProducerIdentity, *, is_commit: bo
         raise failed.errors[identity.transactional_id] from None
 
 
-def end_transactions(caller: Caller, identities: Iterable[ProducerIdentity], *, is_commit: bool) -> dict[str, ProducerIdentity]:
+def end_transactions(
+    caller: Caller, identities: Iterable[ProducerIdentity], *, is_commit: bool
+) -> dict[str, ProducerIdentity]:
     """See Admin.end_transactions."""
     deadline = caller.deadline()
     by_id = {identity.transactional_id: identity for identity in identities}
@@ -160,12 +196,16 @@ def end_transactions(caller: Caller, identities: Iterable[ProducerIdentity], *, 
 def _ended(
     caller: Caller, node: NodeId, identities: Sequence[ProducerIdentity], deadline: Micros, *, is_commit: bool
 ) -> dict[str, ProducerIdentity | BrokerError]:
-    """What one coordinator says, of those whose answers came; several questions are on their way at a time."""
+    """What one coordinator says, of those whose answers came; several questions are on their way at a
+    time.
+    """
     from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
     network = caller.network
     told: dict[str, ProducerIdentity | BrokerError] = {}
-    asked: list[tuple[ProducerIdentity]] = []  # each a token of its own: an answer that comes too late is of no other call
+    asked: list[
+        tuple[ProducerIdentity]
+    ] = []  # each a token of its own: an answer that comes too late is of no other call
     waiting, is_broken = list(reversed(identities)), False
     while (waiting and not is_broken) or asked:
         while waiting and not is_broken and network.is_ready(node):
@@ -185,12 +225,25 @@ def _ended(
                 continue
             ended = identity
             if reply.producer_id >= 0:
-                ended = ProducerIdentity(identity.transactional_id, ProducerId(reply.producer_id), ProducerEpoch(reply.producer_epoch))
-            told[identity.transactional_id] = refusal(reply.error_code, f"transactional id {identity.transactional_id!r}") or ended
+                ended = ProducerIdentity(
+                    identity.transactional_id,
+                    ProducerId(reply.producer_id),
+                    ProducerEpoch(reply.producer_epoch),
+                )
+            told[identity.transactional_id] = (
+                refusal(reply.error_code, f"transactional id {identity.transactional_id!r}") or ended
+            )
     return told
 
 
-def abort_transaction(caller: Caller, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+def abort_transaction(
+    caller: Caller,
+    partition: TopicPartition,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+) -> None:
     """See Admin.abort_transaction."""
     from sparklog.wire.messages.write_txn_markers import (
         WritableTxnMarker,
@@ -201,7 +254,8 @@ def abort_transaction(caller: Caller, partition: TopicPartition, *, producer_id:
 
     deadline = caller.deadline()
     topics = [WritableTxnMarkerTopic(partition.topic, [partition.partition])]
-    # A producer that never ended a transaction has no coordinator epoch: 0 is at most that of any coordinator.
+    # A producer that never ended a transaction has no coordinator epoch: 0 is at most that of any
+    # coordinator.
     marker = WritableTxnMarker(producer_id, producer_epoch, False, topics, max(0, coordinator_epoch))
     caller.network.wait_for_topic(partition.topic, deadline, is_patient=False)
     if caller.network.cluster.partition(partition) is None:
@@ -211,13 +265,19 @@ def abort_transaction(caller: Caller, partition: TopicPartition, *, producer_id:
         node = caller.network.cluster.leader(partition)
         if node >= 0:
             try:
-                reply = caller.call(WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse, deadline, node=node)
+                reply = caller.call(
+                    WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse, deadline, node=node
+                )
             except (ConnectionFailed, RequestTimeout):
                 caller.network.cluster.refresh_soon()
                 caller.pause(deadline)
                 continue
-            codes = [told.error_code for one in reply.markers for topic in one.topics for told in topic.partitions]
-            refused = refusal(codes[0] if codes else ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}, producer {producer_id}")
+            codes = [
+                told.error_code for one in reply.markers for topic in one.topics for told in topic.partitions
+            ]
+            refused = refusal(
+                codes[0] if codes else ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}, producer {producer_id}"
+            )
             if refused is None:
                 return
             error = refused
@@ -228,33 +288,51 @@ def abort_transaction(caller: Caller, partition: TopicPartition, *, producer_id:
 
 
 def open_transactions(caller: Caller, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
-    """The transactions that partitions hold open, in the order of the partitions and of their first offsets."""
+    """The transactions that partitions hold open, in the order of the partitions and of their first
+    offsets.
+    """
     found: list[OpenTransaction] = []
     for some in _in_lots(sorted(partitions)):
         for partition, producers in describe_producers(caller, some).items():
             begun = [producer for producer in producers if producer.transaction_start_offset >= 0]
-            found += [OpenTransaction(partition, one) for one in sorted(begun, key=lambda one: one.transaction_start_offset)]
+            found += [
+                OpenTransaction(partition, one)
+                for one in sorted(begun, key=lambda one: one.transaction_start_offset)
+            ]
     return found
 
 
 def find_hanging_transactions(
-    caller: Caller, *, topics: Sequence[str] | None, partitions: Iterable[TopicPartition], node: int | None, longer_than_ms: int
+    caller: Caller,
+    *,
+    topics: Sequence[str] | None,
+    partitions: Iterable[TopicPartition],
+    node: int | None,
+    longer_than_ms: int,
 ) -> list[OpenTransaction]:
     """See Admin.find_hanging_transactions."""
     deadline = caller.deadline()
     wanted = list(partitions) or _partitions(caller, topics, node, deadline)
     latest_ms = instant().wall_ms - longer_than_ms
-    candidates = [one for one in open_transactions(caller, wanted) if one.producer.last_timestamp_ms < latest_ms]
+    candidates = [
+        one for one in open_transactions(caller, wanted) if one.producer.last_timestamp_ms < latest_ms
+    ]
     if not candidates:
         return []
     producer_ids = dict.fromkeys(one.producer.producer_id for one in candidates)
-    names = {one.producer_id: one.transactional_id for one in list_transactions(caller, producer_ids=producer_ids)}
+    names = {
+        one.producer_id: one.transactional_id for one in list_transactions(caller, producer_ids=producer_ids)
+    }
     described = _described(caller, names.values())
-    return [one for one in candidates if _is_hanging(one, described.get(names.get(one.producer.producer_id, "")))]
+    return [
+        one for one in candidates if _is_hanging(one, described.get(names.get(one.producer.producer_id, "")))
+    ]
 
 
 def _is_hanging(one: OpenTransaction, described: TransactionDescription | None) -> bool:
-    """Whether no coordinator will ever write a marker: it knows neither the producer nor, in its transaction, the partition."""
+    """Whether no coordinator will ever write a marker: it knows neither the producer nor, in its
+    transaction, the partition.
+    """
     return described is None or one.partition not in described.partitions
 
 
@@ -268,7 +346,9 @@ def _described(caller: Caller, transactional_ids: Iterable[str]) -> Mapping[str,
         return told
 
 
-def _partitions(caller: Caller, topics: Sequence[str] | None, node: int | None, deadline: Micros) -> list[TopicPartition]:
+def _partitions(
+    caller: Caller, topics: Sequence[str] | None, node: int | None, deadline: Micros
+) -> list[TopicPartition]:
     found = topics_by_name(caller, None if topics is None else list(topics), deadline)
     for name in topics or ():
         if name not in found:

@@ -1,7 +1,9 @@
-"""Who reads what in a classic group: the assignors that its leader runs, by the names and with the results of Java's.
+"""Who reads what in a classic group: the assignors that its leader runs, by the names and with the results
+of Java's.
 
-Pure functions from members and the sizes of topics to partitions. `range` and `roundrobin` look at nothing else; `sticky` and
-`cooperative-sticky` (see `assignors_sticky.py`) keep what members have. Replica racks are not looked at.
+Pure functions from members and the sizes of topics to partitions. `range` and `roundrobin` look at nothing
+else; `sticky` and `cooperative-sticky` (see `assignors_sticky.py`) keep what members have. Replica racks
+are not looked at.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,9 +25,11 @@ from sparklog.wire.messages.consumer_protocol import (
 )
 
 SUBSCRIPTION_VERSION: Final = 3
-_JAVA_NAMES: Final = {"RangeAssignor": "range", "RoundRobinAssignor": "roundrobin", "StickyAssignor": "sticky"} | {
-    "CooperativeStickyAssignor": "cooperative-sticky"
-}
+_JAVA_NAMES: Final = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+} | {"CooperativeStickyAssignor": "cooperative-sticky"}
 
 
 Assignor = Callable[[Sequence[Subscriber], Mapping[str, int]], Shares]
@@ -84,34 +88,56 @@ def assignor_names(given: Sequence[str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(_JAVA_NAMES.get(name.rpartition(".")[2], name) for name in given))
     for name in names:
         if name not in ASSIGNORS:
-            raise SettingsError(f"partition.assignment.strategy={name}: there are only {', '.join(ASSIGNORS)}")
+            raise SettingsError(
+                f"partition.assignment.strategy={name}: there are only {', '.join(ASSIGNORS)}"
+            )
     if not names:
-        raise SettingsError(f"partition.assignment.strategy is empty: name at least one of {', '.join(ASSIGNORS)}")
+        raise SettingsError(
+            f"partition.assignment.strategy is empty: name at least one of {', '.join(ASSIGNORS)}"
+        )
     return names
 
 
 def is_cooperative(names: Sequence[str]) -> bool:
-    """Whether members keep their partitions over a rebalance: only if every assignor can do with that (KIP-429)."""
+    """Whether members keep their partitions over a rebalance: only if every assignor can do with that
+    (KIP-429).
+    """
     return all(name == "cooperative-sticky" for name in names)
 
 
 def subscription(
-    name: str, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int, *, had: Sequence[TopicPartition], rack: str
+    name: str,
+    topics: Sequence[str],
+    owned: Sequence[TopicPartition],
+    generation: int,
+    *,
+    had: Sequence[TopicPartition],
+    rack: str,
 ) -> bytes:
-    """A member's metadata for one assignor; `had` is its last assignment, `owned` what it has of that still."""
+    """A member's metadata for one assignor; `had` is its last assignment, `owned` what it has of that
+    still.
+    """
     user_data: bytes | None = None
     if name == "sticky" and had:
         user_data = encode_user_data(StickyUserData(previous_assignment=by_topic(had), generation=generation))
     elif name == "cooperative-sticky":
         user_data = encode_user_data(CooperativeUserData(generation=generation))
     told = ConsumerProtocolSubscription(
-        topics=sorted(topics), user_data=user_data, owned_partitions=by_topic(owned), generation_id=generation, rack_id=rack or None
+        topics=sorted(topics),
+        user_data=user_data,
+        owned_partitions=by_topic(owned),
+        generation_id=generation,
+        rack_id=rack or None,
     )
     return encode_prefixed(told, SUBSCRIPTION_VERSION)
 
 
-def subscriber(name: str, member_id: str, instance_id: str | None, metadata: bytes | memoryview) -> Subscriber:
-    """A member as its metadata tells it to the assignor of that name; raises DecodeError for bytes that are none."""
+def subscriber(
+    name: str, member_id: str, instance_id: str | None, metadata: bytes | memoryview
+) -> Subscriber:
+    """A member as its metadata tells it to the assignor of that name; raises DecodeError for bytes that
+    are none.
+    """
     told = decode_prefixed(ConsumerProtocolSubscription, metadata)
     owned, generation = flat(told.owned_partitions), told.generation_id
     if name == "sticky":
@@ -126,7 +152,9 @@ def subscriber(name: str, member_id: str, instance_id: str | None, metadata: byt
 
 def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
     """A member's share, as SyncGroup carries it."""
-    return encode_prefixed(ConsumerProtocolAssignment(assigned_partitions=by_topic(partitions)), SUBSCRIPTION_VERSION)
+    return encode_prefixed(
+        ConsumerProtocolAssignment(assigned_partitions=by_topic(partitions)), SUBSCRIPTION_VERSION
+    )
 
 
 def decode_assignment(value: bytes | memoryview) -> tuple[TopicPartition, ...]:

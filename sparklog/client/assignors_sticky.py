@@ -1,7 +1,9 @@
-"""The sticky assignors of classic groups (KIP-54, KIP-429): as even as subscriptions allow, moving as little as that takes.
+"""The sticky assignors of classic groups (KIP-54, KIP-429): as even as subscriptions allow, moving as
+little as that takes.
 
-Where all members subscribe to the same topics, every member keeps up to its quota and the rest is dealt out, as Java does it. Where
-subscriptions differ, partitions move one by one from the fullest member to one that has at least two fewer.
+Where all members subscribe to the same topics, every member keeps up to its quota and the rest is dealt
+out, as Java does it. Where subscriptions differ, partitions move one by one from the fullest member to one
+that has at least two fewer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,9 @@ Shares = dict[str, list[TopicPartition]]
 
 
 class Subscriber(msgspec.Struct, frozen=True):
-    """One member as its subscription tells: what it wants, what it owns, and in which generation it got that (-1: none)."""
+    """One member as its subscription tells: what it wants, what it owns, and in which generation it got
+    that (-1: none).
+    """
 
     member_id: str
     topics: tuple[str, ...]
@@ -32,7 +36,9 @@ def subscribers(members: Sequence[Subscriber]) -> dict[str, list[str]]:
     return wanting
 
 
-def assign_sticky(members: Sequence[Subscriber], partition_counts: Mapping[str, int]) -> tuple[Shares, dict[TopicPartition, str]]:
+def assign_sticky(
+    members: Sequence[Subscriber], partition_counts: Mapping[str, int]
+) -> tuple[Shares, dict[TopicPartition, str]]:
     """The shares, and the partitions that two members claimed, by the one that gets them now."""
     ordered = sorted(members, key=lambda member: member.member_id)
     owned, claimed_twice = _owned(ordered, partition_counts)
@@ -47,7 +53,9 @@ def assign_sticky(members: Sequence[Subscriber], partition_counts: Mapping[str, 
 
 
 def withhold(members: Sequence[Subscriber], shares: Shares, moved: Mapping[TopicPartition, str]) -> Shares:
-    """Withhold partitions that another member still owns: it revokes them first, and the next rebalance assigns them (KIP-429)."""
+    """Withhold partitions that another member still owns: it revokes them first, and the next rebalance
+    assigns them (KIP-429).
+    """
     owners: dict[TopicPartition, str] = {}
     newest: dict[TopicPartition, int] = {}
     for member in members:
@@ -55,20 +63,26 @@ def withhold(members: Sequence[Subscriber], shares: Shares, moved: Mapping[Topic
             if member.generation >= newest.get(partition, -1):
                 owners[partition], newest[partition] = member.member_id, member.generation
     return {
-        member_id: [p for p in share if p not in moved and owners.get(p, member_id) == member_id] for member_id, share in shares.items()
+        member_id: [p for p in share if p not in moved and owners.get(p, member_id) == member_id]
+        for member_id, share in shares.items()
     }
 
 
 def _owned(
     members: Sequence[Subscriber], partition_counts: Mapping[str, int]
 ) -> tuple[dict[str, list[TopicPartition]], dict[TopicPartition, None]]:
-    """What each member may keep: of two that claim a partition the one with the newer generation, and neither if both are as new."""
+    """What each member may keep: of two that claim a partition the one with the newer generation, and
+    neither if both are as new.
+    """
     owner: dict[TopicPartition, Subscriber] = {}
     claimed_twice: dict[TopicPartition, None] = {}
     for member in members:
         topics = dict.fromkeys(member.topics)
         for partition in member.owned:
-            if partition.partition >= partition_counts.get(partition.topic, 0) or partition.topic not in topics:
+            if (
+                partition.partition >= partition_counts.get(partition.topic, 0)
+                or partition.topic not in topics
+            ):
                 continue
             other = owner.get(partition)
             if other is None or member.generation > other.generation:
@@ -85,7 +99,11 @@ def _owned(
 
 def _even(owned: Mapping[str, list[TopicPartition]], partition_counts: Mapping[str, int]) -> Shares:
     """Assign when all subscriptions are equal: quotas differ by one at most."""
-    partitions = [TopicPartition(topic, number) for topic in sorted(partition_counts) for number in range(partition_counts[topic])]
+    partitions = [
+        TopicPartition(topic, number)
+        for topic in sorted(partition_counts)
+        for number in range(partition_counts[topic])
+    ]
     quota, longer = divmod(len(partitions), len(owned)) if owned else (0, 0)
     shares: Shares = {}
     for member_id, had in owned.items():
@@ -106,15 +124,24 @@ def _even(owned: Mapping[str, list[TopicPartition]], partition_counts: Mapping[s
 
 
 class _Uneven:
-    """Members that want different topics. Invariant: every partition lies in exactly one share from the second step on."""
+    """Members that want different topics. Invariant: every partition lies in exactly one share from the
+    second step on.
+    """
 
     def __init__(
-        self, members: Sequence[Subscriber], owned: Mapping[str, list[TopicPartition]], partition_counts: Mapping[str, int]
+        self,
+        members: Sequence[Subscriber],
+        owned: Mapping[str, list[TopicPartition]],
+        partition_counts: Mapping[str, int],
     ) -> None:
-        self._shares: dict[str, dict[TopicPartition, None]] = {member_id: dict.fromkeys(had) for member_id, had in owned.items()}
+        self._shares: dict[str, dict[TopicPartition, None]] = {
+            member_id: dict.fromkeys(had) for member_id, had in owned.items()
+        }
         self._wanting = subscribers(members)
         topics = sorted(partition_counts, key=lambda topic: (len(self._wanting[topic]), topic))
-        self._partitions = [TopicPartition(topic, number) for topic in topics for number in range(partition_counts[topic])]
+        self._partitions = [
+            TopicPartition(topic, number) for topic in topics for number in range(partition_counts[topic])
+        ]
 
     def balanced(self) -> Shares:
         owner = {p: member_id for member_id, share in self._shares.items() for p in share}
@@ -135,4 +162,6 @@ class _Uneven:
         return {member_id: sorted(share) for member_id, share in self._shares.items()}
 
     def _emptiest(self, partition: TopicPartition) -> str:
-        return min(self._wanting[partition.topic], key=lambda member_id: (len(self._shares[member_id]), member_id))
+        return min(
+            self._wanting[partition.topic], key=lambda member_id: (len(self._shares[member_id]), member_id)
+        )

@@ -15,9 +15,21 @@ Made = TypeVar("Made")
 
 
 class Chunk:
-    """Batches of offsets `[start, next_offset)`. Invariant: `records` ends with a whole batch and is not empty."""
+    """Batches of offsets `[start, next_offset)`. Invariant: `records` ends with a whole batch and is not
+    empty.
+    """
 
-    __slots__ = ("_aborted", "_headers", "_index", "high_watermark", "next_offset", "position", "records", "start", "topic_partition")
+    __slots__ = (
+        "_aborted",
+        "_headers",
+        "_index",
+        "high_watermark",
+        "next_offset",
+        "position",
+        "records",
+        "start",
+        "topic_partition",
+    )
 
     def __init__(
         self,
@@ -54,23 +66,38 @@ class Chunk:
         """Whether every batch was handed out."""
         return self._index == len(self._headers)
 
-    def next_batch(self, make: Callable[[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]], Made]) -> list[Made]:
-        """The records of the next batch from `position` on, often none; raises CorruptRecords and stays where it is."""
+    def next_batch(
+        self,
+        make: Callable[[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]], Made],
+    ) -> list[Made]:
+        """The records of the next batch from `position` on, often none; raises CorruptRecords and stays
+        where it is.
+        """
         at, header = self._headers[self._index]
         try:
             records = self._decode(at, header, make)
         except (ValueError, DecodeError) as error:
-            raise CorruptRecords(self.topic_partition, max(self.position, header.base_offset), str(error)) from error
+            raise CorruptRecords(
+                self.topic_partition, max(self.position, header.base_offset), str(error)
+            ) from error
         self._index += 1
         self.position = header.next_offset
         return records
 
     def runs(self) -> list[memoryview]:
-        """The batches not handed out yet as views, without those of aborted transactions; control batches are among them."""
+        """The batches not handed out yet as views, without those of aborted transactions; control batches
+        are among them.
+        """
         if self._index == 0:
             return without_aborted(self.topic_partition, self.records, self._headers, self._aborted)
         left = self._headers[self._index :]
-        return without_aborted(self.topic_partition, self.records[: left[-1][0] + left[-1][1].size], left, self._aborted) if left else []
+        return (
+            without_aborted(
+                self.topic_partition, self.records[: left[-1][0] + left[-1][1].size], left, self._aborted
+            )
+            if left
+            else []
+        )
 
     def _decode(
         self,
@@ -90,13 +117,22 @@ class Chunk:
             body = decompress(header.codec, body)
         append_timestamp = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         made: list[Made] = scan.records(
-            body, 0, header.record_count, header.base_offset, header.base_timestamp, append_timestamp, self.position, make
+            body,
+            0,
+            header.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            append_timestamp,
+            self.position,
+            make,
         )
         return made
 
 
 class Aborted:
-    """Which producers' transactions are being read that were aborted, by the list that a read_committed Fetch brings along."""
+    """Which producers' transactions are being read that were aborted, by the list that a read_committed
+    Fetch brings along.
+    """
 
     __slots__ = ("_open", "_waiting")
 
@@ -119,12 +155,16 @@ class Aborted:
         self._reach(header)
         if not self._open:
             return
-        keys = scan.records(body, 0, header.record_count, header.base_offset, header.base_timestamp, None, 0, _key)
+        keys = scan.records(
+            body, 0, header.record_count, header.base_offset, header.base_timestamp, None, 0, _key
+        )
         if any(control_type(key) is ControlType.ABORT for key in keys):
             self._open.pop(header.producer_id, None)
 
     def _reach(self, header: BatchHeader) -> None:
-        """Also a marker is reached: what is read may begin between the end of a transaction's records and its marker."""
+        """Also a marker is reached: what is read may begin between the end of a transaction's records and
+        its marker.
+        """
         while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
             self._open[self._waiting.pop().producer_id] = None
 
@@ -132,7 +172,9 @@ class Aborted:
 def without_aborted(
     partition: TopicPartition, records: memoryview, headers: list[tuple[int, BatchHeader]], aborted: Aborted
 ) -> list[memoryview]:
-    """The batches as few views, in the order of the log, without those of aborted transactions; raises CorruptRecords."""
+    """The batches as few views, in the order of the log, without those of aborted transactions; raises
+    CorruptRecords.
+    """
     if not headers:
         return []
     if aborted.is_empty:
@@ -156,12 +198,18 @@ def without_aborted(
     return runs
 
 
-def _key(_offset: int, _timestamp: int, key: bytes | None, _value: bytes | None, _headers: object) -> bytes | None:
+def _key(
+    _offset: int, _timestamp: int, key: bytes | None, _value: bytes | None, _headers: object
+) -> bytes | None:
     return key
 
 
-def whole_batches(records: memoryview, *, check_crcs: bool) -> tuple[list[tuple[int, BatchHeader]], str | None]:
-    """(position, header) of the whole and sound batches at the front, and what is wrong with the next one, if anything is."""
+def whole_batches(
+    records: memoryview, *, check_crcs: bool
+) -> tuple[list[tuple[int, BatchHeader]], str | None]:
+    """(position, header) of the whole and sound batches at the front, and what is wrong with the next one,
+    if anything is.
+    """
     try:
         return [(at, BatchHeader._make(fields)) for at, fields in scan.headers(records, check_crcs)], None
     except ValueError as refused:

@@ -1,8 +1,10 @@
-"""What a client knows of the cluster: brokers, topics by name and id, leaders; when to ask again, and whom to reach next.
+"""What a client knows of the cluster: brokers, topics by name and id, leaders; when to ask again, and whom
+to reach next.
 
-A machine without I/O: replies and the time go in, requests come out. Bootstrap addresses are brokers with negative ids until the first
-reply names the real ones. Knowledge of a partition never goes back to an older leader epoch. Where no known broker can be reached any
-more, or the cluster says so (KIP-899, KIP-1102), the client starts over from its bootstrap addresses.
+A machine without I/O: replies and the time go in, requests come out. Bootstrap addresses are brokers with
+negative ids until the first reply names the real ones. Knowledge of a partition never goes back to an
+older leader epoch. Where no known broker can be reached any more, or the cluster says so (KIP-899,
+KIP-1102), the client starts over from its bootstrap addresses.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +15,12 @@ import msgspec
 from sparklog.client.settings import ClientSettings, address_of
 from sparklog.errors import ErrorCode
 from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, TopicPartition, Uuid
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from sparklog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from sparklog.wire.schema import ZERO_UUID
 
 NO_NODE: Final = NodeId(-1)
@@ -28,14 +35,18 @@ Entropy = Callable[[int], bytes]
 
 
 def backoff_us(first_ms: int, limit_ms: int, attempt: int, entropy: Entropy) -> Micros:
-    """How long to wait before attempt number `attempt` (0 is the first retry): doubling up to the limit, a fifth more or less by chance."""
+    """How long to wait before attempt number `attempt` (0 is the first retry): doubling up to the limit, a
+    fifth more or less by chance.
+    """
     plain = min(limit_ms, first_ms * _BACKOFF_FACTOR ** min(attempt, 32))
     share = int.from_bytes(entropy(2), "big") / 0xFFFF
     return Micros(int(plain * _MS * (1 - _JITTER + 2 * _JITTER * share)))
 
 
 class Backoff:
-    """When to try again: later after each failure in a row, as `retry.backoff.ms` and `retry.backoff.max.ms` say."""
+    """When to try again: later after each failure in a row, as `retry.backoff.ms` and
+    `retry.backoff.max.ms` say.
+    """
 
     __slots__ = ("_attempts", "_entropy", "_settings")
 
@@ -46,7 +57,12 @@ class Backoff:
 
     def later(self, now: Micros) -> Micros:
         """An attempt failed: not before this moment again."""
-        wait = backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, self._attempts, self._entropy)
+        wait = backoff_us(
+            self._settings.retry_backoff_ms,
+            self._settings.retry_backoff_max_ms,
+            self._attempts,
+            self._entropy,
+        )
         self._attempts += 1
         return Micros(now + wait)
 
@@ -93,7 +109,9 @@ class _Reach(msgspec.Struct, gc=False):
 
 
 class Cluster:
-    """Invariants: `brokers` is never empty; `topics` holds only topics that are wanted and that the cluster has."""
+    """Invariants: `brokers` is never empty; `topics` holds only topics that are wanted and that the
+    cluster has.
+    """
 
     def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
         self._settings = settings
@@ -125,7 +143,7 @@ class Cluster:
         self._expires = Micros(0)
         self._unreachable_since: Micros | None = None
 
-    # -- topics ---------------------------------------------------------------------------------------------------------------------------
+    # -- topics ----------------------------------------------------------------------------------------------
 
     def want(self, topics: Iterable[str]) -> None:
         """Keep knowing these topics from now on."""
@@ -169,7 +187,9 @@ class Cluster:
         return NO_NODE if view is None or view.leader not in self.brokers else view.leader
 
     def leader_changed(self, topic_partition: TopicPartition, leader: NodeId, epoch: LeaderEpoch) -> bool:
-        """A broker named a newer leader in its reply (KIP-951): whether that is news, and its address is known."""
+        """A broker named a newer leader in its reply (KIP-951): whether that is news, and its address is
+        known.
+        """
         view, known = self.topics.get(topic_partition.topic), self.partition(topic_partition)
         if view is None or known is None or epoch <= known.leader_epoch or leader not in self.brokers:
             return False
@@ -178,7 +198,7 @@ class Cluster:
         self.topics[view.name] = TopicView(view.name, view.topic_id, tuple(partitions))
         return True
 
-    # -- asking ---------------------------------------------------------------------------------------------------------------------------
+    # -- asking ----------------------------------------------------------------------------------------------
 
     def refresh_soon(self) -> None:
         """Something known proved wrong: ask again, after the back-off."""
@@ -207,7 +227,9 @@ class Cluster:
             self._start_over(now)
             return
         if reply.brokers:
-            self.brokers = {NodeId(b.node_id): Broker(NodeId(b.node_id), b.host, b.port, b.rack) for b in reply.brokers}
+            self.brokers = {
+                NodeId(b.node_id): Broker(NodeId(b.node_id), b.host, b.port, b.rack) for b in reply.brokers
+            }
         self.cluster_id = reply.cluster_id
         self.controller_id = NodeId(reply.controller_id)
         for topic in reply.topics:
@@ -228,7 +250,11 @@ class Cluster:
         name = topic.name or self._names_by_id.get(Uuid(topic.topic_id), "")
         if name not in self._wanted:
             return
-        code = ErrorCode(topic.error_code) if topic.error_code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+        code = (
+            ErrorCode(topic.error_code)
+            if topic.error_code in ErrorCode._value2member_map_
+            else ErrorCode.UNKNOWN_SERVER_ERROR
+        )
         if code is not ErrorCode.NONE:
             self.errors[name] = code
             # A leader election in progress tells nothing against what is known; a topic that is gone does.
@@ -238,13 +264,22 @@ class Cluster:
         self.errors.pop(name, None)
         known = self.topics.get(name)
         topic_id = Uuid(topic.topic_id)
-        was = {view.partition: view for view in known.partitions} if known is not None and known.topic_id == topic_id else {}
+        was = (
+            {view.partition: view for view in known.partitions}
+            if known is not None and known.topic_id == topic_id
+            else {}
+        )
         told = {
-            p.partition_index: PartitionView(p.partition_index, NodeId(p.leader_id), LeaderEpoch(p.leader_epoch)) for p in topic.partitions
+            p.partition_index: PartitionView(
+                p.partition_index, NodeId(p.leader_id), LeaderEpoch(p.leader_epoch)
+            )
+            for p in topic.partitions
         }
         count = max(told, default=-1) + 1
         views = (told.get(number, PartitionView(number, NO_NODE, NO_EPOCH)) for number in range(count))
-        self.topics[name] = TopicView(name, topic_id, tuple(_newer(was.get(view.partition), view) for view in views))
+        self.topics[name] = TopicView(
+            name, topic_id, tuple(_newer(was.get(view.partition), view) for view in views)
+        )
         if topic_id != ZERO_UUID:
             self._names_by_id[topic_id] = name
 
@@ -252,15 +287,25 @@ class Cluster:
         """Whether a wanted topic or a leader is still missing, so that asking again may help."""
         if any(code.is_retriable for code in self.errors.values()):
             return True
-        return any(view.leader < 0 for name in self._wanted if name in self.topics for view in self.topics[name].partitions)
+        return any(
+            view.leader < 0
+            for name in self._wanted
+            if name in self.topics
+            for view in self.topics[name].partitions
+        )
 
     def _back_off(self, now: Micros, *, is_progress: bool) -> None:
         self._attempts = 0 if is_progress else self._attempts + 1
-        wait = backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, max(0, self._attempts - 1), self._entropy)
+        wait = backoff_us(
+            self._settings.retry_backoff_ms,
+            self._settings.retry_backoff_max_ms,
+            max(0, self._attempts - 1),
+            self._entropy,
+        )
         self._not_before = Micros(now + wait)
         self._is_due = self._is_due or not is_progress
 
-    # -- reaching -------------------------------------------------------------------------------------------------------------------------
+    # -- reaching --------------------------------------------------------------------------------------------
 
     def may_connect(self, node: NodeId, now: Micros) -> bool:
         """Whether the back-off after the last failure has passed."""
@@ -270,7 +315,12 @@ class Cluster:
     def connect_failed(self, node: NodeId, now: Micros) -> None:
         """Connecting failed, or a connection broke."""
         reach = self._reach.setdefault(node, _Reach())
-        wait = backoff_us(self._settings.reconnect_backoff_ms, self._settings.reconnect_backoff_max_ms, reach.attempts, self._entropy)
+        wait = backoff_us(
+            self._settings.reconnect_backoff_ms,
+            self._settings.reconnect_backoff_max_ms,
+            reach.attempts,
+            self._entropy,
+        )
         reach.attempts += 1
         reach.not_before = Micros(now + wait)
         self._is_due = True
@@ -282,7 +332,10 @@ class Cluster:
     def setup_timeout_us(self, node: NodeId) -> int:
         """How long the next attempt to connect may take: doubling with every failure."""
         attempts = self._reach[node].attempts if node in self._reach else 0
-        first, limit = self._settings.socket_connection_setup_timeout_ms, self._settings.socket_connection_setup_timeout_max_ms
+        first, limit = (
+            self._settings.socket_connection_setup_timeout_ms,
+            self._settings.socket_connection_setup_timeout_max_ms,
+        )
         return min(max(first, limit), first << min(attempts, 16)) * _MS
 
     def connected(self, node: NodeId) -> None:
@@ -295,12 +348,16 @@ class Cluster:
             self.features, self._features_epoch = dict(features), epoch
 
     def next_reach(self, after: Micros = _BEGINNING) -> Micros | None:
-        """When the first broker may be tried again, of those that may not before `after`, which others must not hide."""
+        """When the first broker may be tried again, of those that may not before `after`, which others
+        must not hide.
+        """
         times = (reach.not_before for node, reach in self._reach.items() if node in self.brokers)
         return min((time for time in times if time > after), default=None)
 
     def candidates(self) -> list[NodeId]:
-        """Brokers in the order in which to try them for a request that any broker can answer: fewest failures first, else by chance."""
+        """Brokers in the order in which to try them for a request that any broker can answer: fewest
+        failures first, else by chance.
+        """
         start = int.from_bytes(self._entropy(2), "big")
         nodes = list(self.brokers)
         turned = nodes[start % len(nodes) :] + nodes[: start % len(nodes)]
@@ -308,12 +365,16 @@ class Cluster:
 
     def _is_lost(self, now: Micros) -> bool:
         """Whether no known broker can be reached, or none told anything for too long."""
-        if self._settings.metadata_recovery_strategy != "rebootstrap" or all(node < 0 for node in self.brokers):
+        if self._settings.metadata_recovery_strategy != "rebootstrap" or all(
+            node < 0 for node in self.brokers
+        ):
             return False
         if all(node in self._reach for node in self.brokers):
             return True
         since = self._unreachable_since
-        return since is not None and now - since > self._settings.metadata_recovery_rebootstrap_trigger_ms * _MS
+        return (
+            since is not None and now - since > self._settings.metadata_recovery_rebootstrap_trigger_ms * _MS
+        )
 
     def _start_over(self, now: Micros) -> None:
         self.brokers = dict(self._bootstrap)

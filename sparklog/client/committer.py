@@ -1,18 +1,21 @@
-"""How one batch of an exactly-once sink is committed, or not, by a process that holds its tasks' results. It may crash after any step.
+"""How one batch of an exactly-once sink is committed, or not, by a process that holds its tasks' results.
+It may crash after any step.
 
     commit(b)   1 fence           every older committer's decision will be refused
                 2 last_decision   read to the end
                 3 check           decided b already: that one counts, ours become strays; decided later: refuse
-                                  else the one before is finished first, the decision is written, and all of ours must be ongoing
+                                  else the one before is finished first, the decision is written, and all
+                                  of ours must be ongoing
                 4 decide          the transaction that holds the decision is committed: THE commit point
                 5 end_all         commit each transaction that the decision names, note that it is finished
                 6 sweep           condemn every other open transaction of the sink, and abort it
     abort(b)    fence, last_decision, end_all of what is decided, sweep
 
-Between any two steps `at` is told the name of the step that is done. A process that dies there leaves what the next committer needs.
-A process that sleeps there may wake at any time: what it wants is then refused (decide, condemn: it was fenced, or its time was up), or was
-settled before it fell asleep (end_all, and the aborts of what is condemned).
-"""
+Between any two steps `at` is told the name of the step that is done. A process that dies there leaves what
+the next committer needs. A process that sleeps there may wake at any time: what it wants is then refused
+(decide, condemn: it was fenced, or its time was up), or was settled before it fell asleep (end_all, and
+the aborts of what is condemned).
+"""  # noqa: E501
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,13 +38,15 @@ Older = Literal["refuse", "skip"]
 _COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
 _SHOWN: Final = 3
 _HASTE_MS_MAX: Final = 15_000
-"""How much of a transaction's time has to be left beyond the coordinator's own, or a tenth: brokers look for what is late every ten
-seconds, and their clocks differ."""
+"""How much of a transaction's time has to be left beyond the coordinator's own, or a tenth: brokers look
+for what is late every ten seconds, and their clocks differ."""
 _BATCH_DIGITS_MAX: Final = 19
 
 
 class CheckpointOlderThanSink(SparklogError):
-    """A later batch of the query is committed already: the query was started from an old checkpoint, or twice."""
+    """A later batch of the query is committed already: the query was started from an old checkpoint, or
+    twice.
+    """
 
 
 class BatchNotWhole(SparklogError):
@@ -49,7 +54,9 @@ class BatchNotWhole(SparklogError):
 
 
 class TransactionsLost(SparklogError):
-    """A batch is decided, and some of its transactions were aborted all the same: their records are not there, and will not be."""
+    """A batch is decided, and some of its transactions were aborted all the same: their records are not
+    there, and will not be.
+    """
 
 
 class Committer:
@@ -63,9 +70,11 @@ class Committer:
         self._admin = log.admin
 
     def at(self, step: str) -> None:
-        """A step is done: "fence", "last_decision", "check", "decide", "end_all", "condemn" (if anything is), "sweep"."""
+        """A step is done: "fence", "last_decision", "check", "decide", "end_all", "condemn" (if anything
+        is), "sweep".
+        """
 
-    # -- public operations ----------------------------------------------------------------------------------------------------------------
+    # -- public operations -----------------------------------------------------------------------------------
 
     def commit(
         self,
@@ -77,7 +86,9 @@ class Committer:
         older: Older = "refuse",
         is_job: bool = False,
     ) -> None:
-        """Make a batch count, once, whatever was tried before; raises one of the errors above, or what a broker said."""
+        """Make a batch count, once, whatever was tried before; raises one of the errors above, or what a
+        broker said.
+        """
         is_fenced_anew = self.fence()
         self.at("fence")
         last = self.last_decision() if is_fenced_anew else self._log.known(self.sink)
@@ -91,31 +102,44 @@ class Committer:
         else:
             self._finish_other(last, query)
             sorted_ends = {topic: dict(sorted(of_topic.items())) for topic, of_topic in sorted(ends.items())}
-            decided = Decision(self.identity, query, batch, entropy(16).hex(), tuple(transactions), sorted_ends, is_job)
+            decided = Decision(
+                self.identity, query, batch, entropy(16).hex(), tuple(transactions), sorted_ends, is_job
+            )
             try:
                 self.decide(decided)
             except TransactionError:
                 if is_fenced_anew:
                     self.check(transactions, batch)  # if it was time that was up, that tells
                     raise
-                # Spark has several processes commit for one query, in turn where queries run side by side: what was kept here may have been
-                # fenced by our own. From the beginning, then: where it was another driver, that tells.
+                # Spark has several processes commit for one query, in turn where queries run side by side:
+                # what was kept here may have been fenced by our own. From the beginning, then: where it was
+                # another driver, that tells.
                 self.commit(query, batch, transactions, ends, older=older, is_job=is_job)
                 return
             self.at("decide")
             self._finish(LastDecision(decided, is_finished=False))
         self.at("end_all")
-        is_other_query = last is not None and last.decision.query != query  # whose batches had numbers of their own
+        is_other_query = (
+            last is not None and last.decision.query != query
+        )  # whose batches had numbers of their own
         self.sweep(decided, batch_max=None if is_other_query else decided.batch)
         self.at("sweep")
         if is_job:
             self._log.resign(self.sink)  # no later call uses this sink
 
-    def abort(self, query: str | None, batch: int, transactions: Sequence[ProducerIdentity] = (), *, is_whole: bool = False) -> None:
-        """Make a batch not count, unless it is decided: then it is committed, since it may be `commit` that failed on the way.
+    def abort(
+        self,
+        query: str | None,
+        batch: int,
+        transactions: Sequence[ProducerIdentity] = (),
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        """Make a batch not count, unless it is decided: then it is committed, since it may be `commit`
+        that failed on the way.
 
-        `transactions` are what is known of the batch's own; where they are the whole of it, nothing else of the batch is touched: a newer
-        driver may be about to decide on what it wrote of the same batch.
+        `transactions` are what is known of the batch's own; where they are the whole of it, nothing else
+        of the batch is touched: a newer driver may be about to decide on what it wrote of the same batch.
         """
         self.fence(is_anew=True)
         self.at("fence")
@@ -130,11 +154,14 @@ class Committer:
             self.at("end_all")
         decided_batch = -1 if last is None or last.decision.query != query else last.decision.batch
         own = transactions if decided_batch < batch else ()
-        self.sweep(None if last is None else last.decision, batch_max=decided_batch if is_whole else batch, own=own)
+        self.sweep(
+            None if last is None else last.decision, batch_max=decided_batch if is_whole else batch, own=own
+        )
         self.at("sweep")
 
     def resolve(self, *, accepts_loss: bool = False) -> tuple[Decision | None, int]:
-        """For a driver that never returns: commit what is decided, abort the rest; tells the decision, and how many were aborted.
+        """For a driver that never returns: commit what is decided, abort the rest; tells the decision, and
+        how many were aborted.
 
         `accepts_loss` goes on where some of what was decided is lost.
         """
@@ -151,7 +178,7 @@ class Committer:
         decided = None if last is None else last.decision
         return decided, self.sweep(decided)
 
-    # -- the steps ------------------------------------------------------------------------------------------------------------------------
+    # -- the steps -------------------------------------------------------------------------------------------
 
     def fence(self, *, is_anew: bool = False) -> bool:
         """Step 1; see `DecisionLog.fence`."""
@@ -162,22 +189,33 @@ class Committer:
         return self._log.last(self.sink)
 
     def check(self, transactions: Sequence[ProducerIdentity], batch: int) -> None:
-        """Step 3: every transaction is ongoing, with the producer id and epoch that its task told, with time left; raises BatchNotWhole."""
-        told, now_ms, condemned = self._described(transactions), instant().wall_ms, self._log.condemned(self.sink)
+        """Step 3: every transaction is ongoing, with the producer id and epoch that its task told, with
+        time left; raises BatchNotWhole.
+        """
+        told, now_ms, condemned = (
+            self._described(transactions),
+            instant().wall_ms,
+            self._log.condemned(self.sink),
+        )
         wrong = [
             f"{one.transactional_id} is {_shown(told.get(one.transactional_id))}"
             for one in transactions
-            if one.transactional_id in condemned or not _is_ongoing(one, told, now_ms + self._log.coordinator_timeout_ms)
+            if one.transactional_id in condemned
+            or not _is_ongoing(one, told, now_ms + self._log.coordinator_timeout_ms)
         ]
         if wrong:
             raise BatchNotWhole(
-                f"batch {batch} of sink {self.identity!r} is not committed: {len(wrong)} of {len(transactions)} transactions are no longer"
-                f" open, or not for long ({'; '.join(wrong[:_SHOWN])}): a newer driver has taken over, or the batch took longer than"
+                f"batch {batch} of sink {self.identity!r} is not committed: {len(wrong)} of "
+                f"{len(transactions)} transactions are no longer"
+                f" open, or not for long ({'; '.join(wrong[:_SHOWN])}): a newer driver has taken over, or "
+                f"the batch took longer than"
                 " kafka.transaction.timeout.ms; start the query again and it writes the batch anew"
             )
 
     def decide(self, decision: Decision) -> None:
-        """Steps 3 and 4: the check lies inside the transaction that decides, so no time passes unseen between the two."""
+        """Steps 3 and 4: the check lies inside the transaction that decides, so no time passes unseen
+        between the two.
+        """
 
         def check() -> None:
             self.check(decision.transactions, decision.batch)
@@ -200,29 +238,55 @@ class Committer:
         ]
         if lost:
             raise TransactionsLost(
-                f"batch {decision.batch} of sink {self.identity!r} is decided, but the brokers aborted {len(lost)} of its"
-                f" {len(decision.transactions)} transactions before they were told ({'; '.join(lost[:_SHOWN])}): their records are LOST."
-                " Was the driver away for longer than kafka.transaction.timeout.ms? What the others wrote is there, so writing the batch"
-                f" again would write it twice; to go on without it: sparklog transactions resolve --sink {self.sink} --accept-loss"
+                f"batch {decision.batch} of sink {self.identity!r} is decided, but the brokers aborted "
+                f"{len(lost)} of its"
+                f" {len(decision.transactions)} transactions before they were told "
+                f"({'; '.join(lost[:_SHOWN])}): their records are LOST."
+                " Was the driver away for longer than kafka.transaction.timeout.ms? What the others wrote is "
+                "there, so writing the batch"
+                f" again would write it twice; to go on without it: sparklog transactions resolve --sink "
+                f"{self.sink} --accept-loss"
             )
         if forgotten:
-            self._warn(f"the brokers have forgotten {len(forgotten)} transactions of batch {decision.batch}, which ended long ago")
+            self._warn(
+                f"the brokers have forgotten {len(forgotten)} transactions of batch {decision.batch}, which "
+                f"ended long ago"
+            )
 
-    def sweep(self, decided: Decision | None, *, batch_max: int | None = None, own: Sequence[ProducerIdentity] = ()) -> int:
-        """Step 6: abort what is open under the sink's name and not decided, of batches up to `batch_max`, and `own`; tells how many.
+    def sweep(
+        self, decided: Decision | None, *, batch_max: int | None = None, own: Sequence[ProducerIdentity] = ()
+    ) -> int:
+        """Step 6: abort what is open under the sink's name and not decided, of batches up to `batch_max`,
+        and `own`; tells how many.
 
-        A driver that was paused may come here long after a newer one took over: then it may condemn nothing, and all is left to that one.
-        A newer one that comes later knows what is condemned, and does not decide on it, however late the aborts are.
+        A driver that was paused may come here long after a newer one took over: then it may condemn
+        nothing, and all is left to that one. A newer one that comes later knows what is condemned, and
+        does not decide on it, however late the aborts are.
         """
-        kept = {coordinator_id(self.sink), *(one.transactional_id for one in (decided.transactions if decided is not None else ()))}
-        # Transactions condemned before stay condemned: list them first, since a record replaces the previous one.
+        kept = {
+            coordinator_id(self.sink),
+            *(one.transactional_id for one in (decided.transactions if decided is not None else ())),
+        }
+        # Transactions condemned before stay condemned: list them first, since a record replaces the previous
+        # one.
         condemned = self._log.condemned(self.sink)
         doomed = condemned | {one.transactional_id for one in own}
-        found = [one.transactional_id for one in self._admin.list_transactions(states=["Ongoing"], prefix=prefix_of(self.sink))]
-        strays = [name for name in found if name not in kept and (batch_max is None or _batch_of(name) <= batch_max or name in doomed)]
+        found = [
+            one.transactional_id
+            for one in self._admin.list_transactions(states=["Ongoing"], prefix=prefix_of(self.sink))
+        ]
+        strays = [
+            name
+            for name in found
+            if name not in kept and (batch_max is None or _batch_of(name) <= batch_max or name in doomed)
+        ]
         self._log.settle()  # by now it is
         told = self._describe(sorted(strays, key=lambda name: name not in condemned))
-        open_now = [ProducerIdentity(name, one.producer_id, one.producer_epoch) for name, one in told.items() if one.state == "Ongoing"]
+        open_now = [
+            ProducerIdentity(name, one.producer_id, one.producer_epoch)
+            for name, one in told.items()
+            if one.state == "Ongoing"
+        ]
         aborted = 0
         try:
             for start in range(0, len(open_now), CONDEMNED_MAX):
@@ -238,7 +302,9 @@ class Committer:
         return aborted
 
     def end(self, identities: Sequence[ProducerIdentity], *, is_commit: bool) -> dict[str, ErrorCode]:
-        """End transactions; tells those that cannot be ended so, by what the broker says. Raises where no broker could be asked."""
+        """End transactions; tells those that cannot be ended so, by what the broker says. Raises where no
+        broker could be asked.
+        """
         if not identities:
             return {}
         try:
@@ -250,19 +316,21 @@ class Committer:
             return {name: error.code for name, error in failed.errors.items()}
         return {}
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _finish_other(self, last: LastDecision | None, query: str) -> None:
         if last is None:
             return
         if last.decision.identity != self.identity:
             raise SparklogError(
-                f"sink {self.identity!r} and sink {last.decision.identity!r} have one name, {self.sink}: give one of them another sinkId"
+                f"sink {self.identity!r} and sink {last.decision.identity!r} have one name, {self.sink}: "
+                f"give one of them another sinkId"
             )
         self._finish(last)
         if last.decision.query != query:
             self._warn(
-                f"query {last.decision.query} wrote up to batch {last.decision.batch}; now query {query} begins batches of its own: where"
+                f"query {last.decision.query} wrote up to batch {last.decision.batch}; now query {query} "
+                f"begins batches of its own: where"
                 " its checkpoint is a new one, what it reads again is written again"
             )
 
@@ -278,9 +346,12 @@ class Committer:
 
     def _too_old(self, decided: Decision, batch: int) -> CheckpointOlderThanSink:
         return CheckpointOlderThanSink(
-            f"batch {batch} of query {decided.query} comes after batch {decided.batch} was committed to sink {self.identity!r}:"
-            " the checkpoint is older than the sink, as after restoring a copy of it, or the query runs twice. Start from the newest"
-            " checkpoint; or, to write again what lies between, give the query a new checkpoint, or another sinkId"
+            f"batch {batch} of query {decided.query} comes after batch {decided.batch} was committed to sink "
+            f"{self.identity!r}:"
+            " the checkpoint is older than the sink, as after restoring a copy of it, or the query runs "
+            "twice. Start from the newest"
+            " checkpoint; or, to write again what lies between, give the query a new checkpoint, or another "
+            "sinkId"
         )
 
     def _described(self, transactions: Iterable[ProducerIdentity]) -> "Mapping[str, TransactionDescription]":
@@ -318,9 +389,13 @@ def _is_ongoing(one: ProducerIdentity, told: "Mapping[str, TransactionDescriptio
     described = told.get(one.transactional_id)
     if described is None or described.state != "Ongoing":
         return False
-    # A broker that looks for a decision once the time is over, and finds none, aborts: no committer may decide after that.
+    # A broker that looks for a decision once the time is over, and finds none, aborts: no committer may
+    # decide after that.
     over_ms = described.start_time_ms + described.timeout_ms - min(_HASTE_MS_MAX, described.timeout_ms // 10)
-    return until_ms < over_ms and (described.producer_id, described.producer_epoch) == (one.producer_id, one.producer_epoch)
+    return until_ms < over_ms and (described.producer_id, described.producer_epoch) == (
+        one.producer_id,
+        one.producer_epoch,
+    )
 
 
 def _shown(described: "TransactionDescription | None") -> str:

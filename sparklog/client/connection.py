@@ -1,12 +1,14 @@
-"""One connection to a broker, as a machine: requests become bytes, bytes become answers in the order of the requests.
+"""One connection to a broker, as a machine: requests become bytes, bytes become answers in the order of
+the requests.
 
     CONNECTING --opened--> HANDSHAKE --ApiVersions answered--> READY
                               |  error 35: asked again in v0        | closed, or a reply that cannot be
                               +-----------------> CLOSED <----------+
 
-It does no I/O and reads no clock. The outside sends what `take_output` gives, puts received bytes into `buffer()` and tells of them by
-`received`. Brokers answer strictly in order, so in flight is a queue; the correlation id is a check. A request that is not answered in time
-ends the connection, since every later answer waits behind it.
+It does no I/O and reads no clock. The outside sends what `take_output` gives, puts received bytes into
+`buffer()` and tells of them by `received`. Brokers answer strictly in order, so in flight is a queue; the
+correlation id is a check. A request that is not answered in time ends the connection, since every later
+answer waits behind it.
 """
 
 from collections import deque
@@ -18,7 +20,14 @@ import msgspec
 
 from sparklog.client.frames import ReceiveBuffers, ReplyFramer
 from sparklog.effects import Chunk
-from sparklog.errors import BrokerError, ConnectionFailed, DecodeError, ErrorCode, RequestTimeout, SparklogError
+from sparklog.errors import (
+    BrokerError,
+    ConnectionFailed,
+    DecodeError,
+    ErrorCode,
+    RequestTimeout,
+    SparklogError,
+)
 from sparklog.model import Micros
 from sparklog.wire.api_keys import API_BY_KEY, API_VERSIONS, Api
 from sparklog.wire.header import decode_reply, encode_request
@@ -62,7 +71,10 @@ class UnsupportedByBroker(BrokerError):
     """The broker does not speak the API, or no version that carries what the request says."""
 
     def __init__(self, api: Api) -> None:
-        super().__init__(ErrorCode.UNSUPPORTED_VERSION, f"the broker does not speak {api.name} in a version that serves here")
+        super().__init__(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the broker does not speak {api.name} in a version that serves here",
+        )
 
 
 _APIS_BY_REQUEST: dict[type[Message], Api] = {}
@@ -84,7 +96,9 @@ def reply_class(api: Api) -> type[Message]:
 
 
 class Connection:
-    """Invariants: callers' requests go out only in READY, at most `in_flight_max` unanswered; every token comes back exactly once."""
+    """Invariants: callers' requests go out only in READY, at most `in_flight_max` unanswered; every token
+    comes back exactly once.
+    """
 
     __slots__ = (
         "_answers",
@@ -111,7 +125,9 @@ class Connection:
         self._answers: list[Answer] = []  # not given out yet
         self._ranges: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
-        """The levels of features that the cluster uses, as the handshake told, at `features_epoch` (-1: not told)."""
+        """The levels of features that the cluster uses, as the handshake told, at `features_epoch` (-1:
+        not told).
+        """
         self.features_epoch = -1
 
     @property
@@ -139,9 +155,17 @@ class Connection:
         self._ask_versions(API_BY_KEY[API_VERSIONS].until, deadline)
 
     def request(
-        self, message: Message, token: object, deadline: Micros, *, version_max: int | None = None, expects_reply: bool = True
+        self,
+        message: Message,
+        token: object,
+        deadline: Micros,
+        *,
+        version_max: int | None = None,
+        expects_reply: bool = True,
     ) -> None:
-        """Send a request; its answer returns with `token`. Raises UnsupportedByBroker, and ValueError if the version cannot say it."""
+        """Send a request; its answer returns with `token`. Raises UnsupportedByBroker, and ValueError if
+        the version cannot say it.
+        """
         assert self.has_room
         api = api_of(type(message))
         version = self.version_for(api, version_max=version_max)
@@ -157,7 +181,8 @@ class Connection:
         return self._framer.buffer()
 
     def received(self, size: int) -> list[Answer]:
-        """Answers that `size` more bytes in `buffer()` completed. Raises DecodeError for bytes that are no reply: close, then.
+        """Answers that `size` more bytes in `buffer()` completed. Raises DecodeError for bytes that are no
+        reply: close, then.
 
         Records in a reply stay valid while a reference to them exists.
         """
@@ -187,26 +212,36 @@ class Connection:
         overdue = RequestTimeout("no reply in time; the request may still have had its effect")
         answers, self._answers = self._answers, []
         return answers + [
-            Answer(asked.token, None, overdue if asked.deadline <= now else error) for asked in in_flight if asked.token is not _HANDSHAKE
+            Answer(asked.token, None, overdue if asked.deadline <= now else error)
+            for asked in in_flight
+            if asked.token is not _HANDSHAKE
         ]
 
     def _decoded(self, asked: _InFlight, frame: memoryview) -> Message:
         # Only a Fetch reply has records, views of the frame; every other message is its own copy already.
-        lasting = memoryview(bytes(frame)) if asked.api.key == _FETCH and self._framer.is_passing(frame) else frame
+        lasting = (
+            memoryview(bytes(frame)) if asked.api.key == _FETCH and self._framer.is_passing(frame) else frame
+        )
         correlation_id, message = decode_reply(reply_class(asked.api), asked.version, lasting)
         if correlation_id != asked.correlation_id:
             raise DecodeError(f"a reply to request {correlation_id}, where {asked.correlation_id} was next")
         return message
 
     def _ask_versions(self, version: int, deadline: Micros) -> None:
-        hello = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+        hello = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+        )
         self._send(API_BY_KEY[API_VERSIONS], hello, version, _HANDSHAKE, deadline, expects_reply=True)
 
     def _versions_answered(self, asked: _InFlight, frame: memoryview) -> None:
         self._in_flight.popleft()
         try:
             # A broker that does not know our version answers in v0 whatever we asked (KIP-511).
-            refused = decode_reply(ApiVersionsResponse, 0, frame)[1].error_code == ErrorCode.UNSUPPORTED_VERSION if asked.version else False
+            refused = (
+                decode_reply(ApiVersionsResponse, 0, frame)[1].error_code == ErrorCode.UNSUPPORTED_VERSION
+                if asked.version
+                else False
+            )
         except DecodeError:
             refused = False
         if refused:
@@ -223,7 +258,16 @@ class Connection:
         self._framer.frame_bytes_max = REPLY_BYTES_MAX
         self.state = State.READY
 
-    def _send(self, api: Api, message: Message, version: int, token: object, deadline: Micros, *, expects_reply: bool) -> None:
+    def _send(
+        self,
+        api: Api,
+        message: Message,
+        version: int,
+        token: object,
+        deadline: Micros,
+        *,
+        expects_reply: bool,
+    ) -> None:
         correlation_id = self._correlation_id
         self._correlation_id = (correlation_id + 1) & _CORRELATION_MASK
         self._output += encode_request(message, version, correlation_id, self._client_id)

@@ -1,8 +1,10 @@
-"""The consumer: reads partitions in offset order, as records or as whole batches: those assigned by hand, or a group's share of topics.
+"""The consumer: reads partitions in offset order, as records or as whole batches: those assigned by hand,
+or a group's share of topics.
 
-A shell: `fetch.Fetcher` decides, `transport.Network` carries. Reading, and every callback, happens in the caller's thread, in `poll`; the
-next Fetch of a partition is on the wire while the caller works on what it got. With a `group_id`, `consumer_group.ConsumerGroup` tends the
-group, and a thread of its own keeps the membership alive between polls.
+A shell: `fetch.Fetcher` decides, `transport.Network` carries. Reading, and every callback, happens in the
+caller's thread, in `poll`; the next Fetch of a partition is on the wire while the caller works on what it
+got. With a `group_id`, `consumer_group.ConsumerGroup` tends the group, and a thread of its own keeps the
+membership alive between polls.
 """
 
 import re
@@ -36,7 +38,9 @@ _IN_FLIGHT_MAX: Final = 100
 
 
 class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
-    """One record; the timestamp in ms of Unix time, -1 for none. Key and value are what the deserializers made of the bytes."""
+    """One record; the timestamp in ms of Unix time, -1 for none. Key and value are what the deserializers
+    made of the bytes.
+    """
 
     topic: str
     partition: int
@@ -55,8 +59,9 @@ class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
 class FetchedBatches(NamedTuple):
     """Whole batches as they stand in the log, of offsets up to `next_offset` (left out).
 
-    The first may begin before `fetch_offset`: earlier records are the caller's to leave out, and so are control batches. Read-committed, no
-    batch is of an aborted transaction. The bytes stay as they are while somebody holds the view.
+    The first may begin before `fetch_offset`: earlier records are the caller's to leave out, and so are
+    control batches. Read-committed, no batch is of an aborted transaction. The bytes stay as they are
+    while somebody holds the view.
     """
 
     topic_partition: TopicPartition
@@ -74,10 +79,11 @@ ConsumerInterceptor = Callable[[list[ConsumerRecord]], list[ConsumerRecord]]
 class Consumer:
     """A blocking consumer. Not safe for use from several threads.
 
-    Either partitions are assigned by hand, or topics are subscribed to as a member of the group `group_id`. A partition begins where the
-    group has committed, and at `auto_offset_reset` if it has not or there is no group. Failures of a partition (CorruptRecords,
-    OffsetOutOfRange, NoOffset, LogTruncated, BrokerError) are raised by `poll` once everything before them was handed out, and again until
-    the caller seeks.
+    Either partitions are assigned by hand, or topics are subscribed to as a member of the group
+    `group_id`. A partition begins where the group has committed, and at `auto_offset_reset` if it has not
+    or there is no group. Failures of a partition (CorruptRecords, OffsetOutOfRange, NoOffset,
+    LogTruncated, BrokerError) are raised by `poll` once everything before them was handed out, and again
+    until the caller seeks.
     """
 
     def __init__(
@@ -88,7 +94,9 @@ class Consumer:
         interceptors: Sequence[ConsumerInterceptor] = (),
         **settings: Unpack[ConsumerOptions],
     ) -> None:
-        self._open(ClientSettings.for_role("consumer", settings), key_deserializer, value_deserializer, interceptors)
+        self._open(
+            ClientSettings.for_role("consumer", settings), key_deserializer, value_deserializer, interceptors
+        )
 
     @classmethod
     def from_settings(cls, settings: ClientSettings) -> Self:
@@ -105,7 +113,9 @@ class Consumer:
         interceptors: Sequence[ConsumerInterceptor],
     ) -> None:
         self._settings = settings
-        self._network = Network(settings, in_flight_max=_IN_FLIGHT_MAX, can_be_woken=settings.group_id is not None)
+        self._network = Network(
+            settings, in_flight_max=_IN_FLIGHT_MAX, can_be_woken=settings.group_id is not None
+        )
         self._network.allow_auto_create = settings.allow_auto_create_topics
         self._fetcher = Fetcher(settings, self._network.cluster, entropy)
         self._deserializers = (key_deserializer, value_deserializer)
@@ -114,14 +124,24 @@ class Consumer:
         self._decoded_chunk: Chunk | None = None
         self._group: ConsumerGroup | None = None
         if settings.group_id is not None:
-            self._group = ConsumerGroup(settings, self._network, self._fetcher, put_back=self._put_back, position_of=self._position_now)
+            self._group = ConsumerGroup(
+                settings,
+                self._network,
+                self._fetcher,
+                put_back=self._put_back,
+                position_of=self._position_now,
+            )
 
-    # -- positions and assignment ---------------------------------------------------------------------------------------------------------
+    # -- positions and assignment ----------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others; those that were read before keep their position. Not while subscribed."""
+        """Read these partitions and no others; those that were read before keep their position. Not while
+        subscribed.
+        """
         if self._group is not None and self._group.is_subscribed:
-            raise ValueError("partitions are assigned by the group while topics are subscribed to: unsubscribe first")
+            raise ValueError(
+                "partitions are assigned by the group while topics are subscribed to: unsubscribe first"
+            )
         self._put_back()
         self._fetcher.assign(TopicPartition(*partition) for partition in partitions)
         if self._group is not None:
@@ -136,11 +156,13 @@ class Consumer:
         on_revoke: RebalanceListener | None = None,
         on_lost: RebalanceListener | None = None,
     ) -> None:
-        """Read this group's share of these topics, or of those whose whole name matches the pattern, in place of any subscription before.
+        """Read this group's share of these topics, or of those whose whole name matches the pattern, in
+        place of any subscription before.
 
-        The group is joined by the next `poll`, and the listeners are called inside `poll`, `unsubscribe` and `close`: `on_revoke` while the
-        partitions are still held, `on_lost` (if not given, `on_revoke`) when another member may have them already. With
-        `group_protocol="consumer"` the broker matches the pattern, as RE2.
+        The group is joined by the next `poll`, and the listeners are called inside `poll`, `unsubscribe`
+        and `close`: `on_revoke` while the partitions are still held, `on_lost` (if not given, `on_revoke`)
+        when another member may have them already. With `group_protocol="consumer"` the broker matches the
+        pattern, as RE2.
         """
         names = tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics))
         text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
@@ -172,13 +194,17 @@ class Consumer:
         self._fetcher.seek(topic_partition, offset)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read on from the first offset of these partitions (all assigned ones if none are named), looked up at the next poll."""
+        """Read on from the first offset of these partitions (all assigned ones if none are named), looked
+        up at the next poll.
+        """
         self._put_back()
         for partition in list(partitions) or self.assignment():
             self._fetcher.seek(partition, EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read on from the end of these partitions (all assigned ones if none are named), looked up at the next poll."""
+        """Read on from the end of these partitions (all assigned ones if none are named), looked up at the
+        next poll.
+        """
         self._put_back()
         for partition in list(partitions) or self.assignment():
             self._fetcher.seek(partition, LATEST)
@@ -212,20 +238,33 @@ class Consumer:
         """The partitions that are paused."""
         return self._fetcher.paused()
 
-    # -- the group's offsets --------------------------------------------------------------------------------------------------------------
+    # -- the group's offsets ---------------------------------------------------------------------------------
 
-    def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, *, timeout_ms: int | None = None) -> None:
-        """Commit these offsets, each that of the next record to read, or where every assigned partition stands; wait until it is done.
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Commit these offsets, each that of the next record to read, or where every assigned partition
+        stands; wait until it is done.
 
-        Raises CommitFailed if the group has given the partitions to others, RebalanceInProgress if polling first helps, and RequestTimeout.
+        Raises CommitFailed if the group has given the partitions to others, RebalanceInProgress if polling
+        first helps, and RequestTimeout.
         """
         group = self._in_group("commit")
-        group.commit(group.consumed() if offsets is None else positions_of(offsets), self._deadline(timeout_ms))
+        group.commit(
+            group.consumed() if offsets is None else positions_of(offsets), self._deadline(timeout_ms)
+        )
 
     def commit_async(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, callback: CommitCallback | None = None
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        callback: CommitCallback | None = None,
     ) -> None:
-        """Commit without waiting or trying again; `callback(offsets, error)` is called by a later `poll`, `commit` or `close`."""
+        """Commit without waiting or trying again; `callback(offsets, error)` is called by a later `poll`,
+        `commit` or `close`.
+        """
         group = self._in_group("commit")
         positions = group.consumed() if offsets is None else positions_of(offsets)
         if positions or callback is not None:
@@ -243,10 +282,12 @@ class Consumer:
         """This consumer's identity in its group, for a transactional producer that commits for it."""
         return self._in_group("group_metadata").metadata
 
-    # -- reading --------------------------------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 1000, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Up to `max_records` (`max_poll_records`) records, as soon as there are some; none if there are none in time."""
+        """Up to `max_records` (`max_poll_records`) records, as soon as there are some; none if there are
+        none in time.
+        """
         limit = self._settings.max_poll_records if max_records is None else max_records
         records: list[ConsumerRecord] = []
         deadline = Micros(now_us() + timeout_ms * 1000)
@@ -257,7 +298,9 @@ class Consumer:
                     pass
                 is_late = now_us() >= deadline
                 # Also with records in hand: this sends the next Fetch before the caller goes to work.
-                self._turn(now_us() if records or is_late else deadline, is_polling=True, has_records=bool(records))
+                self._turn(
+                    now_us() if records or is_late else deadline, is_polling=True, has_records=bool(records)
+                )
                 if records or is_late:
                     break
         finally:
@@ -278,7 +321,9 @@ class Consumer:
                     batches += _runs(chunk)
                     self._fetcher.taken(chunk)
                 is_late = now_us() >= deadline
-                self._turn(now_us() if batches or is_late else deadline, is_polling=True, has_records=bool(batches))
+                self._turn(
+                    now_us() if batches or is_late else deadline, is_polling=True, has_records=bool(batches)
+                )
                 if batches or is_late:
                     return batches
         finally:
@@ -289,7 +334,7 @@ class Consumer:
         while True:
             yield from self.poll()
 
-    # -- questions ------------------------------------------------------------------------------------------------------------------------
+    # -- questions -------------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
         """The names of all topics, internal ones left out."""
@@ -319,12 +364,18 @@ class Consumer:
         """The offset after the last record that this consumer may read (by `isolation_level`)."""
         return self._offsets(dict.fromkeys(partitions, LATEST))
 
-    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset | None]:
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Offset | None]:
         """The first offset at or after each time; None where no record is that young."""
-        return {partition: offset if offset >= 0 else None for partition, offset in self._offsets(timestamps_ms).items()}
+        return {
+            partition: offset if offset >= 0 else None
+            for partition, offset in self._offsets(timestamps_ms).items()
+        }
 
     def close(self, timeout_ms: int = 30_000) -> None:
-        """Commit, if that is automatic, leave the group (a static member stays in it), and drop the connections.
+        """Commit, if that is automatic, leave the group (a static member stays in it), and drop the
+        connections.
 
         What is not done after `timeout_ms` is left undone; the group notices by the session timeout.
         """
@@ -337,13 +388,17 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _deadline(self, timeout_ms: int | None = None) -> Micros:
-        return Micros(now_us() + (self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms) * 1000)
+        return Micros(
+            now_us() + (self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms) * 1000
+        )
 
     def _in_group(self, what: str) -> ConsumerGroup:
         if self._group is None:
@@ -367,11 +422,18 @@ class Consumer:
             self._group.poll_ends()
 
     def _offsets(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
-        found = list_offsets(self._network, positions, isolation_level=self._settings.isolation_level, deadline=self._deadline())
+        found = list_offsets(
+            self._network,
+            positions,
+            isolation_level=self._settings.isolation_level,
+            deadline=self._deadline(),
+        )
         return {partition: Offset(found[partition][0]) for partition in positions}
 
     def _next_chunk(self, *, is_first: bool) -> Chunk | None:
-        """The next chunk; a failure counts only if nothing is in the caller's hands yet, and comes with the next poll otherwise."""
+        """The next chunk; a failure counts only if nothing is in the caller's hands yet, and comes with
+        the next poll otherwise.
+        """
         try:
             return self._fetcher.next_chunk()
         except SparklogError:
@@ -386,7 +448,9 @@ class Consumer:
             if chunk is None:
                 return False
             try:
-                self._decoded = self._deserialized(chunk.next_batch(partial(ConsumerRecord, *chunk.topic_partition)))
+                self._decoded = self._deserialized(
+                    chunk.next_batch(partial(ConsumerRecord, *chunk.topic_partition))
+                )
             except CorruptRecords:
                 if records:
                     return False
@@ -420,10 +484,11 @@ class Consumer:
                 self._fetcher.seek(first.topic_partition, first.offset, epoch)
 
     def _turn(self, deadline: Micros, *, is_polling: bool = False, has_records: bool = False) -> None:
-        """Send what the machine wants, wait until `deadline` for an answer or for the group, and take in what came.
+        """Send what the machine wants, wait until `deadline` for an answer or for the group, and take in
+        what came.
 
-        Nothing is taken in before the wait: the caller has not looked at it. With records in hand that the user did not see, the group
-        is left alone.
+        Nothing is taken in before the wait: the caller has not looked at it. With records in hand that the
+        user did not see, the group is left alone.
         """
         now = now_us()
         self._send(now)
@@ -465,5 +530,6 @@ def _runs(chunk: Chunk) -> list[FetchedBatches]:
     starts = [chunk.position, *(read_header(run).base_offset for run in runs[1:])]
     limits = [*starts[1:], chunk.next_offset]
     return [
-        FetchedBatches(chunk.topic_partition, run, chunk.high_watermark, *ends) for run, *ends in zip(runs, starts, limits, strict=True)
+        FetchedBatches(chunk.topic_partition, run, chunk.high_watermark, *ends)
+        for run, *ends in zip(runs, starts, limits, strict=True)
     ]

@@ -1,4 +1,6 @@
-"""The user's half of a group: rebalance listeners, positions from commits, commits of positions; all of it in the user's thread."""
+"""The user's half of a group: rebalance listeners, positions from commits, commits of positions; all of it
+in the user's thread.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -15,11 +17,15 @@ from sparklog.model import Micros, TopicPartition
 RebalanceListener = Callable[[tuple[TopicPartition, ...]], None]
 _MS: Final = 1000
 _NAP_US: Final = 100_000
-"""The shortest wait before an automatic commit: a poll that waits for records is not to wake for each millisecond of the interval."""
+"""The shortest wait before an automatic commit: a poll that waits for records is not to wake for each
+millisecond of the interval.
+"""
 
 
 class Listeners:
-    """Whom to tell of partitions that come, go, or were lost (`on_revoke` is told of these where there is no `on_lost`)."""
+    """Whom to tell of partitions that come, go, or were lost (`on_revoke` is told of these where there is
+    no `on_lost`).
+    """
 
     __slots__ = ("on_assign", "on_lost", "on_revoke")
 
@@ -35,7 +41,9 @@ class Listeners:
 
 
 class ConsumerGroup:
-    """One consumer's ties to its group. Not safe for use from several threads; the thread that keeps the membership is `GroupThread`."""
+    """One consumer's ties to its group. Not safe for use from several threads; the thread that keeps the
+    membership is `GroupThread`.
+    """
 
     def __init__(
         self,
@@ -67,13 +75,15 @@ class ConsumerGroup:
         with self._thread.lock:
             return self._thread.group.identity
 
-    # -- subscribing ----------------------------------------------------------------------------------------------------------------------
+    # -- subscribing -----------------------------------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription, listeners: Listeners) -> None:
         """Want these topics from the next poll on."""
         self._listeners = listeners
         self.is_subscribed = True
-        self._network.cluster.want_only([*subscription.topics, *(partition.topic for partition in self._fetcher.assignment)])
+        self._network.cluster.want_only(
+            [*subscription.topics, *(partition.topic for partition in self._fetcher.assignment)]
+        )
         with self._thread.lock:
             self._thread.group.subscribe(subscription, now_us())
         self._thread.wake()
@@ -113,10 +123,12 @@ class ConsumerGroup:
         if owned and listener is not None:
             listener(owned)
 
-    # -- polling --------------------------------------------------------------------------------------------------------------------------
+    # -- polling ---------------------------------------------------------------------------------------------
 
     def poll_begins(self) -> None:
-        """The user is alive: join if need be, and commit what the user had before; raises what no waiting will mend."""
+        """The user is alive: join if need be, and commit what the user had before; raises what no waiting
+        will mend.
+        """
         now = now_us()
         with self._thread.lock:
             self._thread.check()
@@ -160,7 +172,9 @@ class ConsumerGroup:
                 self._thread.wake()
 
     def find_positions(self) -> None:
-        """Begin where the group stands, for the partitions whose offsets were found; look up those that still have none."""
+        """Begin where the group stands, for the partitions whose offsets were found; look up those that
+        still have none.
+        """
         self._thread.check()
         job = self._lookup
         if job is not None and job.is_done:
@@ -234,7 +248,7 @@ class ConsumerGroup:
         self._fetcher.assign(owned)
         self.hold_new()
 
-    # -- offsets --------------------------------------------------------------------------------------------------------------------------
+    # -- offsets ---------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets, deadline: Micros) -> None:
         """Commit and wait; tried again until `deadline` while that may help."""
@@ -255,10 +269,14 @@ class ConsumerGroup:
         self._thread.wake()
         return job
 
-    def committed(self, partitions: Iterable[TopicPartition], deadline: Micros) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def committed(
+        self, partitions: Iterable[TopicPartition], deadline: Micros
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """The group's committed offsets."""
         with self._thread.lock:
-            job = self._thread.group.offsets.add(Job(deadline=deadline, wanted=tuple(dict.fromkeys(partitions))))
+            job = self._thread.group.offsets.add(
+                Job(deadline=deadline, wanted=tuple(dict.fromkeys(partitions)))
+            )
         self._thread.finish(job)
         return job.found
 
@@ -283,16 +301,23 @@ class ConsumerGroup:
         """Every `auto_commit_interval_ms`; a commit that fails is made up for by the next one."""
         if not self._settings.enable_auto_commit or (self._auto_at is not None and now < self._auto_at):
             return
-        is_first, self._auto_at = self._auto_at is None, Micros(now + self._settings.auto_commit_interval_ms * _MS)
+        is_first, self._auto_at = (
+            self._auto_at is None,
+            Micros(now + self._settings.auto_commit_interval_ms * _MS),
+        )
         consumed = self.consumed()
         if consumed and not is_first and (self._auto is None or self._auto.is_done):
             try:
-                self._auto = self.commit_async(consumed, None, Micros(now + self._settings.default_api_timeout_ms * _MS))
+                self._auto = self.commit_async(
+                    consumed, None, Micros(now + self._settings.default_api_timeout_ms * _MS)
+                )
             except SparklogError:
                 return  # not in the group at this moment: what comes next says so, or makes up for it
 
     def _commit_automatically(self, partitions: Iterable[TopicPartition], deadline: Micros) -> None:
-        """Commit before partitions are revoked. Errors are ignored: the next owner reads some records again."""
+        """Commit before partitions are revoked. Errors are ignored: the next owner reads some records
+        again.
+        """
         if not self._settings.enable_auto_commit:
             return
         assigned = self._fetcher.assignment

@@ -1,4 +1,5 @@
-"""The topic `__sparklog_commits` as a sink uses it: made on first need, read to its end, written in the coordinator's transaction.
+"""The topic `__sparklog_commits` as a sink uses it: made on first need, read to its end, written in the
+coordinator's transaction.
 
     fence(sink) ─► every older one is shut out    last(sink) ─► the last decision, and whether it is finished
     decide(decision) ─► the commit point          finish(decision) ─► its transactions are all committed
@@ -45,11 +46,17 @@ from sparklog.record.batch import build_batch, decode_records
 
 REPLICAS: Final = 3
 COORDINATOR_TIMEOUT_MS_MAX: Final = 30_000
-"""How long the decisions of other sinks may have to wait for one whose driver died while it decided; of shorter transactions, a quarter."""
+"""How long the decisions of other sinks may have to wait for one whose driver died while it decided; of
+shorter transactions, a quarter.
+"""
 KEPT_MAX: Final = 8
-"""Sinks of which a coordinator's connection and the last decision are kept; of more, those that were used last."""
+"""Sinks of which a coordinator's connection and the last decision are kept; of more, those that were used
+last.
+"""
 FENCE_KEPT_US: Final = 60_000_000
-"""How long a coordinator's producer is used again without being initialised anew: while it lives nobody else has decided anything."""
+"""How long a coordinator's producer is used again without being initialised anew: while it lives nobody
+else has decided anything.
+"""
 
 
 class LastDecision(NamedTuple):
@@ -79,7 +86,9 @@ class DecisionLog:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = replace(settings, acks="all", enable_idempotence=True, transactional_id=None)
-        self.coordinator_timeout_ms = min(COORDINATOR_TIMEOUT_MS_MAX, max(1, settings.transaction_timeout_ms // 4))
+        self.coordinator_timeout_ms = min(
+            COORDINATOR_TIMEOUT_MS_MAX, max(1, settings.transaction_timeout_ms // 4)
+        )
         self.admin = Admin.from_settings(self.settings)
         self._reader: RangeReader | None = None
         self._plain: BatchWriter | None = None
@@ -87,20 +96,24 @@ class DecisionLog:
         self._seen: dict[str, _Seen] = {}
         self._coordinators: dict[str, _Coordinator] = {}
 
-    # -- fencing --------------------------------------------------------------------------------------------------------------------------
+    # -- fencing ---------------------------------------------------------------------------------------------
 
     def fence(self, sink: str, *, is_anew: bool) -> bool:
         """Be the one who decides for the sink: every older committer's decision is refused from here on.
 
-        Where this very object fenced a moment ago and was not fenced since, nothing is sent, unless `is_anew`: its next decision proves it.
-        Tells whether something was sent.
+        Where this very object fenced a moment ago and was not fenced since, nothing is sent, unless
+        `is_anew`: its next decision proves it. Tells whether something was sent.
         """
         kept = self._coordinators.get(sink)
         if kept is not None and not is_anew and now_us() - kept.used_us < FENCE_KEPT_US:
             return False
         self.resign(sink)
         writer = BatchWriter(
-            replace(self.settings, transactional_id=coordinator_id(sink), transaction_timeout_ms=self.coordinator_timeout_ms)
+            replace(
+                self.settings,
+                transactional_id=coordinator_id(sink),
+                transaction_timeout_ms=self.coordinator_timeout_ms,
+            )
         )
         try:
             writer.init()
@@ -118,18 +131,20 @@ class DecisionLog:
         if kept is not None:
             kept.writer.close()
 
-    # -- decisions ------------------------------------------------------------------------------------------------------------------------
+    # -- decisions -------------------------------------------------------------------------------------------
 
     def last(self, sink: str) -> LastDecision | None:
         """The last decision of a sink, read-committed to the end the log has now; None if there is none.
 
-        Waits for what is undecided below that end, of other sinks too. Raises RequestTimeout, DecisionUnreadable.
+        Waits for what is undecided below that end, of other sinks too. Raises RequestTimeout,
+        DecisionUnreadable.
         """
         try:
             partition = self._partition(sink)
         except UnknownTopic:
             return None
-        # Kept in the order of use: a worker may write to one sink after another, and each decision may be megabytes.
+        # Kept in the order of use: a worker may write to one sink after another, and each decision may be
+        # megabytes.
         seen = self._seen[sink] = self._seen.pop(sink, _Seen())
         for old in list(self._seen)[:-KEPT_MAX]:
             del self._seen[old]
@@ -143,9 +158,11 @@ class DecisionLog:
         return self._told(sink)
 
     def known(self, sink: str) -> LastDecision | None:
-        """As `last`, but without a question where the sink was read before: so it holds only if nobody has fenced this one since.
+        """As `last`, but without a question where the sink was read before: so it holds only if nobody has
+        fenced this one since.
 
-        Then nobody else has decided or condemned anything; and if somebody has, the next decision from here is refused.
+        Then nobody else has decided or condemned anything; and if somebody has, the next decision from
+        here is refused.
         """
         return self._told(sink) if sink in self._seen else self.last(sink)
 
@@ -161,24 +178,32 @@ class DecisionLog:
         """The transactional ids that `last` found condemned."""
         seen = self._seen.get(sink)
         value = None if seen is None else seen.values.get(About.CONDEMNED)
-        return frozenset() if value is None else frozenset(one.transactional_id for one in decode_condemned(sink, value))
+        return (
+            frozenset()
+            if value is None
+            else frozenset(one.transactional_id for one in decode_condemned(sink, value))
+        )
 
     def decide(self, decision: Decision, check: Callable[[], None]) -> None:
         """Write the decision in the coordinator's transaction, `check` what it names, and commit.
 
-        So a broker that looks for decisions after `check` found all well waits for this one, and a driver that sleeps here for longer than
-        `coordinator_timeout_ms` decides nothing. After an error of `check` nothing is decided; after another it may be or not.
+        So a broker that looks for decisions after `check` found all well waits for this one, and a driver
+        that sleeps here for longer than `coordinator_timeout_ms` decides nothing. After an error of
+        `check` nothing is decided; after another it may be or not.
         """
         self._write(decision.sink, About.DECISION, encode_decision(decision), check)
 
     def condemn(self, sink: str, transactions: Sequence[ProducerIdentity]) -> None:
         """Rule out that any of these is ever decided on, in place of those condemned before.
 
-        Raises TransactionError if somebody has fenced this one since its `fence`: then it is for them to decide what becomes of all.
+        Raises TransactionError if somebody has fenced this one since its `fence`: then it is for them to
+        decide what becomes of all.
         """
         self._write(sink, About.CONDEMNED, encode_condemned(sink, transactions) if transactions else None)
 
-    def _write(self, sink: str, about: About, value: bytes | None, check: Callable[[], None] | None = None) -> None:
+    def _write(
+        self, sink: str, about: About, value: bytes | None, check: Callable[[], None] | None = None
+    ) -> None:
         self.make_topic()
         partition = self._partition(sink)
         record = build_batch([(key_of(sink, about), value, (), instant().wall_ms)])
@@ -201,7 +226,9 @@ class DecisionLog:
             self._seen[sink].values[about] = value
 
     def finish(self, decision: Decision) -> None:
-        """Note that the transactions of a decision are all committed, so that no later committer describes them again; see `settle`."""
+        """Note that the transactions of a decision are all committed, so that no later committer describes
+        them again; see `settle`.
+        """
         sink, now_ms = decision.sink, instant().wall_ms
         partition = self._partition(sink)
         if decision.is_job:
@@ -209,7 +236,8 @@ class DecisionLog:
         else:
             record = build_batch([(key_of(sink, About.FINISHED), decision.unique.encode(), (), now_ms)])
         if self._plain is None:
-            # No fsync is awaited: if this record is lost, the transactions are ended once more, which changes nothing.
+            # No fsync is awaited: if this record is lost, the transactions are ended once more, which changes
+            # nothing.
             self._plain = BatchWriter(replace(self.settings, acks="1", enable_idempotence=False))
         try:
             self._plain.add(partition.topic, partition.partition, record, 1)
@@ -233,10 +261,12 @@ class DecisionLog:
             self._plain = None
             raise
 
-    # -- the topic ------------------------------------------------------------------------------------------------------------------------
+    # -- the topic -------------------------------------------------------------------------------------------
 
     def make_topic(self) -> None:
-        """Make the topic if there is none; raises SettingsError if there is one that would forget decisions."""
+        """Make the topic if there is none; raises SettingsError if there is one that would forget
+        decisions.
+        """
         if self._partition_count:
             return
         replicas = min(REPLICAS, len(self.admin.describe_cluster().nodes))
@@ -254,7 +284,8 @@ class DecisionLog:
         policy = self.admin.describe_configs([TOPIC])[TOPIC]["cleanup.policy"].value
         if policy != "compact":
             raise SettingsError(
-                f"topic {TOPIC} has cleanup.policy={policy} and would forget which batches are committed: set it to compact, as in"
+                f"topic {TOPIC} has cleanup.policy={policy} and would forget which batches are committed: "
+                f"set it to compact, as in"
                 f" sparklog configs alter --topic {TOPIC} cleanup.policy=compact"
             )
         self._partition_count = len(self.admin.describe_topics([TOPIC])[TOPIC].partitions)
@@ -293,7 +324,9 @@ class DecisionLog:
         except UnknownTopic:
             return []
         partitions = [TopicPartition(TOPIC, number) for number in range(count)]
-        begins, ends = (self.admin.list_offsets(dict.fromkeys(partitions, where)) for where in (EARLIEST, LATEST))
+        begins, ends = (
+            self.admin.list_offsets(dict.fromkeys(partitions, where)) for where in (EARLIEST, LATEST)
+        )
         with RangeReader(self.settings, isolation_level="read_committed") as reader:
             for partition in partitions:
                 begin, end = begins[partition].offset, ends[partition].offset
@@ -321,5 +354,7 @@ class DecisionLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

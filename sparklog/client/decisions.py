@@ -1,4 +1,5 @@
-"""What an exactly-once sink decides, as a record of the compacted topic `__sparklog_commits`, and the transactional ids that belong to it.
+"""What an exactly-once sink decides, as a record of the compacted topic `__sparklog_commits`, and the
+transactional ids that belong to it.
 
     sink      22 characters: base64url(sha256(identity)), never a `.` in it; the identity itself stands in the decision
     ids       sl.<sink>.<batch>.<partition>.<unique>    one attempt of a task, its transaction used once
@@ -7,10 +8,10 @@
               key <sink>.condemned  -> these are to be aborted: no later decision may name one
               key <sink>.finished   -> the `unique` of the decision whose transactions are all committed
 
-The keys of a sink lie in one partition; the first two are written in the coordinator's transaction. Only the last decision of a sink
-matters, since a decision is written when the one before is finished; so compaction keeps all there is to know. It is JSON, so that a person
-can read it with any consumer.
-"""
+The keys of a sink lie in one partition; the first two are written in the coordinator's transaction. Only
+the last decision of a sink matters, since a decision is written when the one before is finished; so
+compaction keeps all there is to know. It is JSON, so that a person can read it with any consumer.
+"""  # noqa: E501
 
 import base64
 import hashlib
@@ -27,7 +28,9 @@ from sparklog.model import ProducerEpoch, ProducerId
 TOPIC: Final = "__sparklog_commits"
 PREFIX: Final = "sl."
 PARTITION_COUNT: Final = 16
-"""Sinks that share one wait for each other's decisions while they are being committed: milliseconds, or the timeout of a dead driver."""
+"""Sinks that share one wait for each other's decisions while they are being committed: milliseconds, or
+the timeout of a dead driver.
+"""
 RECORD_BYTES_MAX: Final = 4 << 20
 """The topic's `max.message.bytes`: as much as a `BatchWriter` puts into one request."""
 VALUE_BYTES_MAX: Final = RECORD_BYTES_MAX - 65_536
@@ -56,9 +59,11 @@ class DecisionTooLarge(SparklogError):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The commit point of one batch: `transactions` are to be committed; `ends` are offsets after what they wrote, by topic and partition.
+    """The commit point of one batch: `transactions` are to be committed; `ends` are offsets after what
+    they wrote, by topic and partition.
 
-    `unique` tells two decisions about one batch apart. `is_job`: no later committer needs it once it is finished.
+    `unique` tells two decisions about one batch apart. `is_job`: no later committer needs it once it is
+    finished.
     """
 
     identity: str
@@ -76,7 +81,9 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class _Value(msgspec.Struct):
-    """The record's value; a transaction is what follows `sl.<sink>.` in its id, with producer id and epoch."""
+    """The record's value; a transaction is what follows `sl.<sink>.` in its id, with producer id and
+    epoch.
+    """
 
     version: int
     identity: str
@@ -98,7 +105,7 @@ class _Condemned(msgspec.Struct):
 _T = TypeVar("_T", _Value, _Condemned)
 
 
-# -- names --------------------------------------------------------------------------------------------------------------------------------
+# -- names ---------------------------------------------------------------------------------------------------
 
 
 def sink_name(identity: str) -> str:
@@ -109,7 +116,9 @@ def sink_name(identity: str) -> str:
 
 def is_sink_name(text: str) -> bool:
     """Whether a text has the form of a sink's name."""
-    return len(text) == _SINK_CHARACTERS and all(character.isascii() and (character.isalnum() or character in "-_") for character in text)
+    return len(text) == _SINK_CHARACTERS and all(
+        character.isascii() and (character.isalnum() or character in "-_") for character in text
+    )
 
 
 def prefix_of(sink: str) -> str:
@@ -139,12 +148,14 @@ def is_coordinator(transactional_id: str) -> bool:
 
 
 def partition_of(sink: str, partition_count: int) -> int:
-    """The partition that keeps the decisions of a sink; partitions added beyond `PARTITION_COUNT` change nothing."""
+    """The partition that keeps the decisions of a sink; partitions added beyond `PARTITION_COUNT` change
+    nothing.
+    """
     number = int.from_bytes(hashlib.sha256(sink.encode()).digest()[:4], "big")
     return number % PARTITION_COUNT % partition_count
 
 
-# -- records ------------------------------------------------------------------------------------------------------------------------------
+# -- records -------------------------------------------------------------------------------------------------
 
 
 def key_of(sink: str, about: About) -> bytes:
@@ -179,7 +190,8 @@ def encode_decision(decision: Decision) -> bytes:
     )
     if len(value) > VALUE_BYTES_MAX:
         raise DecisionTooLarge(
-            f"the decision about batch {decision.batch} would name {len(named)} transactions in {len(value)} bytes, where {VALUE_BYTES_MAX}"
+            f"the decision about batch {decision.batch} would name {len(named)} transactions in {len(value)} "
+            f"bytes, where {VALUE_BYTES_MAX}"
             " fit: write with fewer tasks, as .coalesce(n) makes them, or with delivery=at_least_once"
         )
     return value
@@ -189,8 +201,18 @@ def decode_decision(sink: str, value: bytes) -> Decision:
     """The decision of a sink's record; raises DecisionUnreadable."""
     told = _decode(value, _Value, f"the decision of sink {sink} in {TOPIC}")
     if sink_name(told.identity) != sink:
-        raise DecisionUnreadable(f"the decision of sink {sink} in {TOPIC} is of another sink: {told.identity!r}")
-    return Decision(told.identity, told.query, told.batch, told.unique, _identities(sink, told.transactions), told.ends, told.is_job)
+        raise DecisionUnreadable(
+            f"the decision of sink {sink} in {TOPIC} is of another sink: {told.identity!r}"
+        )
+    return Decision(
+        told.identity,
+        told.query,
+        told.batch,
+        told.unique,
+        _identities(sink, told.transactions),
+        told.ends,
+        told.is_job,
+    )
 
 
 def encode_condemned(sink: str, transactions: Sequence[ProducerIdentity]) -> bytes:
@@ -200,7 +222,9 @@ def encode_condemned(sink: str, transactions: Sequence[ProducerIdentity]) -> byt
 
 def decode_condemned(sink: str, value: bytes) -> tuple[ProducerIdentity, ...]:
     """The transactions that a sink's record condemns; raises DecisionUnreadable."""
-    return _identities(sink, _decode(value, _Condemned, f"what is condemned of sink {sink} in {TOPIC}").transactions)
+    return _identities(
+        sink, _decode(value, _Condemned, f"what is condemned of sink {sink} in {TOPIC}").transactions
+    )
 
 
 def _decode(value: bytes, kind: type[_T], what: str) -> _T:
@@ -210,18 +234,26 @@ def _decode(value: bytes, kind: type[_T], what: str) -> _T:
     except msgspec.MsgspecError as error:
         raise DecisionUnreadable(f"{what} cannot be read: {error}") from None
     if told.version != _VERSION:
-        raise DecisionUnreadable(f"{what} has version {told.version}, where {_VERSION} is known: update sparklog")
+        raise DecisionUnreadable(
+            f"{what} has version {told.version}, where {_VERSION} is known: update sparklog"
+        )
     return told
 
 
 def _named(sink: str, transactions: Sequence[ProducerIdentity]) -> list[tuple[str, int, int]]:
     prefix = prefix_of(sink)
-    return [(one.transactional_id.removeprefix(prefix), one.producer_id, one.producer_epoch) for one in transactions]
+    return [
+        (one.transactional_id.removeprefix(prefix), one.producer_id, one.producer_epoch)
+        for one in transactions
+    ]
 
 
 def _identities(sink: str, named: Sequence[tuple[str, int, int]]) -> tuple[ProducerIdentity, ...]:
     prefix = prefix_of(sink)
-    return tuple(ProducerIdentity(prefix + end, ProducerId(number), ProducerEpoch(epoch)) for end, number, epoch in named)
+    return tuple(
+        ProducerIdentity(prefix + end, ProducerId(number), ProducerEpoch(epoch))
+        for end, number, epoch in named
+    )
 
 
 def is_readable(value: bytes) -> bool:
@@ -230,9 +262,11 @@ def is_readable(value: bytes) -> bool:
 
 
 def names(value: bytes, identity: ProducerIdentity) -> bool:
-    """Whether the value of a sink's decision names a transaction, told without reading all of it: a broker has no time for that.
+    """Whether the value of a sink's decision names a transaction, told without reading all of it: a broker
+    has no time for that.
 
-    Inside a text a quotation mark is escaped, so what is looked for stands nowhere but among the transactions.
+    Inside a text a quotation mark is escaped, so what is looked for stands nowhere but among the
+    transactions.
     """
     sink = sink_of(identity.transactional_id)
     if sink is None or not is_readable(value):

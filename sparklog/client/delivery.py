@@ -1,4 +1,6 @@
-"""One turn of sending: requests of the outbound machine go into the network, replies go back into the machine."""
+"""One turn of sending: requests of the outbound machine go into the network, replies go back into the
+machine.
+"""
 
 from typing import Final
 
@@ -66,12 +68,16 @@ def _run_errands(network: Network, transaction: Transaction, now: Micros) -> Non
     for errand in transaction.errands(now, is_ready):
         node = network.anyone() if errand.node is None else errand.node
         try:
-            network.send(node, errand.request, errand, timeout_us=errand.timeout_us, version_max=errand.version_max)
+            network.send(
+                node, errand.request, errand, timeout_us=errand.timeout_us, version_max=errand.version_max
+            )
         except UnsupportedByBroker as error:
             transaction.failed(errand, error, now)
         except ValueError as error:
             # The newest version that the broker supports cannot carry the request.
-            transaction.failed(errand, BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old: {error}"), now)
+            transaction.failed(
+                errand, BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old: {error}"), now
+            )
 
 
 def _ask_producer_id(network: Network, outbound: Outbound, now: Micros) -> list[Done]:

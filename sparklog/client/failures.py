@@ -5,7 +5,9 @@ from sparklog.model import TopicPartition
 
 
 class BufferExhausted(SparklogError):
-    """`max_block_ms` passed before `buffer_memory` had room for a record, or before the topic's partitions were known."""
+    """`max_block_ms` passed before `buffer_memory` had room for a record, or before the topic's partitions
+    were known.
+    """
 
 
 class RecordTooLarge(SparklogError):
@@ -13,7 +15,9 @@ class RecordTooLarge(SparklogError):
 
 
 class DeliveryFailed(SparklogError):
-    """Records were not acknowledged within `delivery_timeout_ms`; they may have been written all the same, unless nothing was sent."""
+    """Records were not acknowledged within `delivery_timeout_ms`; they may have been written all the same,
+    unless nothing was sent.
+    """
 
     def __init__(self, topic_partition: TopicPartition, reason: str) -> None:
         super().__init__(f"{topic_partition}: {reason}")
@@ -25,7 +29,9 @@ class ClientClosed(SparklogError):
 
 
 class CorruptRecords(SparklogError):
-    """A fetched batch does not follow the format or fails its CRC; `offset` is where reading stands and stays until the caller seeks."""
+    """A fetched batch does not follow the format or fails its CRC; `offset` is where reading stands and
+    stays until the caller seeks.
+    """
 
     def __init__(self, topic_partition: TopicPartition, offset: int, reason: str) -> None:
         super().__init__(f"{topic_partition} at offset {offset}: {reason}")
@@ -34,10 +40,21 @@ class CorruptRecords(SparklogError):
 
 
 class OffsetOutOfRange(SparklogError):
-    """The offset asked for is not in the log: `[log_start_offset, log_end_offset]`; -1 where the broker did not tell."""
+    """The offset asked for is not in the log: `[log_start_offset, log_end_offset]`; -1 where the broker
+    did not tell.
+    """
 
-    def __init__(self, topic_partition: TopicPartition, offset: int, *, log_start_offset: int = -1, log_end_offset: int = -1) -> None:
-        super().__init__(f"{topic_partition}: offset {offset} is outside the log [{log_start_offset}, {log_end_offset}]")
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        *,
+        log_start_offset: int = -1,
+        log_end_offset: int = -1,
+    ) -> None:
+        super().__init__(
+            f"{topic_partition}: offset {offset} is outside the log [{log_start_offset}, {log_end_offset}]"
+        )
         self.topic_partition = topic_partition
         self.offset = offset
         self.log_start_offset = log_start_offset
@@ -45,10 +62,14 @@ class OffsetOutOfRange(SparklogError):
 
 
 class LogTruncated(SparklogError):
-    """Records already read are no longer in the log (an unclean election): the log now parts from ours at `divergence_offset`."""
+    """Records already read are no longer in the log (an unclean election): the log now parts from ours at
+    `divergence_offset`.
+    """
 
     def __init__(self, topic_partition: TopicPartition, offset: int, divergence_offset: int) -> None:
-        super().__init__(f"{topic_partition}: read up to {offset}, but the log was cut at {divergence_offset}")
+        super().__init__(
+            f"{topic_partition}: read up to {offset}, but the log was cut at {divergence_offset}"
+        )
         self.topic_partition = topic_partition
         self.offset = offset
         self.divergence_offset = divergence_offset
@@ -67,19 +88,27 @@ class TopicMadeAnew(UnknownTopic):
 
 
 class CommitFailed(SparklogError):
-    """Offsets were not committed: this member is not, or no longer, in the group, and others may read the same again. Poll, then go on."""
+    """Offsets were not committed: this member is not, or no longer, in the group, and others may read the
+    same again. Poll, then go on.
+    """
 
 
 class RebalanceInProgress(CommitFailed):
-    """Offsets were not committed, as the group is being rebalanced: poll until that is done, and commit what is still assigned then."""
+    """Offsets were not committed, as the group is being rebalanced: poll until that is done, and commit
+    what is still assigned then.
+    """
 
 
 class FencedInstance(SparklogError):
-    """Another member has joined with the same `group.instance.id`: this one must stop. Give each running instance an id of its own."""
+    """Another member has joined with the same `group.instance.id`: this one must stop. Give each running
+    instance an id of its own.
+    """
 
 
 class TransactionError(SparklogError):
-    """Something is wrong about a transaction; `code` is the broker's error, if it was a broker that said so."""
+    """Something is wrong about a transaction; `code` is the broker's error, if it was a broker that said
+    so.
+    """
 
     def __init__(self, reason: str, code: ErrorCode | None = None) -> None:
         super().__init__(reason)
@@ -91,12 +120,18 @@ class WrongTransactionState(TransactionError):
 
 
 class TransactionAbortable(TransactionError):
-    """This transaction can no longer be committed: call `abort`, then begin another with the same producer."""
+    """This transaction can no longer be committed: call `abort`, then begin another with the same
+    producer.
+    """
 
 
 class TransactionFatal(TransactionError):
-    """The producer can do nothing more: close it. What it has written is aborted by its successor, or when its time is up."""
+    """The producer can do nothing more: close it. What it has written is aborted by its successor, or when
+    its time is up.
+    """
 
 
 class ProducerFenced(TransactionFatal):
-    """A younger producer has the transactional id, or the transaction ran out of time and was aborted: this producer must stop."""
+    """A younger producer has the transactional id, or the transaction ran out of time and was aborted:
+    this producer must stop.
+    """

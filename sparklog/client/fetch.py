@@ -1,10 +1,11 @@
-"""Reading partitions: where each one stands, what to fetch next, what to do when an offset is gone or a leader changed.
+"""Reading partitions: where each one stands, what to fetch next, what to do when an offset is gone or a
+leader changed.
 
 A machine without I/O. Per partition, in the order of the log:
 
-    position --------- what the caller has had
-    [chunk] [chunk] -- fetched, waiting to be handed out
-    fetch offset ----- where the next Fetch begins; it is sent while a chunk is being handed out, so the wire never rests
+    position --------- what the caller has had [chunk] [chunk] -- fetched, waiting to be handed out fetch
+    offset ----- where the next Fetch begins; it is sent while a chunk is being handed out, so the wire
+    never rests
 
     NO POSITION --ListOffsets--> FETCHING --new leader epoch--> VALIDATING --OffsetForLeaderEpoch--> FETCHING
          ^                          | out of range, truncated: by `auto_offset_reset`
@@ -27,7 +28,12 @@ from sparklog.client.settings import ClientSettings
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.model import Micros, Millis, NodeId, TopicPartition
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from sparklog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -59,7 +65,9 @@ class Errand(msgspec.Struct):
 
 
 class _Reading:
-    """One partition. Invariants: position None = NO POSITION; chunks follow each other, the last one ends at `fetch_offset`."""
+    """One partition. Invariants: position None = NO POSITION; chunks follow each other, the last one ends
+    at `fetch_offset`.
+    """
 
     __slots__ = (
         "chunks",
@@ -96,7 +104,9 @@ class _Reading:
 
 
 class Fetcher:
-    """Every assigned partition. Invariant: at most one Fetch and one question about positions per broker is under way."""
+    """Every assigned partition. Invariant: at most one Fetch and one question about positions per broker
+    is under way.
+    """
 
     def __init__(self, settings: ClientSettings, cluster: Cluster, entropy: Entropy) -> None:
         self._settings = settings
@@ -111,7 +121,7 @@ class Fetcher:
         self.wall_ms = Millis(0)
         """The time of day, told from outside for `auto_offset_reset` by duration."""
 
-    # -- calls of the caller --------------------------------------------------------------------------------------------------------------
+    # -- calls of the caller ---------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
@@ -128,7 +138,8 @@ class Fetcher:
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """Read on from an offset; EARLIEST or LATEST look it up first.
 
-        With the leader epoch of the record before it, the log is asked whether it still holds that record (KIP-320).
+        With the leader epoch of the record before it, the log is asked whether it still holds that record
+        (KIP-320).
         """
         reading = self._reading(partition)
         self._place(reading, offset)
@@ -136,7 +147,9 @@ class Fetcher:
             reading.last_epoch = reading.valid_epoch = reading.consumed_epoch = leader_epoch
 
     def hold(self, partition: TopicPartition) -> None:
-        """Do nothing about a partition without a position until it is sought or reset: its offset is being looked up elsewhere."""
+        """Do nothing about a partition without a position until it is sought or reset: its offset is being
+        looked up elsewhere.
+        """
         reading = self._reading(partition)
         reading.is_held = reading.position is None and reading.reset_to is None
 
@@ -171,7 +184,9 @@ class Fetcher:
             self._raise_failure(reading)
 
     def next_chunk(self) -> Chunk | None:
-        """The chunk to hand out next, None if nothing is there; partitions take turns. Raises the failure of one that has one."""
+        """The chunk to hand out next, None if nothing is there; partitions take turns. Raises the failure
+        of one that has one.
+        """
         readings = list(self._readings.values())
         for step in range(len(readings)):
             reading = readings[(self._turn + step) % len(readings)]
@@ -202,10 +217,12 @@ class Fetcher:
         reading.position, reading.consumed_epoch = chunk.next_offset, chunk.last_epoch
         self._turn += 1
 
-    # -- requests to send -----------------------------------------------------------------------------------------------------------------
+    # -- requests to send ------------------------------------------------------------------------------------
 
     def errands(self, now: Micros, is_ready: Callable[[NodeId], bool]) -> list[Errand]:
-        """Requests to send now: questions about positions, and at most one Fetch per broker that has none under way."""
+        """Requests to send now: questions about positions, and at most one Fetch per broker that has none
+        under way.
+        """
         fetch: dict[NodeId, dict[TopicPartition, Wanted]] = {}
         look_up: dict[NodeId, list[_Reading]] = {}
         validate: dict[NodeId, list[_Reading]] = {}
@@ -234,13 +251,20 @@ class Fetcher:
                     self._settings.max_partition_fetch_bytes,
                 )
         errands = [self._look_up(node, readings) for node, readings in look_up.items() if is_ready(node)]
-        errands += [self._validate(node, readings) for node, readings in validate.items() if is_ready(node) and node not in self._asking]
+        errands += [
+            self._validate(node, readings)
+            for node, readings in validate.items()
+            if is_ready(node) and node not in self._asking
+        ]
         errands += [self._fetch(node, wanted) for node, wanted in fetch.items() if is_ready(node)]
         return errands
 
     def deadline(self, now: Micros) -> Micros | None:
         """When `errands` has something to say again without anything having happened."""
-        return min((reading.not_before for reading in self._readings.values() if reading.not_before > now), default=None)
+        return min(
+            (reading.not_before for reading in self._readings.values() if reading.not_before > now),
+            default=None,
+        )
 
     def replied(self, errand: Errand, reply: Reply, now: Micros) -> None:
         """Take in the answer."""
@@ -258,7 +282,9 @@ class Fetcher:
             self._validated(errand, reply, now)
 
     def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
-        """There is no answer: ask again after a back-off; what can never be answered is the caller's to know."""
+        """There is no answer: ask again after a back-off; what can never be answered is the caller's to
+        know.
+        """
         in_flight = self._fetching if isinstance(errand.request, FetchRequest) else self._asking
         in_flight.pop(errand.node, None)
         if isinstance(errand.request, FetchRequest) and errand.node in self._sessions:
@@ -273,7 +299,7 @@ class Fetcher:
             self._retry_later(reading, now)
             reading.is_asked = False
 
-    # -- positions ------------------------------------------------------------------------------------------------------------------------
+    # -- positions -------------------------------------------------------------------------------------------
 
     def _look_up(self, node: NodeId, readings: list[_Reading]) -> Errand:
         self._asking[node] = None
@@ -286,7 +312,10 @@ class Fetcher:
             topics.setdefault(topic, ListOffsetsTopic(name=topic, partitions=[])).partitions.append(asked)
         isolation = _ISOLATION[self._settings.isolation_level]
         request = ListOffsetsRequest(
-            replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=self._settings.request_timeout_ms
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=list(topics.values()),
+            timeout_ms=self._settings.request_timeout_ms,
         )
         return Errand(node, request, _generations(readings))
 
@@ -310,9 +339,17 @@ class Fetcher:
             reading.is_asked = True
             topic, partition = reading.topic_partition
             view = self._cluster.partition(reading.topic_partition)
-            asked = OffsetForLeaderPartition(partition, -1 if view is None else view.leader_epoch, reading.last_epoch)
-            topics.setdefault(topic, OffsetForLeaderTopic(topic=topic, partitions=[])).partitions.append(asked)
-        return Errand(node, OffsetForLeaderEpochRequest(replica_id=-1, topics=list(topics.values())), _generations(readings))
+            asked = OffsetForLeaderPartition(
+                partition, -1 if view is None else view.leader_epoch, reading.last_epoch
+            )
+            topics.setdefault(topic, OffsetForLeaderTopic(topic=topic, partitions=[])).partitions.append(
+                asked
+            )
+        return Errand(
+            node,
+            OffsetForLeaderEpochRequest(replica_id=-1, topics=list(topics.values())),
+            _generations(readings),
+        )
 
     def _validated(self, errand: Errand, reply: OffsetForLeaderEpochResponse, now: Micros) -> None:
         for topic in reply.topics:
@@ -331,7 +368,9 @@ class Fetcher:
                     reading.valid_epoch = -1 if view is None else view.leader_epoch
 
     def _truncated(self, reading: _Reading, end_offset: int) -> None:
-        """The log no longer holds what was fetched: go on where it parts, unless the caller wants to decide (KIP-320)."""
+        """The log no longer holds what was fetched: go on where it parts, unless the caller wants to
+        decide (KIP-320).
+        """
         at = reading.fetch_offset
         if self._settings.auto_offset_reset == "none":
             reading.error = LogTruncated(reading.topic_partition, at, end_offset)
@@ -348,7 +387,11 @@ class Fetcher:
     def _default_reset(self) -> int | None:
         """The timestamp, or EARLIEST or LATEST, where `auto_offset_reset` begins; None for `none`."""
         duration_ms = self._settings.reset_duration_ms
-        return _RESETS.get(self._settings.auto_offset_reset) if duration_ms is None else max(0, self.wall_ms - duration_ms)
+        return (
+            _RESETS.get(self._settings.auto_offset_reset)
+            if duration_ms is None
+            else max(0, self.wall_ms - duration_ms)
+        )
 
     def _place(self, reading: _Reading, offset: int) -> None:
         reading.generation = self._next_generation()
@@ -358,7 +401,7 @@ class Fetcher:
         reading.position, reading.reset_to = (None, offset) if offset < 0 else (offset, None)
         reading.fetch_offset = max(0, offset)
 
-    # -- fetching -------------------------------------------------------------------------------------------------------------------------
+    # -- fetching --------------------------------------------------------------------------------------------
 
     def _fetch(self, node: NodeId, wanted: dict[TopicPartition, Wanted]) -> Errand:
         self._fetching[node] = None
@@ -433,26 +476,41 @@ class Fetcher:
         self._cluster.refresh_soon()
         self._retry_later(reading, now)
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _retry_later(self, reading: _Reading, now: Micros) -> None:
         reading.not_before = Micros(
-            now + backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, 0, self._entropy)
+            now
+            + backoff_us(
+                self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, 0, self._entropy
+            )
         )
 
     def _raise_failure(self, reading: _Reading) -> None:
         error = reading.error
         if isinstance(error, BrokerError):
-            reading.error = None  # the next poll tries again; a corrupt batch or a lost offset would only be found once more
+            # the next poll tries again; a corrupt batch or a lost offset would only be found once more
+            reading.error = None
         if error is not None:
             raise error
-        if reading.position is None and reading.reset_to is None and not reading.is_held and self._default_reset() is None:
-            raise NoOffset(f"{reading.topic_partition} has no position, and auto_offset_reset is none: seek first")
+        if (
+            reading.position is None
+            and reading.reset_to is None
+            and not reading.is_held
+            and self._default_reset() is None
+        ):
+            raise NoOffset(
+                f"{reading.topic_partition} has no position, and auto_offset_reset is none: seek first"
+            )
 
     def _current(self, errand: Errand, partition: TopicPartition) -> _Reading | None:
         """The reading that an answer is about, unless it was sought or unassigned since the question."""
         reading = self._readings.get(partition)
-        return reading if reading is not None and errand.generations.get(partition) == reading.generation else None
+        return (
+            reading
+            if reading is not None and errand.generations.get(partition) == reading.generation
+            else None
+        )
 
     def _reading(self, partition: TopicPartition) -> _Reading:
         try:

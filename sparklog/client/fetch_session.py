@@ -1,6 +1,8 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers the fetched partitions; requests and replies carry only changes.
+"""Incremental fetch sessions (KIP-227): the broker remembers the fetched partitions; requests and replies
+carry only changes.
 
-A broker that answers session id 0 keeps nothing, and every request is whole then; so is the one after an error.
+A broker that answers session id 0 keeps nothing, and every request is whole then; so is the one after an
+error.
 """
 
 from typing import NamedTuple
@@ -23,8 +25,8 @@ class Wanted(NamedTuple):
 class FetchSession:
     """One broker's session.
 
-    Invariant: `_known` holds the partitions that the broker remembers, as of the last request that it answered
-    or will answer.
+    Invariant: `_known` holds the partitions that the broker remembers, as of the last request that it
+    answered or will answer.
     """
 
     __slots__ = ("_epoch", "_id", "_known")
@@ -38,12 +40,15 @@ class FetchSession:
         """Write the changes into the request that make the broker fetch exactly `wanted`."""
         if any(known.topic_id != wanted[p].topic_id for p, known in self._known.items() if p in wanted):
             self.reset()  # a topic was made anew: old and new id must not share a session
-        changed = wanted if self._id == 0 else {p: want for p, want in wanted.items() if self._known.get(p) != want}
+        changed = (
+            wanted if self._id == 0 else {p: want for p, want in wanted.items() if self._known.get(p) != want}
+        )
         forgotten = [partition for partition in self._known if partition not in wanted] if self._id else []
         request.session_id, request.session_epoch = self._id, self._epoch
         request.topics = _topics(changed)
         request.forgotten_topics_data = [
-            ForgottenTopic(topic=p.topic, topic_id=self._known[p].topic_id, partitions=[p.partition]) for p in forgotten
+            ForgottenTopic(topic=p.topic, topic_id=self._known[p].topic_id, partitions=[p.partition])
+            for p in forgotten
         ]
         self._known = dict(wanted)
 

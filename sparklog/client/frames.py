@@ -1,11 +1,12 @@
-"""Replies cut from the stream into large buffers that are used again: a Fetch reply of megabytes is received once and never copied.
+"""Replies cut from the stream into large buffers that are used again: a Fetch reply of megabytes is
+received once and never copied.
 
     small buffer: [ frame | frame | start of a frame ]      the rest of a frame that cannot fit here is received into a large buffer:
     large buffer: [ start of a frame | received directly ... ]
 
-Brokers bound what a client may announce by growing as bytes arrive (`sparklog.wire.frame`); a client chose its broker, so a length within
-`frame_bytes_max` is believed and its buffer taken at once.
-"""
+Brokers bound what a client may announce by growing as bytes arrive (`sparklog.wire.frame`); a client chose
+its broker, so a length within `frame_bytes_max` is believed and its buffer taken at once.
+"""  # noqa: E501
 
 from struct import Struct
 from typing import Final
@@ -21,8 +22,9 @@ _LENGTH = Struct(">i")
 class ReceiveBuffers:
     """Large buffers for replies, handed out again once no view of them is left.
 
-    Nobody gives one back: Python refuses to resize a bytearray while a memoryview of it exists, and that refusal is asked for here. So
-    whoever keeps a view keeps its bytes, and the buffer is simply not used again.
+    Nobody gives one back: Python refuses to resize a bytearray while a memoryview of it exists, and that
+    refusal is asked for here. So whoever keeps a view keeps its bytes, and the buffer is simply not used
+    again.
     """
 
     __slots__ = ("_kept", "_kept_max")
@@ -55,8 +57,9 @@ def _has_views(buffer: bytearray) -> bool:
 class ReplyFramer:
     """Cuts the stream of one connection into frames.
 
-    Calls alternate: `buffer()`, the outside writes there, `received(n)`. A frame is valid until the next `buffer()` if `is_passing` says
-    so, and for as long as somebody holds it otherwise. After a DecodeError the stream is lost.
+    Calls alternate: `buffer()`, the outside writes there, `received(n)`. A frame is valid until the next
+    `buffer()` if `is_passing` says so, and for as long as somebody holds it otherwise. After a DecodeError
+    the stream is lost.
     """
 
     __slots__ = ("_buffers", "_filled", "_large", "_small", "_start", "_wanted", "frame_bytes_max")
@@ -79,7 +82,9 @@ class ReplyFramer:
         return frame.obj is self._small.obj
 
     def received(self, size: int) -> list[memoryview]:
-        """The frames that became complete by `size` more bytes; raises DecodeError for a length out of bounds."""
+        """The frames that became complete by `size` more bytes; raises DecodeError for a length out of
+        bounds.
+        """
         if self._large is not None:
             self._filled += size
             if self._filled < self._wanted:
@@ -111,7 +116,9 @@ class ReplyFramer:
         self._filled, self._wanted = len(start), length
 
     def _keep_start(self, start: memoryview, frames: list[memoryview]) -> None:
-        """Put the incomplete frame to the front, into a fresh buffer if frames of the old one are still to be read."""
+        """Put the incomplete frame to the front, into a fresh buffer if frames of the old one are still to
+        be read.
+        """
         if frames:
             self._small = memoryview(bytearray(SMALL_BYTES))
         self._small[: len(start)] = bytes(start) if not frames else start

@@ -30,7 +30,9 @@ class _Unsent(NamedTuple):
 
 
 class GroupThread:
-    """Invariant: every errand of the group is answered once, by `replied` or `failed`, unless the thread has ended."""
+    """Invariant: every errand of the group is answered once, by `replied` or `failed`, unless the thread
+    has ended.
+    """
 
     def __init__(self, settings: ClientSettings, tell_user: Callable[[], None]) -> None:
         self.lock = threading.Lock()
@@ -60,10 +62,14 @@ class GroupThread:
     def check(self) -> None:
         """Raise the exception that ended the thread, if any."""
         if self._crash is not None:
-            raise SparklogError(f"the thread that keeps the group has failed: {self._crash!r}") from self._crash
+            raise SparklogError(
+                f"the thread that keeps the group has failed: {self._crash!r}"
+            ) from self._crash
 
     def wait_for(self, is_true: Callable[[], bool], deadline: Micros) -> bool:
-        """Wait until the machine has come to something, at most until `deadline`; whether it has. `lock` is held."""
+        """Wait until the machine has come to something, at most until `deadline`; whether it has. `lock`
+        is held.
+        """
         while not is_true():
             self.check()
             left = deadline - now_us()
@@ -81,7 +87,9 @@ class GroupThread:
             raise job.error
 
     def stop(self, deadline: Micros) -> None:
-        """Send what is left to be said (the member was told to leave), until `deadline` at the latest, and end the thread."""
+        """Send what is left to be said (the member was told to leave), until `deadline` at the latest, and
+        end the thread.
+        """
         with self.lock:
             if self._crash is None:
                 self._network.wake()
@@ -91,7 +99,7 @@ class GroupThread:
             self._network.wake()
         self._thread.join()
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -130,7 +138,11 @@ class GroupThread:
     def _send(self) -> None:
         now = now_us()
         for errand in self.group.errands(now):
-            wait = self._network.settings.request_timeout_ms * 1000 if errand.timeout_us is None else errand.timeout_us
+            wait = (
+                self._network.settings.request_timeout_ms * 1000
+                if errand.timeout_us is None
+                else errand.timeout_us
+            )
             self._unsent.append(_Unsent(errand, Micros(now + wait)))
         unsent, self._unsent = self._unsent, []
         self._unsent = [one for one in unsent if not self._is_settled(one, now)]
@@ -141,17 +153,27 @@ class GroupThread:
         node = network.anyone() if errand.node is None else errand.node
         if network.is_ready(node):
             try:
-                network.send(node, errand.request, errand, timeout_us=errand.timeout_us, version_max=errand.version_max)
+                network.send(
+                    node, errand.request, errand, timeout_us=errand.timeout_us, version_max=errand.version_max
+                )
             except UnsupportedByBroker as error:
                 self.group.failed(errand, error, now)
             except ValueError as error:
                 # The newest version that the broker supports cannot carry the request.
-                self.group.failed(errand, BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old: {error}"), now)
+                self.group.failed(
+                    errand, BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old: {error}"), now
+                )
             return True
         if errand.node is not None and errand.node not in network.cluster.brokers:
             network.cluster.refresh_soon()
-        is_refused = errand.node is not None and not network.is_connected(node) and not network.cluster.may_connect(node, now)
+        is_refused = (
+            errand.node is not None
+            and not network.is_connected(node)
+            and not network.cluster.may_connect(node, now)
+        )
         if is_refused or now >= unsent.deadline:
-            self.group.failed(errand, network.last_error or ConnectionFailed("no broker could be reached in time"), now)
+            self.group.failed(
+                errand, network.last_error or ConnectionFailed("no broker could be reached in time"), now
+            )
             return True
         return False

@@ -1,9 +1,10 @@
 """Being in a consumer group: what its machines share, and the machine that finds the group's coordinator.
 
-Two machines can be a member: `membership_classic` (JoinGroup, SyncGroup, Heartbeat) and `membership_consumer` (KIP-848: heartbeats that say
-and bring everything). `membership_offsets` commits and fetches offsets. All of them say what to send by `errands`, take in what came by
-`replied` or `failed`, and never wait. What only the user's thread may do comes out as a `Step`: it calls the rebalance listener and tells
-by `step_done`; heartbeats go on meanwhile.
+Two machines can be a member: `membership_classic` (JoinGroup, SyncGroup, Heartbeat) and
+`membership_consumer` (KIP-848: heartbeats that say and bring everything). `membership_offsets` commits and
+fetches offsets. All of them say what to send by `errands`, take in what came by `replied` or `failed`, and
+never wait. What only the user's thread may do comes out as a `Step`: it calls the rebalance listener and
+tells by `step_done`; heartbeats go on meanwhile.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,9 @@ TRANSACTION_KEY = 1
 
 
 class GroupMetadata(NamedTuple):
-    """A member's identity, as transactions and tools need it; the generation is the member epoch in a KIP-848 group, -1 outside."""
+    """A member's identity, as transactions and tools need it; the generation is the member epoch in a
+    KIP-848 group, -1 outside.
+    """
 
     group_id: str
     generation_id: int
@@ -40,7 +43,9 @@ class StepKind(Enum):
 
 
 class Step(NamedTuple):
-    """A change of the assignment: `partitions` come or go, `owned` are those held afterwards. Lost ones may have a new owner already."""
+    """A change of the assignment: `partitions` come or go, `owned` are those held afterwards. Lost ones
+    may have a new owner already.
+    """
 
     kind: StepKind
     partitions: tuple[TopicPartition, ...]
@@ -48,14 +53,18 @@ class Step(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """Topics by name, or by a regular expression that must match the whole name; matched here for classic groups, by the broker else."""
+    """Topics by name, or by a regular expression that must match the whole name; matched here for classic
+    groups, by the broker else.
+    """
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
 
 
 class Errand(msgspec.Struct):
-    """A request of one of a group's machines; to any broker if `node` is None. `number` tells the machine which of its questions it is."""
+    """A request of one of a group's machines; to any broker if `node` is None. `number` tells the machine
+    which of its questions it is.
+    """
 
     request: Message
     node: NodeId | None = None
@@ -104,9 +113,13 @@ class Member(Protocol):
 
 
 class Coordinator:
-    """Which broker coordinates a group, or a transactional id. Invariant: at most one question is under way, none while `node` is known."""
+    """Which broker coordinates a group, or a transactional id. Invariant: at most one question is under
+    way, none while `node` is known.
+    """
 
-    def __init__(self, settings: ClientSettings, entropy: Entropy, *, key: str | None = None, key_type: int = GROUP_KEY) -> None:
+    def __init__(
+        self, settings: ClientSettings, entropy: Entropy, *, key: str | None = None, key_type: int = GROUP_KEY
+    ) -> None:
         key = settings.group_id if key is None else key
         assert key is not None
         self.node: NodeId | None = None
@@ -129,7 +142,13 @@ class Coordinator:
 
     def errands(self, now: Micros) -> list[Errand]:
         """The question, if it is time for it."""
-        if self.node is not None or self._is_asked or not self.is_wanted or self.error is not None or now < self._not_before:
+        if (
+            self.node is not None
+            or self._is_asked
+            or not self.is_wanted
+            or self.error is not None
+            or now < self._not_before
+        ):
             return []
         self._is_asked = True
         return [Errand(FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=[self._key]))]
@@ -146,7 +165,11 @@ class Coordinator:
             self._back_off(now)
         else:
             is_group = self._key_type == GROUP_KEY
-            self.error = group_refused(self._key, code) if is_group else BrokerError(code, f"transactional id {self._key!r}")
+            self.error = (
+                group_refused(self._key, code)
+                if is_group
+                else BrokerError(code, f"transactional id {self._key!r}")
+            )
 
     def failed(self, error: SparklogError, now: Micros) -> None:
         """There is no answer."""
@@ -169,29 +192,35 @@ COORDINATOR_GONE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINAT
 _REMEDIES = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this principal may not READ the group",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group is full: see group.max.size of the broker",
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "its members have no partition.assignment.strategy in common with this one",
-    ErrorCode.INVALID_SESSION_TIMEOUT: "session.timeout.ms is outside what the broker allows (group.min and group.max.session.timeout.ms)",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "its members have no partition.assignment.strategy in common with this one",  # noqa: E501
+    ErrorCode.INVALID_SESSION_TIMEOUT: "session.timeout.ms is outside what the broker allows (group.min and group.max.session.timeout.ms)",  # noqa: E501
     ErrorCode.INVALID_GROUP_ID: "the broker refuses this group.id",
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not speak this group.protocol: choose the other one",
     ErrorCode.UNSUPPORTED_ASSIGNOR: "the broker has no such group.remote.assignor",
-    ErrorCode.UNRELEASED_INSTANCE_ID: "another member holds this group.instance.id: stop that one, or wait for its session to end",
+    ErrorCode.UNRELEASED_INSTANCE_ID: "another member holds this group.instance.id: stop that one, or wait for its session to end",  # noqa: E501
     ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker cannot read the pattern as RE2",
 }
 
 
 def group_refused(group_id: str, code: ErrorCode, reason: str = "") -> BrokerError:
     """The error of a group that cannot be joined or stayed in, with what to do."""
-    return BrokerError(code, f"group {group_id!r}: {reason or _REMEDIES.get(code, 'the coordinator refused')}")
+    return BrokerError(
+        code, f"group {group_id!r}: {reason or _REMEDIES.get(code, 'the coordinator refused')}"
+    )
 
 
-def minus(partitions: Sequence[TopicPartition], others: Sequence[TopicPartition]) -> tuple[TopicPartition, ...]:
+def minus(
+    partitions: Sequence[TopicPartition], others: Sequence[TopicPartition]
+) -> tuple[TopicPartition, ...]:
     """The partitions that are not among the others, in their order."""
     gone = dict.fromkeys(others)
     return tuple(partition for partition in partitions if partition not in gone)
 
 
 class Steps:
-    """What the user's thread is to do, in order, and what it holds. A step begun is finished, whatever comes meanwhile."""
+    """What the user's thread is to do, in order, and what it holds. A step begun is finished, whatever
+    comes meanwhile.
+    """
 
     __slots__ = ("_is_begun", "_waiting", "owned")
 

@@ -1,14 +1,16 @@
-"""A member of a classic group: joins in two steps, is told its share by the leader (or is the leader), and keeps saying that it lives.
+"""A member of a classic group: joins in two steps, is told its share by the leader (or is the leader), and
+keeps saying that it lives.
 
-    APART --polled--> PREPARING --listener told--> JOINING --JoinGroup--> [LISTING, if leader] --> SYNCING --SyncGroup--> STABLE
+    APART --polled--> PREPARING --listener told--> JOINING --JoinGroup--> [LISTING, if leader] --> SYNCING
+    --SyncGroup--> STABLE
                         ^  ^                          |  MEMBER_ID_REQUIRED: asked again             |                      |
                         |  +------------- generation or member id lost (steps: LOSE) <--------------+----------------------+
                         +---------- the group rebalances, the subscription or the topics changed <---------------------------+
     any --user silent for max.poll.interval--> APART (left, unless static)       any --refused for good--> FAILED
 
-Eager members give up everything while PREPARING; cooperative ones (KIP-429) keep what they have, give up in STABLE what the new assignment
-lacks, and join once more. A machine: no clock, no I/O.
-"""
+Eager members give up everything while PREPARING; cooperative ones (KIP-429) keep what they have, give up
+in STABLE what the new assignment lacks, and join once more. A machine: no clock, no I/O.
+"""  # noqa: E501
 
 import re
 from enum import Enum, auto
@@ -52,7 +54,9 @@ from sparklog.wire.schema import Message
 
 NO_GENERATION: Final = -1
 _JOIN_MARGIN_US: Final = 5_000 * _MS
-"""A JoinGroup is answered when the rebalance timeout is over at the latest: wait for that, and a little longer, as Java does."""
+"""A JoinGroup is answered when the rebalance timeout is over at the latest: wait for that, and a little
+longer, as Java does.
+"""
 _MISSING_TOPICS_US: Final = 1_000 * _MS
 """How often the leader looks for topics that were not there."""
 
@@ -73,7 +77,9 @@ class Stage(Enum):
 
 
 class ClassicMember:
-    """Invariants: at most one request for the group is under way; a generation is held from JoinGroup's answer until it is lost."""
+    """Invariants: at most one request for the group is under way; a generation is held from JoinGroup's
+    answer until it is lost.
+    """
 
     def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:
         assert settings.group_id is not None
@@ -110,16 +116,20 @@ class ClassicMember:
         self._is_inside = False
         self._polled_at: Micros | None = None  # when the user left poll; None inside
 
-    # -- calls of the user's thread -------------------------------------------------------------------------------------------------------
+    # -- calls of the user's thread --------------------------------------------------------------------------
 
     @property
     def identity(self) -> GroupMetadata:
         """This member, and the generation that it is in."""
-        return GroupMetadata(self._group_id, self._generation, self._member_id, self._settings.group_instance_id)
+        return GroupMetadata(
+            self._group_id, self._generation, self._member_id, self._settings.group_instance_id
+        )
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether commits have to wait for a new generation: behind a JoinGroup they would wait for every other member."""
+        """Whether commits have to wait for a new generation: behind a JoinGroup they would wait for every
+        other member.
+        """
         return self.stage in (Stage.JOINING, Stage.LISTING, Stage.SYNCING)
 
     @property
@@ -156,7 +166,9 @@ class ClassicMember:
             self._wants_rejoin = self._wants_rejoin or (self._gave_up and is_last)
 
     def leave(self, now: Micros) -> None:
-        """Leave the group, unless this is a static member, which may come back in time to find its partitions untouched (KIP-345)."""
+        """Leave the group, unless this is a static member, which may come back in time to find its
+        partitions untouched (KIP-345).
+        """
         is_in = self._member_id != "" and self.stage is not Stage.FAILED
         self._wants_leave = is_in and self._settings.group_instance_id is None
         self._depart()
@@ -168,7 +180,7 @@ class ClassicMember:
         if self.stage is Stage.STABLE and code in _DISOWNING:
             self._group_said(code, now)
 
-    # -- requests to send -----------------------------------------------------------------------------------------------------------------
+    # -- requests to send ------------------------------------------------------------------------------------
 
     def errands(self, now: Micros) -> list[Errand]:
         """Requests to send now."""
@@ -220,9 +232,16 @@ class ClassicMember:
                 protocol_name=self._protocol,
                 assignments=self._assignments(),
             )
-        if self.stage in (Stage.STABLE, Stage.PREPARING) and self._generation >= 0 and now >= self._heartbeat_at:
+        if (
+            self.stage in (Stage.STABLE, Stage.PREPARING)
+            and self._generation >= 0
+            and now >= self._heartbeat_at
+        ):
             return HeartbeatRequest(
-                group_id=self._group_id, generation_id=self._generation, member_id=self._member_id, group_instance_id=instance_id
+                group_id=self._group_id,
+                generation_id=self._generation,
+                member_id=self._member_id,
+                group_instance_id=instance_id,
             )
         return None
 
@@ -231,7 +250,9 @@ class ClassicMember:
         owned = self.steps.owned if self._is_cooperative else ()
         rack = self._settings.client_rack
         protocols = [
-            JoinGroupRequestProtocol(name, subscription(name, self._topics, owned, self._had_generation, had=self._had, rack=rack))
+            JoinGroupRequestProtocol(
+                name, subscription(name, self._topics, owned, self._had_generation, had=self._had, rack=rack)
+            )
             for name in self._names
         ]
         return JoinGroupRequest(
@@ -254,7 +275,7 @@ class ClassicMember:
             timeout_us = min(timeout_us, self._settings.session_timeout_ms * _MS)
         return Errand(request, self._coordinator.node if to_coordinator else None, self._number, timeout_us)
 
-    # -- replies --------------------------------------------------------------------------------------------------------------------------
+    # -- replies ---------------------------------------------------------------------------------------------
 
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
         """Take in an answer; one to a question that was given up is passed over."""
@@ -305,15 +326,28 @@ class ClassicMember:
         self._skips_assignment = reply.skip_assignment
         self._heartbeat_at = Micros(now + self._settings.heartbeat_interval_ms * _MS)
         if self._protocol not in self._names:
-            self._fail(group_refused(self._group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"it chose {self._protocol!r}"))
+            self._fail(
+                group_refused(
+                    self._group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"it chose {self._protocol!r}"
+                )
+            )
             return
         self.stage = Stage.SYNCING
         self._others = []
         if self._is_leader:
             try:
-                self._others = [subscriber(self._protocol, m.member_id, m.group_instance_id, m.metadata) for m in reply.members]
+                self._others = [
+                    subscriber(self._protocol, m.member_id, m.group_instance_id, m.metadata)
+                    for m in reply.members
+                ]
             except DecodeError as error:
-                self._fail(group_refused(self._group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"a member's subscription: {error}"))
+                self._fail(
+                    group_refused(
+                        self._group_id,
+                        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                        f"a member's subscription: {error}",
+                    )
+                )
                 return
             self.stage = Stage.LISTING
 
@@ -329,7 +363,11 @@ class ClassicMember:
         try:
             target = decode_assignment(reply.assignment)
         except DecodeError as error:
-            self._fail(group_refused(self._group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignment: {error}"))
+            self._fail(
+                group_refused(
+                    self._group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignment: {error}"
+                )
+            )
             return
         self._backoff.over()
         self.stage, self._gave_up = Stage.STABLE, False
@@ -355,18 +393,26 @@ class ClassicMember:
             self._generation, self._is_lost = NO_GENERATION, True
             self._prepare()
         elif code is ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(FencedInstance(f"group {self._group_id!r}: another member is {self._settings.group_instance_id!r} now"))
+            self._fail(
+                FencedInstance(
+                    f"group {self._group_id!r}: another member is {self._settings.group_instance_id!r} now"
+                )
+            )
         elif code.is_retriable:
             self._back_off(now)
         else:
             self._fail(group_refused(self._group_id, code))
 
-    # -- topics ---------------------------------------------------------------------------------------------------------------------------
+    # -- topics ----------------------------------------------------------------------------------------------
 
     @property
     def _is_pattern_due(self) -> bool:
         """Whether the topics of a pattern must be known before joining."""
-        return self._list_at is not None and self._subscription is not None and self._subscription.pattern is not None
+        return (
+            self._list_at is not None
+            and self._subscription is not None
+            and self._subscription.pattern is not None
+        )
 
     def _lists_topics(self, now: Micros) -> bool:
         if self._wants_leave:
@@ -374,20 +420,32 @@ class ClassicMember:
         if self.stage is Stage.LISTING:
             return True
         is_time = self._list_at is not None and now >= self._list_at
-        return is_time and (self.stage is Stage.STABLE or (self.stage is Stage.JOINING and self._is_pattern_due))
+        return is_time and (
+            self.stage is Stage.STABLE or (self.stage is Stage.JOINING and self._is_pattern_due)
+        )
 
     def _metadata_request(self) -> MetadataRequest:
         if self._subscription is not None and self._subscription.pattern is not None:
             return MetadataRequest(topics=None, allow_auto_topic_creation=False)
         topics = sorted({topic for other in self._others for topic in other.topics} | {*self._topics})
-        return MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=False)
+        return MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=False
+        )
 
     def _listed(self, errand: Errand, reply: MetadataResponse, now: Micros) -> None:
-        counts = {topic.name: len(topic.partitions) for topic in reply.topics if topic.name and topic.partitions}
+        counts = {
+            topic.name: len(topic.partitions) for topic in reply.topics if topic.name and topic.partitions
+        }
         if self._subscription is not None and self._subscription.pattern is not None:
-            is_hidden = {topic.name for topic in reply.topics if topic.is_internal and self._settings.exclude_internal_topics}
+            is_hidden = {
+                topic.name
+                for topic in reply.topics
+                if topic.is_internal and self._settings.exclude_internal_topics
+            }
             pattern = re.compile(self._subscription.pattern)
-            matched = tuple(sorted(name for name in counts if name not in is_hidden and pattern.fullmatch(name)))
+            matched = tuple(
+                sorted(name for name in counts if name not in is_hidden and pattern.fullmatch(name))
+            )
             if matched != self._topics:
                 self._topics, self._wants_rejoin = matched, self.stage is not Stage.JOINING
         wanted = {topic for other in self._others for topic in other.topics}
@@ -407,9 +465,12 @@ class ClassicMember:
         if not self._is_leader or self._skips_assignment:
             return []
         shares = ASSIGNORS[self._protocol](self._others, self._counts)
-        return [SyncGroupRequestAssignment(member_id, encode_assignment(share)) for member_id, share in shares.items()]
+        return [
+            SyncGroupRequestAssignment(member_id, encode_assignment(share))
+            for member_id, share in shares.items()
+        ]
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Begin to join: first the user's thread lets go of what must not be held meanwhile."""
@@ -431,7 +492,12 @@ class ClassicMember:
 
     def _set_out(self, now: Micros) -> None:
         """Join, if the user polls for a subscription, and the last membership is over."""
-        if self._is_inside and self.stage is Stage.APART and self._subscription is not None and not self._wants_leave:
+        if (
+            self._is_inside
+            and self.stage is Stage.APART
+            and self._subscription is not None
+            and not self._wants_leave
+        ):
             self._list_at = now if self._subscription.pattern is not None else None
             self._prepare()
 

@@ -1,13 +1,16 @@
-"""A member of a KIP-848 group: one kind of request says what is wanted and held, and brings what is to be held.
+"""A member of a KIP-848 group: one kind of request says what is wanted and held, and brings what is to be
+held.
 
-    APART --polled--> JOINING --epoch, target--> RECONCILING --listener told--> ACKNOWLEDGING --heartbeat--> STABLE
+    APART --polled--> JOINING --epoch, target--> RECONCILING --listener told--> ACKNOWLEDGING
+    --heartbeat--> STABLE
               ^                                    ^  ^                              |                          |
               |                                    |  +---- the target changed ------+--------------------------+
               |                                    +-- LOSE, then JOINING with epoch 0: fenced, or unknown to the coordinator
     any --user silent for max.poll.interval--> APART (epoch -1)                 any --refused for good--> FAILED
 
-What the target lacks is given up, and committed, before anything is taken or acknowledged. A machine: no clock, no I/O.
-"""
+What the target lacks is given up, and committed, before anything is taken or acknowledged. A machine: no
+clock, no I/O.
+"""  # noqa: E501
 
 import base64
 from enum import Enum, auto
@@ -59,7 +62,9 @@ class Stage(Enum):
 
 
 class ConsumerMember:
-    """Invariants: at most one heartbeat and one question about topics are under way; what the target lacks is given up first."""
+    """Invariants: at most one heartbeat and one question about topics are under way; what the target lacks
+    is given up first.
+    """
 
     def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:
         assert settings.group_id is not None
@@ -91,7 +96,7 @@ class ConsumerMember:
         self._is_inside = False
         self._polled_at: Micros | None = None
 
-    # -- calls of the user's thread -------------------------------------------------------------------------------------------------------
+    # -- calls of the user's thread --------------------------------------------------------------------------
 
     @property
     def identity(self) -> GroupMetadata:
@@ -101,7 +106,9 @@ class ConsumerMember:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether commits have to wait for a new epoch: never, partitions are kept until they are given up."""
+        """Whether commits have to wait for a new epoch: never, partitions are kept until they are given
+        up.
+        """
         return False
 
     @property
@@ -111,7 +118,9 @@ class ConsumerMember:
 
     def subscribe(self, subscription: Subscription, now: Micros) -> None:
         """Want these topics from the next poll on."""
-        self._subscription = Subscription(tuple(sorted(dict.fromkeys(subscription.topics))), subscription.pattern)
+        self._subscription = Subscription(
+            tuple(sorted(dict.fromkeys(subscription.topics))), subscription.pattern
+        )
 
     def polled(self, now: Micros, *, is_inside: bool) -> None:
         """The user's thread enters or leaves poll; the first one of a subscription joins the group."""
@@ -140,11 +149,15 @@ class ConsumerMember:
 
     def disowned(self, code: ErrorCode, now: Micros) -> None:
         """A commit was refused with that code."""
-        is_news = code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID)
+        is_news = code in (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.STALE_MEMBER_EPOCH,
+            ErrorCode.FENCED_INSTANCE_ID,
+        )
         if is_news and self._is_in:
             self._heartbeat_at = now  # its reply carries the error
 
-    # -- requests to send -----------------------------------------------------------------------------------------------------------------
+    # -- requests to send ------------------------------------------------------------------------------------
 
     def errands(self, now: Micros) -> list[Errand]:
         """Requests to send now."""
@@ -202,7 +215,10 @@ class ConsumerMember:
     def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
         settings = self._settings
         request = ConsumerGroupHeartbeatRequest(
-            group_id=self._group_id, member_id=self._member_id, member_epoch=self._epoch, instance_id=settings.group_instance_id
+            group_id=self._group_id,
+            member_id=self._member_id,
+            member_epoch=self._epoch,
+            instance_id=settings.group_instance_id,
         )
         if self._leaves_with is not None:
             request.member_epoch = self._leaves_with
@@ -217,7 +233,9 @@ class ConsumerMember:
             request.subscribed_topic_names = list(wanted.topics)
             # An empty pattern takes back an earlier one; brokers of v0 cannot be told of any.
             had_pattern = self._told_subscription is not None and self._told_subscription.pattern is not None
-            request.subscribed_topic_regex = wanted.pattern if wanted.pattern is not None or not had_pattern else ""
+            request.subscribed_topic_regex = (
+                wanted.pattern if wanted.pattern is not None or not had_pattern else ""
+            )
             self._told_subscription = wanted
         if is_joining:
             request.topic_partitions = []
@@ -229,14 +247,16 @@ class ConsumerMember:
         held: dict[Uuid, TopicPartitions] = {}
         for topic, partition in sorted(self.steps.owned):
             topic_id = self._ids[topic]
-            held.setdefault(topic_id, TopicPartitions(topic_id=topic_id, partitions=[])).partitions.append(partition)
+            held.setdefault(topic_id, TopicPartitions(topic_id=topic_id, partitions=[])).partitions.append(
+                partition
+            )
         return list(held.values())
 
     def _numbered(self, request: Message) -> Errand:
         self._number += 1
         return Errand(request, None, self._number, self._settings.request_timeout_ms * _MS)
 
-    # -- replies --------------------------------------------------------------------------------------------------------------------------
+    # -- replies ---------------------------------------------------------------------------------------------
 
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
         """Take in an answer; one to a question that was given up is passed over."""
@@ -263,7 +283,9 @@ class ConsumerMember:
         if self.stage in (Stage.JOINING, Stage.ACKNOWLEDGING):
             self.stage = Stage.STABLE
         if reply.assignment is not None:
-            target = {Uuid(told.topic_id): tuple(told.partitions) for told in reply.assignment.topic_partitions}
+            target = {
+                Uuid(told.topic_id): tuple(told.partitions) for told in reply.assignment.topic_partitions
+            }
             self._target = target
         self._reconcile()
 
@@ -295,7 +317,11 @@ class ConsumerMember:
             self._is_lost = True
             self._begin()
         elif code is ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(FencedInstance(f"group {self._group_id!r}: another member is {self._settings.group_instance_id!r} now"))
+            self._fail(
+                FencedInstance(
+                    f"group {self._group_id!r}: another member is {self._settings.group_instance_id!r} now"
+                )
+            )
         elif code in COORDINATOR_GONE:
             self._coordinator.lost(now)
             self._told_subscription = None
@@ -313,7 +339,7 @@ class ConsumerMember:
         self._names_not_before = self._backoff.later(now)
         self._reconcile()
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         """Join with nothing in hand."""
@@ -351,7 +377,12 @@ class ConsumerMember:
 
     def _set_out(self, now: Micros) -> None:
         """Join, if the user polls for a subscription, and the last membership is over."""
-        if self._is_inside and self.stage is Stage.APART and self._subscription is not None and self._leaves_with is None:
+        if (
+            self._is_inside
+            and self.stage is Stage.APART
+            and self._subscription is not None
+            and self._leaves_with is None
+        ):
             self._begin()
 
     def _check_poll(self, now: Micros) -> None:

@@ -1,4 +1,6 @@
-"""Everything of one group as one machine: its coordinator, this client's membership, and its offsets; a shell has only this to drive."""
+"""Everything of one group as one machine: its coordinator, this client's membership, and its offsets; a
+shell has only this to drive.
+"""
 
 from sparklog.client.cluster import Entropy
 from sparklog.client.failures import CommitFailed, RebalanceInProgress
@@ -24,7 +26,9 @@ class Group:
         self.offsets = GroupOffsets(settings, self.coordinator, entropy)
         self._settings = settings
         self._is_modern = settings.group_protocol == "consumer"
-        self.member: Member = (ConsumerMember if self._is_modern else ClassicMember)(settings, self.coordinator, entropy)
+        self.member: Member = (ConsumerMember if self._is_modern else ClassicMember)(
+            settings, self.coordinator, entropy
+        )
         self._is_subscribed = False
 
     @property
@@ -55,9 +59,14 @@ class Group:
     def commit(self, job: Job) -> Job:
         """Commit; raises CommitFailed at once where it could not succeed."""
         if self._is_subscribed and self.member.is_rebalancing:
-            raise RebalanceInProgress(f"group {self.identity.group_id!r} is being joined: poll until partitions are assigned")
+            raise RebalanceInProgress(
+                f"group {self.identity.group_id!r} is being joined: poll until partitions are assigned"
+            )
         if self._is_subscribed and self.identity.generation_id < 0:
-            raise CommitFailed(f"group {self.identity.group_id!r}: this member is not in the group; poll joins it, then commit")
+            raise CommitFailed(
+                f"group {self.identity.group_id!r}: this member is not in the group; poll joins it, then "
+                f"commit"
+            )
         return self.offsets.add(job)
 
     def errands(self, now: Micros) -> list[Errand]:

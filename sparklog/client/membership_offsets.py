@@ -1,6 +1,8 @@
-"""What a group has read: commits and look-ups, asked of its coordinator until they are answered or their time is up.
+"""What a group has read: commits and look-ups, asked of its coordinator until they are answered or their
+time is up.
 
-A machine without I/O. Every question is a job that ends once, with an answer or an error; those who wait look at `is_done`.
+A machine without I/O. Every question is a job that ends once, with an answer or an error; those who wait
+look at `is_done`.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +36,9 @@ _NO_MEMBER_EPOCH: Final = -1
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit: the offset of the next record to read, a note, and the leader epoch of the record before it (-1: not known)."""
+    """A position to commit: the offset of the next record to read, a note, and the leader epoch of the
+    record before it (-1: not known).
+    """
 
     offset: int
     metadata: str = ""
@@ -45,10 +49,14 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback = Callable[[Offsets, SparklogError | None], None]
 
 
-def positions_of(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+def positions_of(
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
     """Offsets as callers give them, each checked; raises ValueError for one below zero."""
     positions = {
-        TopicPartition(*partition): OffsetAndMetadata(given) if isinstance(given, int) else OffsetAndMetadata(*given)
+        TopicPartition(*partition): OffsetAndMetadata(given)
+        if isinstance(given, int)
+        else OffsetAndMetadata(*given)
         for partition, given in offsets.items()
     }
     for partition, position in positions.items():
@@ -60,7 +68,19 @@ def positions_of(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> d
 class Job:
     """One question. Invariant: `error` and the results are set when `is_done` is, once."""
 
-    __slots__ = ("asked", "attempts", "callback", "deadline", "error", "found", "is_done", "may_retry", "not_before", "offsets", "wanted")
+    __slots__ = (
+        "asked",
+        "attempts",
+        "callback",
+        "deadline",
+        "error",
+        "found",
+        "is_done",
+        "may_retry",
+        "not_before",
+        "offsets",
+        "wanted",
+    )
 
     def __init__(
         self,
@@ -81,11 +101,15 @@ class Job:
         self.found: dict[TopicPartition, OffsetAndMetadata] = {}
         self.attempts = 0
         self.not_before = Micros(0)
-        self.asked: tuple[int, GroupMetadata] | None = None  # the errand under way, and who asked as it was sent
+        self.asked: tuple[int, GroupMetadata] | None = (
+            None  # the errand under way, and who asked as it was sent
+        )
 
 
 class GroupOffsets:
-    """Every job that is not done. Invariant: jobs are sent in the order in which they came, unless one is being tried again."""
+    """Every job that is not done. Invariant: jobs are sent in the order in which they came, unless one is
+    being tried again.
+    """
 
     def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:
         assert settings.group_id is not None
@@ -115,12 +139,16 @@ class GroupOffsets:
     def add(self, job: Job) -> Job:
         """Ask, from now on until it is done; raises CommitFailed if far too much is on its way."""
         if len(self._jobs) >= JOBS_MAX:
-            raise CommitFailed(f"{JOBS_MAX} commits are on their way unanswered: wait for some with a synchronous commit")
+            raise CommitFailed(
+                f"{JOBS_MAX} commits are on their way unanswered: wait for some with a synchronous commit"
+            )
         self._jobs.append(job)
         return job
 
     def errands(self, now: Micros, identity: GroupMetadata, *, sends_epoch: bool) -> list[Errand]:
-        """What to send now; `sends_epoch` says that the group speaks KIP-848, where also look-ups are fenced."""
+        """What to send now; `sends_epoch` says that the group speaks KIP-848, where also look-ups are
+        fenced.
+        """
         for job in [job for job in self._jobs if now >= job.deadline]:
             what = "commit" if job.offsets is not None else "look-up of committed offsets"
             self._end(job, RequestTimeout(f"group {self._group_id!r}: no answer to the {what} in time"))
@@ -139,10 +167,16 @@ class GroupOffsets:
                 self._number += 1
                 job.asked = (self._number, identity)
                 request = (
-                    self._fetch(job, identity, sends_epoch=sends_epoch) if job.offsets is None else self._commit(job.offsets, identity)
+                    self._fetch(job, identity, sends_epoch=sends_epoch)
+                    if job.offsets is None
+                    else self._commit(job.offsets, identity)
                 )
                 timeout_us = max(1, min(job.deadline - now, self._settings.request_timeout_ms * _MS))
-                errands.append(Errand(request, self._coordinator.node, self._number, timeout_us, VERSION_BEFORE_TOPIC_IDS))
+                errands.append(
+                    Errand(
+                        request, self._coordinator.node, self._number, timeout_us, VERSION_BEFORE_TOPIC_IDS
+                    )
+                )
         return errands
 
     def deadline(self) -> Micros | None:
@@ -162,7 +196,9 @@ class GroupOffsets:
         if isinstance(reply, OffsetCommitResponse):
             assert job.offsets is not None
             codes = {
-                code_of(told.error_code): f"{topic.name}-{told.partition_index}" for topic in reply.topics for told in topic.partitions
+                code_of(told.error_code): f"{topic.name}-{told.partition_index}"
+                for topic in reply.topics
+                for told in topic.partitions
             }
         else:
             assert isinstance(reply, OffsetFetchResponse)
@@ -171,7 +207,9 @@ class GroupOffsets:
         if code is ErrorCode.NONE:
             self._end(job, None)
         elif code is ErrorCode.STALE_MEMBER_EPOCH and identity != asked_as and identity.generation_id >= 0:
-            return ErrorCode.NONE  # the epoch has moved on while the request was on its way: ask with the new one
+            return (
+                ErrorCode.NONE
+            )  # the epoch has moved on while the request was on its way: ask with the new one
         elif code.is_retriable and code is not ErrorCode.OFFSET_METADATA_TOO_LARGE and job.may_retry:
             if code in COORDINATOR_GONE:
                 self._coordinator.lost(now)
@@ -197,13 +235,17 @@ class GroupOffsets:
         else:
             self._end(job, error)
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _commit(self, offsets: Offsets, identity: GroupMetadata) -> OffsetCommitRequest:
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for partition, position in sorted(offsets.items()):
-            told = OffsetCommitRequestPartition(partition.partition, position.offset, position.leader_epoch, position.metadata)
-            topics.setdefault(partition.topic, OffsetCommitRequestTopic(name=partition.topic, partitions=[])).partitions.append(told)
+            told = OffsetCommitRequestPartition(
+                partition.partition, position.offset, position.leader_epoch, position.metadata
+            )
+            topics.setdefault(
+                partition.topic, OffsetCommitRequestTopic(name=partition.topic, partitions=[])
+            ).partitions.append(told)
         is_member = identity.generation_id >= 0
         return OffsetCommitRequest(
             group_id=self._group_id,
@@ -216,11 +258,15 @@ class GroupOffsets:
     def _fetch(self, job: Job, identity: GroupMetadata, *, sends_epoch: bool) -> OffsetFetchRequest:
         topics: dict[str, OffsetFetchRequestTopics] = {}
         for topic, partition in sorted(job.wanted):
-            topics.setdefault(topic, OffsetFetchRequestTopics(name=topic, partition_indexes=[])).partition_indexes.append(partition)
+            topics.setdefault(
+                topic, OffsetFetchRequestTopics(name=topic, partition_indexes=[])
+            ).partition_indexes.append(partition)
         group = OffsetFetchRequestGroup(group_id=self._group_id, topics=list(topics.values()))
         if sends_epoch and identity.generation_id >= 0:
             group.member_id, group.member_epoch = identity.member_id, identity.generation_id
-        return OffsetFetchRequest(groups=[group], require_stable=self._settings.isolation_level == "read_committed")
+        return OffsetFetchRequest(
+            groups=[group], require_stable=self._settings.isolation_level == "read_committed"
+        )
 
     def _found(self, job: Job, reply: OffsetFetchResponse) -> dict[ErrorCode, str]:
         codes: dict[ErrorCode, str] = {}
@@ -230,28 +276,41 @@ class GroupOffsets:
                 for told in topic.partitions:
                     codes[code_of(told.error_code)] = f"{topic.name}-{told.partition_index}"
                     if told.committed_offset >= 0 and not told.error_code:
-                        found = OffsetAndMetadata(told.committed_offset, told.metadata or "", told.committed_leader_epoch)
+                        found = OffsetAndMetadata(
+                            told.committed_offset, told.metadata or "", told.committed_leader_epoch
+                        )
                         job.found[TopicPartition(topic.name, told.partition_index)] = found
         return codes
 
     def _error(self, code: ErrorCode, where: str) -> SparklogError:
         group = f"group {self._group_id!r}"
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
-            return RebalanceInProgress(f"{group} is being rebalanced: poll until that is done, then commit what is still assigned")
+            return RebalanceInProgress(
+                f"{group} is being rebalanced: poll until that is done, then commit what is still assigned"
+            )
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH):
             return CommitFailed(
-                f"{group} has given the partitions to others ({code.name}): this member was silent for too long. "
+                f"{group} has given the partitions to others ({code.name}): this member was silent for too "
+                f"long. "
                 "Raise max.poll.interval.ms or lower max.poll.records, and poll before committing again"
             )
         if code is ErrorCode.FENCED_INSTANCE_ID:
             return FencedInstance(f"{group}: another member is {self._settings.group_instance_id!r} now")
-        return group_refused(self._group_id, code) if where == self._group_id else BrokerError(code, f"{group}, {where}")
+        return (
+            group_refused(self._group_id, code)
+            if where == self._group_id
+            else BrokerError(code, f"{group}, {where}")
+        )
 
     def _job(self, errand: Errand) -> Job | None:
-        return next((job for job in self._jobs if job.asked is not None and job.asked[0] == errand.number), None)
+        return next(
+            (job for job in self._jobs if job.asked is not None and job.asked[0] == errand.number), None
+        )
 
     def _retry(self, job: Job, now: Micros) -> None:
-        wait = backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, job.attempts, self._entropy)
+        wait = backoff_us(
+            self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, job.attempts, self._entropy
+        )
         job.attempts += 1
         job.found = {}
         job.not_before = Micros(now + wait)

@@ -1,4 +1,6 @@
-"""Offsets of many partitions at once, asked of their leaders or told to them, followed through leader changes."""
+"""Offsets of many partitions at once, asked of their leaders or told to them, followed through leader
+changes.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
@@ -15,7 +17,12 @@ from sparklog.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -25,7 +32,11 @@ ISOLATION_LEVELS: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, 
 
 
 def list_offsets(
-    network: Network, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel, deadline: Micros
+    network: Network,
+    positions: Mapping[TopicPartition, int],
+    *,
+    isolation_level: IsolationLevel,
+    deadline: Micros,
 ) -> dict[TopicPartition, tuple[int, int, int]]:
     """(offset, timestamp in ms, leader epoch) of every partition; offset -1 where no record is that young."""
 
@@ -44,8 +55,11 @@ def list_offsets(
     return _of_leaders(network, positions, ask, deadline, late="no offset of {} in time")
 
 
-def delete_records(network: Network, before: Mapping[TopicPartition, int], *, deadline: Micros) -> dict[TopicPartition, int | BrokerError]:
-    """Delete the records below each offset (-1: the high watermark): the new log start, or why the leader refused.
+def delete_records(
+    network: Network, before: Mapping[TopicPartition, int], *, deadline: Micros
+) -> dict[TopicPartition, int | BrokerError]:
+    """Delete the records below each offset (-1: the high watermark): the new log start, or why the leader
+    refused.
 
     Asking twice deletes no more than asking once, so what fails for the moment is tried again.
     """
@@ -53,13 +67,22 @@ def delete_records(network: Network, before: Mapping[TopicPartition, int], *, de
     def tell(node: NodeId, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | BrokerError]:
         topics: dict[str, DeleteRecordsTopic] = {}
         for partition, offset in asked.items():
-            topic = topics.setdefault(partition.topic, DeleteRecordsTopic(name=partition.topic, partitions=[]))
-            topic.partitions.append(DeleteRecordsPartition(partition_index=partition.partition, offset=offset))
-        request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=network.settings.request_timeout_ms)
+            topic = topics.setdefault(
+                partition.topic, DeleteRecordsTopic(name=partition.topic, partitions=[])
+            )
+            topic.partitions.append(
+                DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
+            )
+        request = DeleteRecordsRequest(
+            topics=list(topics.values()), timeout_ms=network.settings.request_timeout_ms
+        )
         told: dict[TopicPartition, int | BrokerError] = {}
         for answered in network.call(request, DeleteRecordsResponse, node=node, deadline=deadline).topics:
             for result in answered.partitions:
-                code, partition = code_of(result.error_code), TopicPartition(answered.name, result.partition_index)
+                code, partition = (
+                    code_of(result.error_code),
+                    TopicPartition(answered.name, result.partition_index),
+                )
                 if code is ErrorCode.NONE:
                     told[partition] = result.low_watermark
                 elif not code.is_retriable:
@@ -93,7 +116,9 @@ def _of_leaders(
                         raise
             if len(told) < len(wanted):
                 if now_us() >= deadline:
-                    raise RequestTimeout(late.format(next(partition for partition in missing if partition not in told)))
+                    raise RequestTimeout(
+                        late.format(next(partition for partition in missing if partition not in told))
+                    )
                 network.cluster.refresh_soon()
                 network.rest(network.settings.retry_backoff_ms * 1000)
     finally:
@@ -101,18 +126,27 @@ def _of_leaders(
     return told
 
 
-def offsets_request(positions: Mapping[TopicPartition, int], isolation_level: IsolationLevel, timeout_ms: int) -> ListOffsetsRequest:
+def offsets_request(
+    positions: Mapping[TopicPartition, int], isolation_level: IsolationLevel, timeout_ms: int
+) -> ListOffsetsRequest:
     """One request for partitions of one leader."""
     topics: dict[str, ListOffsetsTopic] = {}
     for partition, timestamp in positions.items():
         topic = topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic, partitions=[]))
-        topic.partitions.append(ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp))
+        topic.partitions.append(
+            ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp)
+        )
     return ListOffsetsRequest(
-        replica_id=-1, isolation_level=ISOLATION_LEVELS[isolation_level], topics=list(topics.values()), timeout_ms=timeout_ms
+        replica_id=-1,
+        isolation_level=ISOLATION_LEVELS[isolation_level],
+        topics=list(topics.values()),
+        timeout_ms=timeout_ms,
     )
 
 
-def _by_leader(network: Network, partitions: list[TopicPartition], deadline: Micros) -> dict[NodeId, list[TopicPartition]]:
+def _by_leader(
+    network: Network, partitions: list[TopicPartition], deadline: Micros
+) -> dict[NodeId, list[TopicPartition]]:
     """Partitions by leader; those without one are left out for now."""
     led: dict[NodeId, list[TopicPartition]] = {}
     for partition in partitions:
@@ -120,7 +154,10 @@ def _by_leader(network: Network, partitions: list[TopicPartition], deadline: Mic
         view = network.cluster.topics.get(partition.topic)
         if view is not None and partition.partition >= len(view.partitions):
             raise UnknownTopic(f"topic {partition.topic!r} has no partition {partition.partition}")
-        if view is None and network.cluster.errors.get(partition.topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if (
+            view is None
+            and network.cluster.errors.get(partition.topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ):
             raise UnknownTopic(f"there is no topic {partition.topic!r} any more")
         if leader != NO_NODE:
             led.setdefault(leader, []).append(partition)

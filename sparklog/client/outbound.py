@@ -1,19 +1,21 @@
-"""Whole batches on their way to the partition leaders: sequences, requests in flight, retries in order, time limits.
+"""Whole batches on their way to the partition leaders: sequences, requests in flight, retries in order,
+time limits.
 
-A machine without I/O. Batches go in by `add`; `requests` says what to send to whom; `replied` and `failed` take in what came of it and tell
-which batches are done. A partition's line:
+A machine without I/O. Batches go in by `add`; `requests` says what to send to whom; `replied` and `failed`
+take in what came of it and tell which batches are done. A partition's line:
 
     waiting --requests--> in flight --acknowledged--> done
        ^                      | retriable error, connection lost
        +------ returned <-----+        (only when nothing of the line is in flight any more)
 
-A line that lost a batch sends nothing until everything of it in flight has been answered; then its batches go again in their old order with
-their old sequences, so the broker knows duplicates (KIP-98) and order holds with five requests in flight. If the broker does not know the
-sequence of the first of them, its state is lost, or a batch before was given up: the line begins anew with the next producer epoch
-(KIP-360). Without idempotence retries may reorder, as in Kafka.
+A line that lost a batch sends nothing until everything of it in flight has been answered; then its batches
+go again in their old order with their old sequences, so the broker knows duplicates (KIP-98) and order
+holds with five requests in flight. If the broker does not know the sequence of the first of them, its
+state is lost, or a batch before was given up: the line begins anew with the next producer epoch (KIP-360).
+Without idempotence retries may reorder, as in Kafka.
 
-In a transaction id and epoch are those of `Transaction`, which is asked for every partition and told of every batch that is given up: then
-what waits is given up too, since nothing of it may be committed.
+In a transaction id and epoch are those of `Transaction`, which is asked for every partition and told of
+every batch that is given up: then what waits is given up too, since nothing of it may be committed.
 """
 
 from collections import deque
@@ -30,7 +32,13 @@ from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.kernels import scan
 from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from sparklog.wire.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from sparklog.wire.schema import ZERO_UUID
 
 NO_PRODUCER_ID: Final = ProducerId(-1)
@@ -43,8 +51,11 @@ IN_FLIGHT_PER_PARTITION_MAX: Final = 5
 
 _MS: Final = 1000
 
-# The broker does not know what came before: either an earlier batch failed as well, or its state about us is gone.
-_SEQUENCE_LOST: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH})
+# The broker does not know what came before: either an earlier batch failed as well, or its state about us is
+# gone.
+_SEQUENCE_LOST: Final = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
 
 
 class OutboundBatch(msgspec.Struct):
@@ -80,7 +91,9 @@ class Shipment(msgspec.Struct):
 
 
 class _Line:
-    """One partition's batches. Invariants: those in `waiting` follow those in flight; `returned` is empty unless something is in flight."""
+    """One partition's batches. Invariants: those in `waiting` follow those in flight; `returned` is empty
+    unless something is in flight.
+    """
 
     __slots__ = (
         "acknowledged",
@@ -111,12 +124,25 @@ class _Line:
 class Outbound:
     """All lines of one producer. Invariant: every batch added comes out in exactly one `Done`."""
 
-    def __init__(self, settings: ClientSettings, cluster: Cluster, entropy: Entropy, *, request_bytes_max: int | None = None) -> None:
-        self.transaction = None if settings.transactional_id is None else Transaction(settings, entropy, lambda: cluster.features)
+    def __init__(
+        self,
+        settings: ClientSettings,
+        cluster: Cluster,
+        entropy: Entropy,
+        *,
+        request_bytes_max: int | None = None,
+    ) -> None:
+        self.transaction = (
+            None
+            if settings.transactional_id is None
+            else Transaction(settings, entropy, lambda: cluster.features)
+        )
         self._settings = settings
         self._cluster = cluster
         self._entropy = entropy
-        self._request_bytes_max = settings.max_request_size if request_bytes_max is None else request_bytes_max
+        self._request_bytes_max = (
+            settings.max_request_size if request_bytes_max is None else request_bytes_max
+        )
         self._acks = settings.required_acks
         self.is_idempotent = settings.enable_idempotence and self._acks == -1
         self.in_flight_max = settings.max_in_flight_requests_per_connection
@@ -144,9 +170,11 @@ class Outbound:
     def has_room(self, topic_partition: TopicPartition) -> bool:
         """Whether one more batch of the partition could go out soon: if not, it may as well go on growing."""
         line = self._lines.get(topic_partition)
-        return line is None or (not line.waiting and not line.returned and len(line.in_flight) < self.in_flight_max)
+        return line is None or (
+            not line.waiting and not line.returned and len(line.in_flight) < self.in_flight_max
+        )
 
-    # -- producer id ----------------------------------------------------------------------------------------------------------------------
+    # -- producer id -----------------------------------------------------------------------------------------
 
     def wants_producer_id(self, now: Micros) -> bool:
         """Whether an id is needed and may be asked for now."""
@@ -174,10 +202,11 @@ class Outbound:
         self._ask_not_before = self._after_backoff(now, self._ask_attempts)
         self._ask_attempts += 1
 
-    # -- sending --------------------------------------------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------------
 
     def requests(self, now: Micros, is_ready: Callable[[NodeId], bool]) -> list[Shipment]:
-        """What to send now: at most one request per broker, in it at most one batch per partition. Call again until nothing comes.
+        """What to send now: at most one request per broker, in it at most one batch per partition. Call
+        again until nothing comes.
 
         `is_ready` is asked only for brokers that have something to get.
         """
@@ -213,7 +242,9 @@ class Outbound:
         for batch in shipment.batches:
             answer = told.get(batch.topic_partition)
             if answer is None:
-                done += self._returned(batch, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the reply leaves the batch out"), now)
+                done += self._returned(
+                    batch, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the reply leaves the batch out"), now
+                )
             else:
                 done += self._answered(batch, answer, now)
         return done
@@ -235,7 +266,9 @@ class Outbound:
         return done
 
     def expire(self, now: Micros) -> list[Done]:
-        """Give up batches that waited beyond their deadline; those in flight are ended by the time limit of their request."""
+        """Give up batches that waited beyond their deadline; those in flight are ended by the time limit
+        of their request.
+        """
         done: list[Done] = []
         refusal = None if self.transaction is None else self.transaction.refusal
         for line in list(self._busy.values()) if refusal is None else list(self._lines.values()):
@@ -265,7 +298,9 @@ class Outbound:
         return done
 
     def deadline(self, now: Micros) -> Micros | None:
-        """When to call `expire` and `requests` again without anything having happened; None if only an event can help."""
+        """When to call `expire` and `requests` again without anything having happened; None if only an
+        event can help.
+        """
         # A line with something in flight waits for its answer.
         idle = [line for line in self._busy.values() if not line.in_flight]
         times = [line.waiting[0].deadline for line in idle]
@@ -276,19 +311,25 @@ class Outbound:
             times.append(due)
         return min((time for time in times if time > now), default=None)
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     @property
     def _needs_producer_id(self) -> bool:
         return self.is_idempotent and self._producer_id < 0 and self.transaction is None
 
     def _may_send(self, line: _Line, now: Micros) -> bool:
-        if not line.waiting or line.returned or now < line.not_before or len(line.in_flight) >= self.in_flight_max:
+        if (
+            not line.waiting
+            or line.returned
+            or now < line.not_before
+            or len(line.in_flight) >= self.in_flight_max
+        ):
             return False
         if self.transaction is not None and not self.transaction.may_send(line.topic_partition):
             return False
         line.not_before = Micros(0)
-        # A batch that was sent before is tried alone: what follows would only be refused again if it fails once more.
+        # A batch that was sent before is tried alone: what follows would only be refused again if it fails
+        # once more.
         return not (line.in_flight and line.waiting[0].attempts)
 
     def _ship(self, node: NodeId, batches: list[OutboundBatch], now: Micros) -> Shipment:
@@ -317,9 +358,14 @@ class Outbound:
             version_max = version_max if self.transaction.is_v2 else PRODUCE_BEFORE_V2
         transactional_id = None if self.transaction is None else self.transaction.transactional_id
         request = ProduceRequest(
-            transactional_id, self._acks, timeout_ms=self._settings.request_timeout_ms, topic_data=list(topics.values())
+            transactional_id,
+            self._acks,
+            timeout_ms=self._settings.request_timeout_ms,
+            topic_data=list(topics.values()),
         )
-        overdue = min(now + self._settings.request_timeout_ms * _MS, max(now, min(batch.deadline for batch in batches)))
+        overdue = min(
+            now + self._settings.request_timeout_ms * _MS, max(now, min(batch.deadline for batch in batches))
+        )
         return Shipment(node, request, batches, version_max, Micros(overdue))
 
     def _stamp(self, line: _Line, batch: OutboundBatch) -> None:
@@ -330,7 +376,9 @@ class Outbound:
         if batch.sequence == NOT_SENT:
             batch.sequence = line.sequence
             line.sequence = (line.sequence + batch.record_count) & SEQUENCE_MASK
-            scan.stamp_producer(batch.records, line.producer_id, line.epoch, batch.sequence, self.transaction is not None)
+            scan.stamp_producer(
+                batch.records, line.producer_id, line.epoch, batch.sequence, self.transaction is not None
+            )
 
     def _answered(self, batch: OutboundBatch, answer: PartitionProduceResponse, now: Micros) -> list[Done]:
         code = code_of(answer.error_code)
@@ -338,7 +386,9 @@ class Outbound:
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._taken(batch)
             line.acknowledged = (batch.sequence + batch.record_count) & SEQUENCE_MASK
-            done = self._finish(Done(batch, answer.base_offset if code is ErrorCode.NONE else -1, answer.log_append_time_ms))
+            done = self._finish(
+                Done(batch, answer.base_offset if code is ErrorCode.NONE else -1, answer.log_append_time_ms)
+            )
             self._settle(line)
             return done
         error = BrokerError(code, answer.error_message or _said_of_records(answer))
@@ -353,20 +403,30 @@ class Outbound:
         if code.is_retriable and code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:
             leader = answer.current_leader
             news = leader is not None and self._cluster.leader_changed(
-                batch.topic_partition, NodeId(leader.leader_id), LeaderEpoch(leader.leader_epoch if leader else NO_EPOCH)
+                batch.topic_partition,
+                NodeId(leader.leader_id),
+                LeaderEpoch(leader.leader_epoch if leader else NO_EPOCH),
             )
             if not news:
                 self._cluster.refresh_soon()
         return self._returned(batch, error, now)
 
-    def _returned(self, batch: OutboundBatch, error: SparklogError, now: Micros, *, may_retry: bool | None = None) -> list[Done]:
-        """A batch comes back unacknowledged: it goes again, unless the error (or `may_retry`) forbids, or it has been tried enough."""
+    def _returned(
+        self, batch: OutboundBatch, error: SparklogError, now: Micros, *, may_retry: bool | None = None
+    ) -> list[Done]:
+        """A batch comes back unacknowledged: it goes again, unless the error (or `may_retry`) forbids, or
+        it has been tried enough.
+        """
         self._taken(batch)
         line = self._lines[batch.topic_partition]
         batch.last_error = error
-        is_final = isinstance(error, BrokerError) and not error.is_retriable if may_retry is None else not may_retry
+        is_final = (
+            isinstance(error, BrokerError) and not error.is_retriable if may_retry is None else not may_retry
+        )
         if is_final or now >= batch.deadline or batch.attempts > self._settings.retries:
-            done = self._finish(Done(batch, error=_too_late(batch) if not is_final and now >= batch.deadline else error))
+            done = self._finish(
+                Done(batch, error=_too_late(batch) if not is_final and now >= batch.deadline else error)
+            )
         else:
             line.returned.append(batch)
             line.not_before = self._after_backoff(now, batch.attempts - 1)
@@ -385,7 +445,9 @@ class Outbound:
             line.in_flight.remove(batch)
 
     def _settle(self, line: _Line) -> None:
-        """Once nothing of a line is in flight, let what came back go again, and mend the sequences if they no longer fit."""
+        """Once nothing of a line is in flight, let what came back go again, and mend the sequences if they
+        no longer fit.
+        """
         if line.in_flight:
             return
         if line.returned:
@@ -399,8 +461,15 @@ class Outbound:
             self._busy[line.topic_partition] = line
         if not line.waiting:
             self._busy.pop(line.topic_partition, None)
-        is_gap = line.sequence != line.acknowledged and not any(batch.sequence != NOT_SENT for batch in line.waiting)
-        if self.is_idempotent and self.transaction is None and line.producer_id >= 0 and (line.is_lost or is_gap):
+        is_gap = line.sequence != line.acknowledged and not any(
+            batch.sequence != NOT_SENT for batch in line.waiting
+        )
+        if (
+            self.is_idempotent
+            and self.transaction is None
+            and line.producer_id >= 0
+            and (line.is_lost or is_gap)
+        ):
             self._begin_epoch(line)
 
     def _begin_epoch(self, line: _Line) -> None:
@@ -421,7 +490,12 @@ class Outbound:
         return [done]
 
     def _after_backoff(self, now: Micros, attempt: int) -> Micros:
-        return Micros(now + backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, attempt, self._entropy))
+        return Micros(
+            now
+            + backoff_us(
+                self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, attempt, self._entropy
+            )
+        )
 
 
 def _distance(start: int, sequence: int) -> int:

@@ -1,4 +1,5 @@
-"""The producer: records go in one by one from any thread, batches go out in the background, in transactions if it has a transactional id.
+"""The producer: records go in one by one from any thread, batches go out in the background, in
+transactions if it has a transactional id.
 
 The face of `sender.py`, which says who sends when: here is what a caller says and waits for.
 """
@@ -17,7 +18,13 @@ from sparklog.client.failures import BufferExhausted, ClientClosed, RecordTooLar
 from sparklog.client.membership import GroupMetadata
 from sparklog.client.membership_offsets import OffsetAndMetadata, positions_of
 from sparklog.client.outbound import Done
-from sparklog.client.producer_records import Delivery, ProducerInterceptor, ProducerRecord, RecordMetadata, as_bytes
+from sparklog.client.producer_records import (
+    Delivery,
+    ProducerInterceptor,
+    ProducerRecord,
+    RecordMetadata,
+    as_bytes,
+)
 from sparklog.client.sender import Sender
 from sparklog.client.settings import ClientSettings, ProducerOptions
 from sparklog.client.transaction import Transaction
@@ -27,7 +34,15 @@ from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SettingsErro
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import Headers, record_size_max
 
-__all__ = ["Delivery", "Partitioner", "Producer", "ProducerInterceptor", "ProducerRecord", "RecordMetadata", "Serializer"]
+__all__ = [
+    "Delivery",
+    "Partitioner",
+    "Producer",
+    "ProducerInterceptor",
+    "ProducerRecord",
+    "RecordMetadata",
+    "Serializer",
+]
 
 T = TypeVar("T")
 Serializer = Callable[[object], bytes | None]
@@ -41,13 +56,15 @@ _IN_TRANSACTION: Final = State.IN_TRANSACTION  # to name a member of an enum tak
 class Producer:
     """A producer for any number of threads; idempotent by default.
 
-    With a `transactional_id`: `init` once, then for each transaction `begin`, records, offsets, and `commit` or `abort`. After a
-    TransactionAbortable the transaction has to be aborted, after a TransactionFatal (ProducerFenced) the producer has to be closed. These
-    calls raise RequestTimeout when `timeout` seconds (`max_block_ms`) are over, and go on to wait when they are called again.
+    With a `transactional_id`: `init` once, then for each transaction `begin`, records, offsets, and
+    `commit` or `abort`. After a TransactionAbortable the transaction has to be aborted, after a
+    TransactionFatal (ProducerFenced) the producer has to be closed. These calls raise RequestTimeout when
+    `timeout` seconds (`max_block_ms`) are over, and go on to wait when they are called again.
 
-    Callbacks run in the background thread, or in a thread that calls `send`, `flush` or `close`; those of a partition run in the order of
-    its records, and none may block. What a callback raises is reported through `threading.excepthook` and stops nothing else.
-    A fork takes no thread along: in a child process a producer of the parent only raises ClientClosed.
+    Callbacks run in the background thread, or in a thread that calls `send`, `flush` or `close`; those of
+    a partition run in the order of its records, and none may block. What a callback raises is reported
+    through `threading.excepthook` and stops nothing else. A fork takes no thread along: in a child process
+    a producer of the parent only raises ClientClosed.
     """
 
     def __init__(
@@ -59,7 +76,13 @@ class Producer:
         interceptors: Sequence[ProducerInterceptor] = (),
         **settings: Unpack[ProducerOptions],
     ) -> None:
-        self._open(ClientSettings.for_role("producer", settings), key_serializer, value_serializer, partitioner, interceptors)
+        self._open(
+            ClientSettings.for_role("producer", settings),
+            key_serializer,
+            value_serializer,
+            partitioner,
+            interceptors,
+        )
 
     @classmethod
     def from_settings(cls, settings: ClientSettings) -> Self:
@@ -91,7 +114,7 @@ class Producer:
         self._is_forked = False
         _forget_in_children(self)
 
-    # -- sending --------------------------------------------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------------
 
     def send(
         self,
@@ -104,10 +127,12 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: Callable[[RecordMetadata | None, SparklogError | None], None] | None = None,
     ) -> Delivery:
-        """Put a record on its way; waits up to `max_block_ms` for the topic to be known and for room in `buffer_memory`.
+        """Put a record on its way; waits up to `max_block_ms` for the topic to be known and for room in
+        `buffer_memory`.
 
-        Text is written as UTF-8 unless there are serializers. Raises RecordTooLarge, BufferExhausted, UnknownTopic or ClientClosed at once;
-        what happens later is told by the Delivery and by `on_delivery(metadata, error)`, one of which is None.
+        Text is written as UTF-8 unless there are serializers. Raises RecordTooLarge, BufferExhausted,
+        UnknownTopic or ClientClosed at once; what happens later is told by the Delivery and by
+        `on_delivery(metadata, error)`, one of which is None.
         """
         if self._sender.is_closed:
             self._raise_if_closed()
@@ -121,7 +146,9 @@ class Producer:
         value_bytes = self._serialize_value(value)
         size = record_size_max(key_bytes, value_bytes, headers)
         if size > self._settings.max_request_size or size > self._settings.buffer_memory:
-            raise RecordTooLarge(f"a record of about {size} bytes: max_request_size and buffer_memory must be larger than that")
+            raise RecordTooLarge(
+                f"a record of about {size} bytes: max_request_size and buffer_memory must be larger than that"
+            )
         view = self._network.cluster.topics.get(topic) or self._wait_for_topic(topic)
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
@@ -132,7 +159,9 @@ class Producer:
                 transaction.raise_unless_open()
             number = self._partition(view, key_bytes, value_bytes, size, partition)
             topic_partition = TopicPartition(topic, number)
-            taken = self._accumulator.append(topic_partition, key_bytes, value_bytes, headers, timestamp_ms, now)
+            taken = self._accumulator.append(
+                topic_partition, key_bytes, value_bytes, headers, timestamp_ms, now
+            )
             if taken is None:
                 taken = self._wait_for_memory(topic_partition, key_bytes, value_bytes, headers, timestamp_ms)
             batch, index = taken
@@ -140,7 +169,11 @@ class Producer:
             if on_delivery is not None or self._interceptors:
                 batch.callbacks.append(lambda: self._tell(delivery, on_delivery))
             must_drive = not self._settings.linger_ms or (index == 0 and self._accumulator.has_full)
-            must_wake = not must_drive and index == 0 and self._sender.oversleeps(Micros(now + self._settings.linger_ms * _MS))
+            must_wake = (
+                not must_drive
+                and index == 0
+                and self._sender.oversleeps(Micros(now + self._settings.linger_ms * _MS))
+            )
         if must_drive:
             self._sender.drive()
         elif must_wake:
@@ -148,7 +181,9 @@ class Producer:
         return delivery
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now; returns when each record sent before is acknowledged or given up, RequestTimeout after `timeout` s."""
+        """Send everything now; returns when each record sent before is acknowledged or given up,
+        RequestTimeout after `timeout` s.
+        """
         with self._lock:
             self._raise_if_closed()
             self._accumulator.flush()
@@ -157,10 +192,12 @@ class Producer:
         for batch in batches:
             self._wait_for(batch, None if deadline is None else deadline - time.monotonic())
 
-    # -- transactions ---------------------------------------------------------------------------------------------------------------------
+    # -- transactions ----------------------------------------------------------------------------------------
 
     def init(self, timeout: float | None = None) -> None:
-        """Get a producer id and fence every producer before with the same transactional id; a transaction it left open is aborted."""
+        """Get a producer id and fence every producer before with the same transactional id; a transaction
+        it left open is aborted.
+        """
         self._finish(self._locked("init", Transaction.init), self._blocks_until(timeout))
 
     def begin(self) -> None:
@@ -168,21 +205,31 @@ class Producer:
         self._locked("begin", Transaction.begin)
 
     def send_offsets(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata, timeout: float | None = None
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        group: GroupMetadata,
+        timeout: float | None = None,
     ) -> None:
-        """Commit offsets for a group, each that of the next record to read, when the transaction commits (`Consumer.group_metadata`)."""
+        """Commit offsets for a group, each that of the next record to read, when the transaction commits
+        (`Consumer.group_metadata`).
+        """
         positions = positions_of(offsets)
-        self._finish(self._locked("send_offsets", lambda one: one.send_offsets(positions, group)), self._blocks_until(timeout))
+        self._finish(
+            self._locked("send_offsets", lambda one: one.send_offsets(positions, group)),
+            self._blocks_until(timeout),
+        )
 
     def commit(self, timeout: float | None = None) -> None:
-        """Wait for every acknowledgement and commit: the records and offsets become visible atomically to read_committed consumers."""
+        """Wait for every acknowledgement and commit: the records and offsets become visible atomically to
+        read_committed consumers.
+        """
         self._end(self._locked("commit", Transaction.commit), self._blocks_until(timeout))
 
     def abort(self, timeout: float | None = None) -> None:
         """Abort: read_committed consumers never see the transaction's records; unsent records fail."""
         self._end(self._locked("abort", Transaction.abort), self._blocks_until(timeout))
 
-    # -- questions ------------------------------------------------------------------------------------------------------------------------
+    # -- questions -------------------------------------------------------------------------------------------
 
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
@@ -190,7 +237,8 @@ class Producer:
         return [partition.partition for partition in view.partitions]
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush (for `timeout` seconds at most), give up what is left, and drop the connections; the second time nothing happens.
+        """Flush (for `timeout` seconds at most), give up what is left, and drop the connections; the
+        second time nothing happens.
 
         A transaction that is open is aborted, if a broker answers in that time.
         """
@@ -207,12 +255,16 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
-    # -- in the caller's thread -----------------------------------------------------------------------------------------------------------
+    # -- in the caller's thread ------------------------------------------------------------------------------
 
-    def _partition(self, view: TopicView, key: bytes | None, value: bytes | None, size: int, partition: int | None) -> int:
+    def _partition(
+        self, view: TopicView, key: bytes | None, value: bytes | None, size: int, partition: int | None
+    ) -> int:
         if partition is None:
             if self._partitioner is None:
                 return self._sticky.choose(view, key, size, self._accumulator.is_beginning)
@@ -240,7 +292,9 @@ class Producer:
         if not self._waited(lambda: operation.is_done, deadline):
             trouble = self._network.last_error
             why = "" if trouble is None else f"; last trouble: {trouble}"
-            raise RequestTimeout(f"{operation.name} was not answered in time{why}: call it again to go on waiting")
+            raise RequestTimeout(
+                f"{operation.name} was not answered in time{why}: call it again to go on waiting"
+            )
         if operation.error is not None:
             raise operation.error
 
@@ -279,10 +333,17 @@ class Producer:
         code = cluster.errors.get(topic)
         trouble = self._network.last_error if code is None else code.name
         why = f": {trouble}" if trouble is not None else ""
-        raise BufferExhausted(f"nothing was known of topic {topic!r} within max_block_ms={self._settings.max_block_ms}{why}")
+        raise BufferExhausted(
+            f"nothing was known of topic {topic!r} within max_block_ms={self._settings.max_block_ms}{why}"
+        )
 
     def _wait_for_memory(
-        self, topic_partition: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
     ) -> tuple[Gathering, int]:
         """Append as soon as memory is free; called and left with `_lock` held."""
         deadline = self._blocks_until(None)
@@ -303,7 +364,8 @@ class Producer:
                     self._lock.acquire()
                 if not has_room:
                     raise BufferExhausted(
-                        f"buffer_memory={self._settings.buffer_memory} was full for max_block_ms={self._settings.max_block_ms}"
+                        f"buffer_memory={self._settings.buffer_memory} was full for "
+                        f"max_block_ms={self._settings.max_block_ms}"
                     )
         finally:
             self._waiting_for_memory -= 1
@@ -312,7 +374,9 @@ class Producer:
     def _wait_for(self, batch: Gathering, timeout: float | None) -> Done:
         if self._is_forked:
             self._raise_if_closed()
-        done = self._sender.wait_for(batch, None if timeout is None else Micros(now_us() + int(timeout * 1e6)))
+        done = self._sender.wait_for(
+            batch, None if timeout is None else Micros(now_us() + int(timeout * 1e6))
+        )
         if done is None:
             raise RequestTimeout("the record is neither acknowledged nor given up yet")
         return done
@@ -325,7 +389,11 @@ class Producer:
             batch.callbacks.append(callback)
             return True
 
-    def _tell(self, delivery: Delivery, on_delivery: Callable[[RecordMetadata | None, SparklogError | None], None] | None) -> None:
+    def _tell(
+        self,
+        delivery: Delivery,
+        on_delivery: Callable[[RecordMetadata | None, SparklogError | None], None] | None,
+    ) -> None:
         done = delivery._batch.done
         error = None if done is None else done.error
         metadata = delivery.metadata()
@@ -341,7 +409,7 @@ class Producer:
             raise ClientClosed("the producer is closed")
 
 
-# -- fork ---------------------------------------------------------------------------------------------------------------------------------
+# -- fork ----------------------------------------------------------------------------------------------------
 
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 

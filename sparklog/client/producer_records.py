@@ -23,7 +23,9 @@ class Deliverer(Protocol):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written; offset -1 if the broker does not tell (acks=0, or a duplicate that it had already)."""
+    """Where a record was written; offset -1 if the broker does not tell (acks=0, or a duplicate that it
+    had already).
+    """
 
     topic_partition: TopicPartition
     offset: int
@@ -65,7 +67,9 @@ class Delivery:
         return self._batch.done is not None
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait (seconds) for the acknowledgement; raises the delivery error, or RequestTimeout if that is not known yet."""
+        """Wait (seconds) for the acknowledgement; raises the delivery error, or RequestTimeout if that is
+        not known yet.
+        """
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -74,7 +78,9 @@ class Delivery:
         return metadata
 
     def exception(self, timeout: float | None = None) -> SparklogError | None:
-        """Wait (seconds) and return the delivery error, None for success; raises RequestTimeout if that is not known yet."""
+        """Wait (seconds) and return the delivery error, None for success; raises RequestTimeout if that is
+        not known yet.
+        """
         done = self._producer._wait_for(self._batch, timeout)
         return done.error
 

@@ -1,4 +1,6 @@
-"""One partition's records of a range of offsets, as whole batches at the speed of memory: the road into Spark's readers."""
+"""One partition's records of a range of offsets, as whole batches at the speed of memory: the road into
+Spark's readers.
+"""
 
 from collections.abc import Iterator
 from types import TracebackType
@@ -12,38 +14,63 @@ from sparklog.client.settings import ClientSettings, IsolationLevel
 from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError, code_of
 from sparklog.model import ZERO_UUID, Micros, TopicPartition, Uuid
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from sparklog.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 
 FETCH_BYTES: Final = 8 << 20
 FETCH_BYTES_MIN: Final = 64 << 10
 BYTES_PER_OFFSET: Final = 1024
-"""A record's size until some were seen; on the large side, since one Fetch more costs more than some bytes too many."""
+"""A record's size until some were seen; on the large side, since one Fetch more costs more than some bytes
+too many.
+"""
 VERSION_BEFORE_TOPIC_IDS: Final = 12
 LOOKS_MAX: Final = 3
-"""How often brokers are asked for a topic: one may not have heard of it yet, or still tell of the one that had its name before."""
+"""How often brokers are asked for a topic: one may not have heard of it yet, or still tell of the one that
+had its name before.
+"""
 
 
 class RangeReader:
-    """Reads ranges, one after another, over connections kept between them. Not safe for use from several threads."""
+    """Reads ranges, one after another, over connections kept between them. Not safe for use from several
+    threads.
+    """
 
-    def __init__(self, settings: ClientSettings, *, fetch_bytes: int = FETCH_BYTES, isolation_level: IsolationLevel | None = None) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        fetch_bytes: int = FETCH_BYTES,
+        isolation_level: IsolationLevel | None = None,
+    ) -> None:
         self._settings = settings
-        self._isolation = ISOLATION_LEVELS[settings.isolation_level if isolation_level is None else isolation_level]
+        self._isolation = ISOLATION_LEVELS[
+            settings.isolation_level if isolation_level is None else isolation_level
+        ]
         self._fetch_bytes = fetch_bytes
         self._network = Network(settings)
         self._network.allow_auto_create = False
 
-    def read(self, topic: str, partition: int, start: int, limit: int, *, topic_id: Uuid = ZERO_UUID) -> Iterator[memoryview]:
-        """Whole batches, many in a view, that hold the records `[start, limit)`; the next Fetch is under way while a view is used.
+    def read(
+        self, topic: str, partition: int, start: int, limit: int, *, topic_id: Uuid = ZERO_UUID
+    ) -> Iterator[memoryview]:
+        """Whole batches, many in a view, that hold the records `[start, limit)`; the next Fetch is under
+        way while a view is used.
 
-        The first batch may begin before `start` and the last one end beyond `limit`: the caller leaves those records out. A view's bytes
-        stay valid while a reference to it exists, but holding many costs memory. The decoder checks CRCs.
-        Raises OffsetOutOfRange if `start` is no longer (or not yet) in the log, CorruptRecords, UnknownTopic, TopicMadeAnew if the topic
-        is not the one with `topic_id` (zeros: any will do), and RequestTimeout after `default_api_timeout_ms` without a record. Offsets
+        The first batch may begin before `start` and the last one end beyond `limit`: the caller leaves
+        those records out. A view's bytes stay valid while a reference to it exists, but holding many costs
+        memory. The decoder checks CRCs. Raises OffsetOutOfRange if `start` is no longer (or not yet) in
+        the log, CorruptRecords, UnknownTopic, TopicMadeAnew if the topic is not the one with `topic_id`
+        (zeros: any will do), and RequestTimeout after `default_api_timeout_ms` without a record. Offsets
         missing in the log (compaction, transactions) are passed over.
 
-        Read-committed, batches of aborted transactions are left out, and a `limit` beyond the last stable offset is waited for; control
-        batches are the caller's to leave out, and a range may begin or end on them.
+        Read-committed, batches of aborted transactions are left out, and a `limit` beyond the last stable
+        offset is waited for; control batches are the caller's to leave out, and a range may begin or end
+        on them.
         """
         topic_partition = TopicPartition(topic, partition)
         self._find(topic_partition, topic_id)
@@ -63,7 +90,8 @@ class RangeReader:
             fetch = _Fetch(topic_partition, topic_id, offset, self._bytes_for(limit - offset, per_offset))
             if offset < limit:
                 self._send(fetch)
-            # Nothing of ours may hold the bytes while the next ones arrive, else their buffer cannot be used again.
+            # Nothing of ours may hold the bytes while the next ones arrive, else their buffer cannot be used
+            # again.
             del told, records
             while views:
                 yield views.pop(0)
@@ -75,20 +103,26 @@ class RangeReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _bytes_for(self, offsets: int, per_offset: float) -> int:
-        """Bytes to ask for: what lies beyond a range is carried for nothing, and what is left of it needs one Fetch more."""
+        """Bytes to ask for: what lies beyond a range is carried for nothing, and what is left of it needs
+        one Fetch more.
+        """
         return min(self._fetch_bytes, max(FETCH_BYTES_MIN, int(offsets * per_offset * 5 / 4)))
 
     def _deadline(self) -> Micros:
         return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
 
     def _find(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        """Know the partition. What is known may be old: the topic may be new, have grown since or have been made anew."""
+        """Know the partition. What is known may be old: the topic may be new, have grown since or have
+        been made anew.
+        """
         network, deadline = self._network, self._deadline()
         for looks_left in reversed(range(LOOKS_MAX)):
             try:
@@ -140,7 +174,9 @@ class RangeReader:
             isolation_level=self._isolation,
             topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[asked])],
         )
-        self._network.send(node, request, fetch, version_max=VERSION_BEFORE_TOPIC_IDS if topic_id == ZERO_UUID else None)
+        self._network.send(
+            node, request, fetch, version_max=VERSION_BEFORE_TOPIC_IDS if topic_id == ZERO_UUID else None
+        )
         fetch.is_sent = True
 
     def _answer(self, fetch: "_Fetch", deadline: Micros) -> PartitionData | None:
@@ -149,7 +185,9 @@ class RangeReader:
             if not fetch.is_sent:
                 self._send(fetch)
             if now_us() >= deadline:
-                raise fetch.last_error or RequestTimeout(f"{fetch.topic_partition}: no records at offset {fetch.offset} in time")
+                raise fetch.last_error or RequestTimeout(
+                    f"{fetch.topic_partition}: no records at offset {fetch.offset} in time"
+                )
             for answer in self._network.poll(deadline):
                 if answer.token is not fetch:
                     continue
@@ -168,7 +206,9 @@ class RangeReader:
         self._network.cluster.refresh_soon()
         self._network.rest(self._settings.retry_backoff_ms * 1000)
 
-    def _records(self, partition: TopicPartition, told: PartitionData, offset: int, deadline: Micros) -> memoryview | None:
+    def _records(
+        self, partition: TopicPartition, told: PartitionData, offset: int, deadline: Micros
+    ) -> memoryview | None:
         """The bytes that came; None if there were none and asking again may help."""
         code = code_of(told.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -183,7 +223,9 @@ class RangeReader:
 
     def _out_of_range(self, partition: TopicPartition, offset: int, deadline: Micros) -> SparklogError:
         first, last = (
-            list_offsets(self._network, {partition: landmark}, isolation_level="read_uncommitted", deadline=deadline)[partition][0]
+            list_offsets(
+                self._network, {partition: landmark}, isolation_level="read_uncommitted", deadline=deadline
+            )[partition][0]
             for landmark in (EARLIEST, LATEST)
         )
         return OffsetOutOfRange(partition, offset, log_start_offset=first, log_end_offset=last)
@@ -201,7 +243,9 @@ class RangeReader:
             count, next_offset = count + 1, max(next_offset, header.next_offset)
         if next_offset == offset:
             raise CorruptRecords(partition, offset, wrong or f"{len(records)} bytes hold no whole batch")
-        return without_aborted(partition, records, headers[:count], Aborted(told.aborted_transactions or [])), next_offset
+        return without_aborted(
+            partition, records, headers[:count], Aborted(told.aborted_transactions or [])
+        ), next_offset
 
 
 class _Fetch:

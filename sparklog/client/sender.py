@@ -1,6 +1,7 @@
 """Sends a producer's batches: two machines and the threads that drive them.
 
-`Accumulator` gathers (under `lock`), `Outbound` sends (under `_io`). Three may drive the sending, never two at once:
+`Accumulator` gathers (under `lock`), `Outbound` sends (under `_io`). Three may drive the sending, never
+two at once:
 
     a thread that closes a batch ──┐
     a thread that waits ───────────┼─► a turn: batches ─► requests ─► network ─► answers ─► waiting threads are notified
@@ -10,7 +11,7 @@ Python lets a thread wait up to 5 ms after each of its system calls while anothe
 reason the threads that fill batches or wait for them drive the sending: the background thread leaves the
 network alone for `ATTENDED_US` after each such turn. No thread waits for the network while holding a lock.
 Lock order: `_io`, then `lock`.
-"""
+"""  # noqa: E501
 
 import contextlib
 import threading
@@ -31,14 +32,18 @@ from sparklog.model import Micros
 from sparklog.record.compression import Codec
 
 ATTENDED_US: Final = 2_000
-"""How long somebody who has driven is expected back: batches follow each other faster than that where it matters."""
+"""How long somebody who has driven is expected back: batches follow each other faster than that where it
+matters.
+"""
 
 _MS: Final = 1000
 _SLEEP_US_MAX: Final = 60_000_000
 
 
 class Sender:
-    """The sending half of a producer. `changed` is told of batches that are done, operations that have ended, and news of the cluster."""
+    """The sending half of a producer. `changed` is told of batches that are done, operations that have
+    ended, and news of the cluster.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -55,7 +60,9 @@ class Sender:
         self.is_closed = False
         self._finished: deque[tuple[Gathering, Done]] = deque()
         self._callbacks_running = threading.Lock()
-        self._attending = threading.Lock()  # held by the waiting thread that drives: no other thread receives replies meanwhile
+        self._attending = (
+            threading.Lock()
+        )  # held by the waiting thread that drives: no other thread receives replies meanwhile
         self._attends_until = Micros(0)  # until when that one sleeps; 0 while it works, or is being woken
         self._attender = 0  # its thread; 0 for none
         self._attended_until = Micros(0)
@@ -73,14 +80,17 @@ class Sender:
             self._thread.join()
         self.network.wake()  # the first may have been for the thread
         # A callback may close, and run in the thread that attends.
-        with contextlib.nullcontext() if self._attender == threading.get_ident() else self._attending, self.io:
+        with (
+            contextlib.nullcontext() if self._attender == threading.get_ident() else self._attending,
+            self.io,
+        ):
             self._give_up(error)
             self.network.close()
         self._run_callbacks()
         with self.changed:
             self.changed.notify_all()  # threads that wait for a topic wait for no batch
 
-    # -- in any thread --------------------------------------------------------------------------------------------------------------------
+    # -- in any thread ---------------------------------------------------------------------------------------
 
     def drive(self) -> None:
         """Send what is ready; if another thread is at it, that one looks again."""
@@ -112,7 +122,9 @@ class Sender:
             self.drive()
 
     def wait(self, is_over: Callable[[], bool], deadline: Micros | None) -> bool:
-        """Drive, or leave it to another thread, until something is over; False if that is not the case by the deadline, or at a close."""
+        """Drive, or leave it to another thread, until something is over; False if that is not the case by
+        the deadline, or at a close.
+        """
         is_told = False
         while not is_over():
             now = now_us()
@@ -130,7 +142,8 @@ class Sender:
                         self.network.wake()  # replies that arrived meanwhile were delivered to this thread
             else:
                 if not is_told:
-                    self.network.wake()  # the attending thread has not seen the condition that this thread waits for
+                    # the attending thread has not seen the condition that this thread waits for
+                    self.network.wake()
                     is_told = True
                 with self.changed:
                     if not is_over():
@@ -159,7 +172,8 @@ class Sender:
             self._attends_until = Micros(0)
 
     def _turn(self) -> Micros:
-        """Ready batches into the machine, the machine's requests into the network, answers back; without waiting. `io` is held.
+        """Ready batches into the machine, the machine's requests into the network, answers back; without
+        waiting. `io` is held.
 
         Returns the time against which it judged due batches.
         """
@@ -167,7 +181,9 @@ class Sender:
         with self.lock:
             late = self.accumulator.expired(Micros(now - self._settings.delivery_timeout_ms * _MS))
         for batch in late:
-            error = DeliveryFailed(batch.topic_partition, "the record found no way to its leader within delivery_timeout_ms")
+            error = DeliveryFailed(
+                batch.topic_partition, "the record found no way to its leader within delivery_timeout_ms"
+            )
             self._outbound.failed_elsewhere(error)
             self._finished.append((batch, Done(nothing_of(batch), error=error)))
         self._ship(now)
@@ -176,7 +192,9 @@ class Sender:
         return now
 
     def _ship(self, now: Micros) -> bool:
-        """Send ready batches, as long as there is room for one more of a partition; whether there were any."""
+        """Send ready batches, as long as there is room for one more of a partition; whether there were
+        any.
+        """
         has_shipped = False
         while True:
             with self.lock:
@@ -185,9 +203,13 @@ class Sender:
                 return has_shipped
             has_shipped = True
             for batch in taken:
-                records = batch.builder.build(codec=self._codec, compression_level=self._settings.compression_level)
+                records = batch.builder.build(
+                    codec=self._codec, compression_level=self._settings.compression_level
+                )
                 deadline = Micros(batch.created + self._settings.delivery_timeout_ms * _MS)
-                self._outbound.add(OutboundBatch(batch.topic_partition, records, batch.builder.record_count, deadline, batch))
+                self._outbound.add(
+                    OutboundBatch(batch.topic_partition, records, batch.builder.record_count, deadline, batch)
+                )
             self._finish(ship(self.network, self._outbound, now))
 
     def _finish(self, finished: list[Done]) -> None:
@@ -203,8 +225,14 @@ class Sender:
             self._finished.append((batch, Done(nothing_of(batch), error=error)))
 
     def _run_callbacks(self) -> None:
-        """Publish finished batches, in order: one thread at a time, and never inside a callback of its own."""
-        while self._finished or self._metadata_answers != self.network.cluster.answers or self._has_ended_operation():
+        """Publish finished batches, in order: one thread at a time, and never inside a callback of its
+        own.
+        """
+        while (
+            self._finished
+            or self._metadata_answers != self.network.cluster.answers
+            or self._has_ended_operation()
+        ):
             if not self._callbacks_running.acquire(blocking=False):
                 return
             try:
@@ -233,9 +261,13 @@ class Sender:
             try:
                 callback()
             except Exception as error:
-                threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread())))
+                threading.excepthook(
+                    threading.ExceptHookArgs(
+                        (type(error), error, error.__traceback__, threading.current_thread())
+                    )
+                )
 
-    # -- the background thread ------------------------------------------------------------------------------------------------------------
+    # -- the background thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -256,7 +288,8 @@ class Sender:
             if self._is_attended():
                 continue
             with self.io:
-                # An attending thread has checked its condition and sleeps until a reply: no other thread may take the reply.
+                # An attending thread has checked its condition and sleeps until a reply: no other thread may
+                # take the reply.
                 is_ours = not self._attending.locked()
                 if is_ours:
                     self._is_wanted = False
@@ -275,7 +308,8 @@ class Sender:
     def _is_attended(self) -> bool:
         """Whether another thread drives: then this one has slept a while.
 
-        Beside one that drove lately it looks itself if it is woken, or a batch has lingered; one that waits is woken for that.
+        Beside one that drove lately it looks itself if it is woken, or a batch has lingered; one that
+        waits is woken for that.
         """
         if self._attending.locked():
             time.sleep(ATTENDED_US / 1e6)
@@ -293,7 +327,9 @@ class Sender:
         return not was_woken and (lingered is None or now_us() < lingered)
 
     def oversleeps(self, moment: Micros) -> bool:
-        """Whether nobody drives before then unless woken, of which only the first is told who asks; `lock` is held."""
+        """Whether nobody drives before then unless woken, of which only the first is told who asks; `lock`
+        is held.
+        """
         if self._attending.locked():
             if moment < self._attends_until:
                 self._attends_until = Micros(0)
@@ -303,18 +339,29 @@ class Sender:
             return True
         return False
 
-    def _next_turn(self, now: Micros, *, is_going_to_sleep: bool = False, is_attending: bool = False) -> Micros:
-        """When there is something to do without anything having happened, of what was not due at `now`, the turn's. `io` is held."""
+    def _next_turn(
+        self, now: Micros, *, is_going_to_sleep: bool = False, is_attending: bool = False
+    ) -> Micros:
+        """When there is something to do without anything having happened, of what was not due at `now`,
+        the turn's. `io` is held.
+        """
         outbound = self._outbound.deadline(now)
         until = self.network.next_event(Micros(now + _SLEEP_US_MAX) if outbound is None else outbound, now)
         with self.lock:
             lingered = self.accumulator.deadline(now)
             until = until if lingered is None else min(until, lingered)
             if is_going_to_sleep:
-                # Batches come and go: a short sleep is cheaper than being woken for the linger of each. Else no longer than a request
-                # may take: whoever sends one meanwhile need not wake us for its time limit.
+                # Batches come and go: a short sleep is cheaper than being woken for the linger of each. Else
+                # no longer than a request may take: whoever sends one meanwhile need not wake us for its time
+                # limit.
                 is_busy, settings = bool(self.accumulator.incomplete), self._settings
-                until = min(until, Micros(now_us() + (max(settings.linger_ms, 1) if is_busy else settings.request_timeout_ms) * _MS))
+                until = min(
+                    until,
+                    Micros(
+                        now_us()
+                        + (max(settings.linger_ms, 1) if is_busy else settings.request_timeout_ms) * _MS
+                    ),
+                )
                 # Under the lock: a record that comes later sees it, and wakes us if it cannot wait that long.
                 self.waits_until = until
                 self._is_asleep = True

@@ -1,8 +1,10 @@
-"""Every setting of a client, under Kafka's names: the field of `ClientSettings` is the definition of its type, default and bounds.
+"""Every setting of a client, under Kafka's names: the field of `ClientSettings` is the definition of its
+type, default and bounds.
 
-`linger.ms` in a mapping (Spark's `kafka.*` options without the prefix) is `linger_ms` as a keyword argument. Which role takes which
-setting is told by the three option dictionaries. Keys that Kafka's clients know but that have no effect here warn once; keys that nobody
-knows are errors that name the nearest known one.
+`linger.ms` in a mapping (Spark's `kafka.*` options without the prefix) is `linger_ms` as a keyword
+argument. Which role takes which setting is told by the three option dictionaries. Keys that Kafka's
+clients know but that have no effect here warn once; keys that nobody knows are errors that name the
+nearest known one.
 """
 
 import re
@@ -18,7 +20,9 @@ from sparklog.errors import SettingsError
 _LZ4_FAST: Final = 9
 """Kafka's default for lz4, which means the fast compressor and not the level 9 of the thorough one."""
 INT32_MAX: Final = (1 << 31) - 1
-_DURATION: Final = re.compile(r"P(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?")
+_DURATION: Final = re.compile(
+    r"P(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?"
+)
 
 Count = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT32_MAX)]
@@ -27,7 +31,9 @@ SocketBytes = Annotated[int, Meta(ge=-1, le=INT32_MAX)]
 
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 OffsetReset = str
-"""What to do without a position: `earliest`, `latest`, `none`, or `by_duration:PT1H30M` to go back by that long (KIP-1106)."""
+"""What to do without a position: `earliest`, `latest`, `none`, or `by_duration:PT1H30M` to go back by that
+long (KIP-1106).
+"""
 GroupProtocol = Literal["classic", "consumer"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
@@ -122,8 +128,12 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_kafka(cls, mapping: Mapping[str, str]) -> Self:
-        """Settings from Kafka's dotted keys and text values; SettingsError for an unknown key or a value that cannot be."""
-        return cls._of({key.replace(".", "_"): value for key, value in mapping.items() if not _has_no_effect(key)})
+        """Settings from Kafka's dotted keys and text values; SettingsError for an unknown key or a value
+        that cannot be.
+        """
+        return cls._of(
+            {key.replace(".", "_"): value for key, value in mapping.items() if not _has_no_effect(key)}
+        )
 
     @classmethod
     def for_role(cls, role: Literal["producer", "consumer", "admin"], given: Mapping[str, object]) -> Self:
@@ -257,13 +267,25 @@ ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ss
 ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
 ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
 ssl.truststore.password ssl.truststore.type transaction.two.phase.commit.enable value.deserializer value.serializer
-"""
+"""  # noqa: E501
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
 """Keys that Kafka's clients know and that change nothing here."""
 MEMBERS_ONLY: Final = frozenset(
     {
-        *("group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "partition.assignment.strategy"),
-        *("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "enable.auto.commit", "auto.commit.interval.ms"),
+        *(
+            "group.id",
+            "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
+            "partition.assignment.strategy",
+        ),
+        *(
+            "session.timeout.ms",
+            "heartbeat.interval.ms",
+            "max.poll.interval.ms",
+            "enable.auto.commit",
+            "auto.commit.interval.ms",
+        ),
     }
 )
 """Keys that change something only for who joins a group."""
@@ -290,7 +312,9 @@ def _value(cls: type[ClientSettings], name: str, value: object) -> object:
     try:
         return msgspec.convert({name: value}, cls, strict=False).__getattribute__(name)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{name.replace('_', '.')}={value}: {_demand(cls.__annotations__[name], str(error))}") from None
+        raise SettingsError(
+            f"{name.replace('_', '.')}={value}: {_demand(cls.__annotations__[name], str(error))}"
+        ) from None
 
 
 def _demand(kind: object, refusal: str) -> str:
@@ -299,7 +323,9 @@ def _demand(kind: object, refusal: str) -> str:
         words = get_args(kind)
         return f"must be {'one of ' if len(words) > 1 else ''}{', '.join(words)}"
     reason = refusal.partition(" - at")[0].partition(", got")[0].lower().replace("`", "")
-    return reason.replace("expected int", "must be a whole number").replace("expected bool", "must be true or false")
+    return reason.replace("expected int", "must be a whole number").replace(
+        "expected bool", "must be true or false"
+    )
 
 
 def _listed(given: object) -> tuple[str, ...]:
@@ -341,10 +367,15 @@ def _check(settings: ClientSettings, given: Mapping[str, object]) -> None:
         if settings.required_acks != -1:
             raise SettingsError(f"enable.idempotence=true needs acks=all, not acks={settings.acks}")
         if settings.max_in_flight_requests_per_connection > 5:
-            raise SettingsError("enable.idempotence=true allows max.in.flight.requests.per.connection of at most 5")
+            raise SettingsError(
+                "enable.idempotence=true allows max.in.flight.requests.per.connection of at most 5"
+            )
         if settings.retries == 0:
             raise SettingsError("enable.idempotence=true needs retries")
-    if settings.delivery_timeout_ms < settings.linger_ms + settings.request_timeout_ms and "delivery_timeout_ms" in given:
+    if (
+        settings.delivery_timeout_ms < settings.linger_ms + settings.request_timeout_ms
+        and "delivery_timeout_ms" in given
+    ):
         raise SettingsError("delivery.timeout.ms must be at least linger.ms + request.timeout.ms")
     _check_transactions(settings)
     _check_group(settings, given)
@@ -354,8 +385,14 @@ def _check_transactions(settings: ClientSettings) -> None:
     if settings.transactional_id is None:
         return
     if not settings.transactional_id:
-        raise SettingsError("transactional.id is empty: name the producer, or leave it out to write without transactions")
-    if settings.required_acks != -1 or not settings.enable_idempotence or settings.max_in_flight_requests_per_connection > 5:
+        raise SettingsError(
+            "transactional.id is empty: name the producer, or leave it out to write without transactions"
+        )
+    if (
+        settings.required_acks != -1
+        or not settings.enable_idempotence
+        or settings.max_in_flight_requests_per_connection > 5
+    ):
         raise SettingsError(
             f"transactional.id={settings.transactional_id} needs acks=all, enable.idempotence=true "
             "and max.in.flight.requests.per.connection of at most 5"
@@ -365,7 +402,9 @@ def _check_transactions(settings: ClientSettings) -> None:
 def _check_group(settings: ClientSettings, given: Mapping[str, object]) -> None:
     reset = settings.auto_offset_reset
     if reset not in ("earliest", "latest", "none") and _duration_ms(reset) is None:
-        raise SettingsError(f"auto.offset.reset={reset}: there are earliest, latest, none and by_duration:PT1H")
+        raise SettingsError(
+            f"auto.offset.reset={reset}: there are earliest, latest, none and by_duration:PT1H"
+        )
     if settings.group_id == "":
         raise SettingsError("group.id is empty: name a group, or leave it out to read without one")
     if settings.group_instance_id == "":
@@ -375,7 +414,10 @@ def _check_group(settings: ClientSettings, given: Mapping[str, object]) -> None:
     if settings.group_protocol == "consumer":
         for name in ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms"):
             if name in given:
-                raise SettingsError(f"{name.replace('_', '.')} is the broker's to set when group.protocol=consumer: leave it out")
+                raise SettingsError(
+                    f"{name.replace('_', '.')} is the broker's to set when group.protocol=consumer: leave it "
+                    f"out"
+                )
     elif settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         raise SettingsError("heartbeat.interval.ms must be below session.timeout.ms")
 

@@ -1,10 +1,13 @@
-"""One Fetch per broker that stands open until a watched partition has something new: how a stream that has read all waits for more.
+"""One Fetch per broker that stands open until a watched partition has something new: how a stream that has
+read all waits for more.
 
-    watch(ends) ---> Fetch(1 byte, long wait) stands at each leader ---> wait(until): True as soon as one is answered with news
+    watch(ends) ---> Fetch(1 byte, long wait) stands at each leader ---> wait(until): True as soon as one
+    is answered with news
 
-What is asked is remembered by the brokers (KIP-227), so standing costs a small request each `wait_ms`, and nothing while it stands. The
-answer says only that there is news; where the logs end now is for the caller to ask. An answer is read when somebody waits: a stream may be
-away for hours in between. Not safe for use from several threads.
+What is asked is remembered by the brokers (KIP-227), so standing costs a small request each `wait_ms`, and
+nothing while it stands. The answer says only that there is news; where the logs end now is for the caller
+to ask. An answer is read when somebody waits: a stream may be away for hours in between. Not safe for use
+from several threads.
 """
 
 from collections.abc import Mapping
@@ -22,7 +25,9 @@ from sparklog.wire.messages.fetch import FetchRequest, FetchResponse, PartitionD
 from sparklog.wire.schema import ZERO_UUID
 
 WAIT_MS: Final = 5_000
-"""How long a Fetch stands; below the request timeout, and short enough that a request behind it on the connection need not be feared."""
+"""How long a Fetch stands; below the request timeout, and short enough that a request behind it on the
+connection need not be feared.
+"""
 _BYTES: Final = 1
 _VERSION_BEFORE_TOPIC_IDS: Final = 12
 _CHANGED: Final = frozenset(
@@ -48,9 +53,12 @@ class StandingFetch:
         self._told: dict[TopicPartition, int] = {}
 
     def watch(self, ends: Mapping[TopicPartition, int]) -> None:
-        """From now on, news is what lies at or beyond these offsets; partitions that are not named are left alone."""
+        """From now on, news is what lies at or beyond these offsets; partitions that are not named are
+        left alone.
+        """
         if self._ends.keys() != ends.keys():
-            # What stands cannot be changed before it is answered, and new partitions should not wait for that.
+            # What stands cannot be changed before it is answered, and new partitions should not wait for
+            # that.
             self.close()
         self._ends = dict(ends)
 
@@ -81,7 +89,7 @@ class StandingFetch:
         for left in (self._sessions, self._standing, self._not_before, self._told):
             left.clear()
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _opened(self) -> Network:
         if self._network is None:
@@ -106,11 +114,15 @@ class StandingFetch:
 
     def _send(self, network: Network, node: NodeId, wanted: dict[TopicPartition, Wanted]) -> None:
         isolation = ISOLATION_LEVELS[self._settings.isolation_level]
-        request = FetchRequest(max_wait_ms=self._wait_ms, min_bytes=1, max_bytes=_BYTES, isolation_level=isolation)
+        request = FetchRequest(
+            max_wait_ms=self._wait_ms, min_bytes=1, max_bytes=_BYTES, isolation_level=isolation
+        )
         self._sessions.setdefault(node, FetchSession()).fill(request, wanted)
         has_ids = all(want.topic_id != ZERO_UUID for want in wanted.values())
         try:
-            network.send(node, request, _Standing(node), version_max=None if has_ids else _VERSION_BEFORE_TOPIC_IDS)
+            network.send(
+                node, request, _Standing(node), version_max=None if has_ids else _VERSION_BEFORE_TOPIC_IDS
+            )
         except BrokerError:
             self._rest(network, node)
             return
@@ -123,7 +135,9 @@ class StandingFetch:
         self._standing.pop(asked.node, None)
         if not isinstance(reply, FetchResponse) or reply.error_code:
             self._sessions.pop(asked.node, None)
-            if not isinstance(reply, FetchResponse) or not code_of(reply.error_code).name.startswith("FETCH_SESSION"):
+            if not isinstance(reply, FetchResponse) or not code_of(reply.error_code).name.startswith(
+                "FETCH_SESSION"
+            ):
                 self._rest(network, asked.node)
             return False
         self._sessions[asked.node].replied(reply.session_id)
@@ -136,17 +150,25 @@ class StandingFetch:
                     has_news = True
         return has_news
 
-    def _is_news(self, network: Network, node: NodeId, partition: TopicPartition, told: PartitionData) -> bool:
+    def _is_news(
+        self, network: Network, node: NodeId, partition: TopicPartition, told: PartitionData
+    ) -> bool:
         code = code_of(told.error_code)
         if code is not ErrorCode.NONE:
             self._sessions.pop(node, None)
             self._rest(network, node)
             return code in _CHANGED
-        end = told.last_stable_offset if self._settings.isolation_level == "read_committed" else told.high_watermark
+        end = (
+            told.last_stable_offset
+            if self._settings.isolation_level == "read_committed"
+            else told.high_watermark
+        )
         if end <= self._ends[partition]:
             return False
         if self._told.get(partition) == end:
-            self._rest(network, node)  # told before, and the caller stands where it stood: no reason to run in circles
+            self._rest(
+                network, node
+            )  # told before, and the caller stands where it stood: no reason to run in circles
             return False
         self._told[partition] = end
         return True

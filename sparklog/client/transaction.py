@@ -1,4 +1,5 @@
-"""One producer's transactions, as a machine: what the caller may do, what has to be sent for it, and what each error means.
+"""One producer's transactions, as a machine: what the caller may do, what has to be sent for it, and what
+each error means.
 
               init            begin              commit, abort          EndTxn answered
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING, ABORTING -> READY
@@ -6,26 +7,43 @@
                           a batch or an offset could not be written   --> ABORTABLE_ERROR --abort--> ABORTING
     fenced, forbidden, or an unknown error code: from anywhere --> FATAL_ERROR
 
-It does no I/O and reads no clock. The caller's five calls come in at once and give an `Operation`, which ends when a broker has answered;
-`errands` says what to send, `replied` and `failed` take in what came of it. What can be tried again is, without end: whoever waits gives up
-by a time limit of his own, and may go on to wait by the same call. One request is under way at a time.
+It does no I/O and reads no clock. The caller's five calls come in at once and give an `Operation`, which
+ends when a broker has answered; `errands` says what to send, `replied` and `failed` take in what came of
+it. What can be tried again is, without end: whoever waits gives up by a time limit of his own, and may go
+on to wait by the same call. One request is under way at a time.
 
-`Outbound` asks `may_send` for each partition and tells `shipped` and `batch_failed`. Under transaction version 2 (KIP-890) producing adds
-the partition, and the answer to EndTxn brings the next epoch; below it AddPartitionsToTxn and AddOffsetsToTxn come first, and a
-transaction that left a gap in the sequences is followed by an InitProducerId, which raises the epoch.
+`Outbound` asks `may_send` for each partition and tells `shipped` and `batch_failed`. Under transaction
+version 2 (KIP-890) producing adds the partition, and the answer to EndTxn brings the next epoch; below it
+AddPartitionsToTxn and AddOffsetsToTxn come first, and a transaction that left a gap in the sequences is
+followed by an InitProducerId, which raises the epoch.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from sparklog.client.cluster import Entropy, backoff_us
-from sparklog.client.failures import TransactionAbortable, TransactionError, TransactionFatal, WrongTransactionState
+from sparklog.client.failures import (
+    TransactionAbortable,
+    TransactionError,
+    TransactionFatal,
+    WrongTransactionState,
+)
 from sparklog.client.membership import COORDINATOR_GONE, TRANSACTION_KEY, Coordinator, Errand, GroupMetadata
 from sparklog.client.membership_offsets import OffsetAndMetadata
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_errors import classified, has_wrong_rights, of_batch
 from sparklog.client.transaction_requests import PendingOffsets, add_partitions, partitions_told
-from sparklog.client.transaction_states import END_BEFORE_V2, ENDING, LEGAL, OPEN, REMEDIES, Operation, ProducerIdentity, State, follows_v2
+from sparklog.client.transaction_states import (
+    END_BEFORE_V2,
+    ENDING,
+    LEGAL,
+    OPEN,
+    REMEDIES,
+    Operation,
+    ProducerIdentity,
+    State,
+    follows_v2,
+)
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -45,9 +63,13 @@ UNREACHABLE_US_MAX: Final = 1_000_000
 
 
 class Transaction:
-    """The transactions of one producer, one after another. Invariants: see `LEGAL`; `operation` is that of the state, if it has one."""
+    """The transactions of one producer, one after another. Invariants: see `LEGAL`; `operation` is that of
+    the state, if it has one.
+    """
 
-    def __init__(self, settings: ClientSettings, entropy: Entropy, features: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self, settings: ClientSettings, entropy: Entropy, features: Callable[[], Mapping[str, int]]
+    ) -> None:
         assert settings.transactional_id is not None
         self.transactional_id = settings.transactional_id
         self.state = State.UNINITIALIZED
@@ -63,13 +85,19 @@ class Transaction:
         self._error: TransactionError | None = None
         self._operation: Operation | None = None
         self._offsets: PendingOffsets | None = None
-        self._added: dict[TopicPartition, None] = {}  # below version 2: partitions that the coordinator knows of
+        self._added: dict[
+            TopicPartition, None
+        ] = {}  # below version 2: partitions that the coordinator knows of
         self._adding: dict[TopicPartition, None] = {}  # partitions with a batch that waits for that
         self._is_started = False  # whether the coordinator may know of the transaction
         self._is_doubtful = False  # whether only a lost answer could say if the coordinator knows of it
         self._is_flushed = False
-        self._needs_epoch = False  # an InitProducerId has to follow, since sequences have a gap or the version changes
-        self._coordinator = Coordinator(settings, entropy, key=self.transactional_id, key_type=TRANSACTION_KEY)
+        self._needs_epoch = (
+            False  # an InitProducerId has to follow, since sequences have a gap or the version changes
+        )
+        self._coordinator = Coordinator(
+            settings, entropy, key=self.transactional_id, key_type=TRANSACTION_KEY
+        )
         self._group_home: tuple[str, Coordinator] | None = None
         self._asked: Errand | None = None
         self._attempts = 0
@@ -77,7 +105,7 @@ class Transaction:
         self._unreachable_since: Micros | None = None
         self._number = 0
 
-    # -- the caller's five calls ----------------------------------------------------------------------------------------------------------
+    # -- the caller's five calls -----------------------------------------------------------------------------
 
     def init(self) -> Operation:
         """Ask for a producer id and fence every producer before with the same transactional id."""
@@ -94,7 +122,9 @@ class Transaction:
         self._is_started = self._is_doubtful = self._is_flushed = False
         self._go(State.IN_TRANSACTION)
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> Operation:
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> Operation:
         """Commit offsets of a group as part of the transaction."""
         self._require(State.IN_TRANSACTION, "send_offsets")
         if self._offsets is not None:
@@ -103,7 +133,11 @@ class Transaction:
         if not offsets:
             operation.end()
             return operation
-        if self._group_home is None or self._group_home[0] != group.group_id or self._group_home[1].error is not None:
+        if (
+            self._group_home is None
+            or self._group_home[0] != group.group_id
+            or self._group_home[1].error is not None
+        ):
             self._group_home = group.group_id, Coordinator(self._settings, self._entropy, key=group.group_id)
         self._attempts, self._not_before = 0, Micros(0)
         self._offsets = PendingOffsets(dict(sorted(offsets.items())), group, operation, self._group_home[1])
@@ -138,7 +172,7 @@ class Transaction:
         if self.state is not State.IN_TRANSACTION:
             self._require(State.IN_TRANSACTION, "send")
 
-    # -- partitions of batches ------------------------------------------------------------------------------------------------------------
+    # -- partitions of batches -------------------------------------------------------------------------------
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -158,7 +192,9 @@ class Transaction:
         return self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
     def may_send(self, partition: TopicPartition) -> bool:
-        """Whether a batch of the partition may go out; if not, the coordinator is asked to take the partition in."""
+        """Whether a batch of the partition may go out; if not, the coordinator is asked to take the
+        partition in.
+        """
         if self.state not in OPEN:
             return False
         if self.is_v2 or partition in self._added:
@@ -177,7 +213,7 @@ class Transaction:
         if self.state in OPEN:
             self._fail(of_batch(error, self.transactional_id))
 
-    # -- requests to send -----------------------------------------------------------------------------------------------------------------
+    # -- requests to send ------------------------------------------------------------------------------------
 
     def errands(self, now: Micros, is_ready: Callable[[NodeId | None], bool]) -> list[Errand]:
         """Requests to send now. `is_ready(None)` asks whether any broker is."""
@@ -205,13 +241,19 @@ class Transaction:
         return [self._asked]
 
     def deadline(self) -> Micros | None:
-        """When `errands` has something to say without anything having happened; None if only an event can help."""
+        """When `errands` has something to say without anything having happened; None if only an event can
+        help.
+        """
         home = self._home() if self._asked is None else None
         if home is None:
             return None
         if home.node is None:
             return home.deadline()
-        return self._not_before if self._unreachable_since is None else Micros(self._unreachable_since + UNREACHABLE_US_MAX)
+        return (
+            self._not_before
+            if self._unreachable_since is None
+            else Micros(self._unreachable_since + UNREACHABLE_US_MAX)
+        )
 
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
         """Take in an answer."""
@@ -247,12 +289,14 @@ class Transaction:
         if isinstance(error, BrokerError) and not error.is_retriable:
             self._fail(TransactionFatal(f"transactional id {self.transactional_id!r}: {error}", error.code))
             return
-        if not self._is_started and isinstance(errand.request, AddPartitionsToTxnRequest | AddOffsetsToTxnRequest):
+        if not self._is_started and isinstance(
+            errand.request, AddPartitionsToTxnRequest | AddOffsetsToTxnRequest
+        ):
             self._is_started = self._is_doubtful = True
         if home is not None:
             home.lost(now)  # which takes its own pause
 
-    # -- questions ------------------------------------------------------------------------------------------------------------------------
+    # -- questions -------------------------------------------------------------------------------------------
 
     def _home(self) -> Coordinator | None:
         """Whom to ask the next question; None if there is none."""
@@ -280,10 +324,13 @@ class Transaction:
         return self._init_request(), None
 
     def _init_request(self) -> InitProducerIdRequest:
-        # With the id and epoch that it has, a producer raises its own epoch, unless it was fenced meanwhile (KIP-360).
-        return InitProducerIdRequest(self.transactional_id, self._settings.transaction_timeout_ms, self._producer_id, self._epoch)
+        # With the id and epoch that it has, a producer raises its own epoch, unless it was fenced meanwhile
+        # (KIP-360).
+        return InitProducerIdRequest(
+            self.transactional_id, self._settings.transaction_timeout_ms, self._producer_id, self._epoch
+        )
 
-    # -- answers --------------------------------------------------------------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------------------
 
     def _initialized(self, errand: Errand, reply: InitProducerIdResponse, now: Micros) -> None:
         code = code_of(reply.error_code)
@@ -293,7 +340,9 @@ class Transaction:
             self._end_operation(State.READY)
             self.is_v2 = follows_v2(self._features())
         elif self.state is State.INITIALIZING and has_wrong_rights(code):
-            self._end_operation(State.UNINITIALIZED, BrokerError(code, f"transactional id {self.transactional_id!r}"))
+            self._end_operation(
+                State.UNINITIALIZED, BrokerError(code, f"transactional id {self.transactional_id!r}")
+            )
         else:
             self._refused(errand, code, now)
 
@@ -301,7 +350,8 @@ class Transaction:
         told = partitions_told(reply)
         # "Not attempted" tells nothing: another partition has the reason.
         codes = sorted(
-            (code for code in told.values() if code is not ErrorCode.NONE), key=lambda code: code is ErrorCode.OPERATION_NOT_ATTEMPTED
+            (code for code in told.values() if code is not ErrorCode.NONE),
+            key=lambda code: code is ErrorCode.OPERATION_NOT_ATTEMPTED,
         )
         if codes:
             self._refused(errand, codes[0], now, is_first=not self._added)
@@ -346,12 +396,20 @@ class Transaction:
         self._ended()
 
     def _end_what_never_began(self) -> None:
-        """The coordinator knows nothing of a transaction without records and offsets: there is nothing to end."""
-        if self.state in ENDING and self._is_flushed and not (self._is_started or self._needs_epoch or self._adding or self._offsets):
+        """The coordinator knows nothing of a transaction without records and offsets: there is nothing to
+        end.
+        """
+        if (
+            self.state in ENDING
+            and self._is_flushed
+            and not (self._is_started or self._needs_epoch or self._adding or self._offsets)
+        ):
             self._ended()
 
     def _ended(self) -> None:
-        """The transaction is over at the coordinator; perhaps the epoch has to be raised before the next one."""
+        """The transaction is over at the coordinator; perhaps the epoch has to be raised before the next
+        one.
+        """
         self._attempts = 0
         is_v2_now = follows_v2(self._features())
         self._needs_epoch = self._needs_epoch or (is_v2_now and not self.is_v2)
@@ -359,12 +417,14 @@ class Transaction:
             self.is_v2 = is_v2_now
             self._end_operation(State.READY)
 
-    # -- errors ---------------------------------------------------------------------------------------------------------------------------
+    # -- errors ----------------------------------------------------------------------------------------------
 
     def _refused(self, errand: Errand, code: ErrorCode, now: Micros, *, is_first: bool = True) -> None:
         """Try again what may pass; else the transaction, or the producer, is at its end."""
         home = self._home()
-        error = classified(type(errand.request), code, self.transactional_id, is_aborting=self.state is State.ABORTING)
+        error = classified(
+            type(errand.request), code, self.transactional_id, is_aborting=self.state is State.ABORTING
+        )
         if error is not None:
             if self.state not in OPEN and isinstance(error, TransactionAbortable):
                 self._retry(code, now)  # a transaction being aborted needs no error
@@ -420,7 +480,7 @@ class Transaction:
             home.lost(now)
         return False
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _require(self, state: State, call: str) -> None:
         if self._error is not None:

@@ -8,7 +8,14 @@ fatal              fenced, forbidden, or unknown: no further transaction is poss
 from collections.abc import Mapping
 from typing import Final
 
-from sparklog.client.failures import CommitFailed, DeliveryFailed, ProducerFenced, TransactionAbortable, TransactionError, TransactionFatal
+from sparklog.client.failures import (
+    CommitFailed,
+    DeliveryFailed,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionError,
+    TransactionFatal,
+)
 from sparklog.errors import BrokerError, ErrorCode, SparklogError
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -19,22 +26,42 @@ from sparklog.wire.schema import Message
 
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 """Old coordinators say the first of these where new ones say the second (KIP-588)."""
-_GROUP_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH})
+_GROUP_LOST: Final = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH}
+)
 _ABORTABLE: Final[Mapping[type[Message], frozenset[ErrorCode]]] = {
     InitProducerIdRequest: frozenset(),
     AddPartitionsToTxnRequest: frozenset(
         {
-            *(ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            *(
+                ErrorCode.TRANSACTION_ABORTABLE,
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            ),
             *(ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INVALID_TOPIC_EXCEPTION),
         }
     ),
     AddOffsetsToTxnRequest: frozenset(
-        {ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID}
+        {
+            ErrorCode.TRANSACTION_ABORTABLE,
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            ErrorCode.INVALID_GROUP_ID,
+        }
     ),
     TxnOffsetCommitRequest: frozenset(
         {
-            *(ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.FENCED_INSTANCE_ID, *_GROUP_LOST),
-            *(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+            *(
+                ErrorCode.TRANSACTION_ABORTABLE,
+                ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                ErrorCode.FENCED_INSTANCE_ID,
+                *_GROUP_LOST,
+            ),
+            *(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                ErrorCode.OFFSET_METADATA_TOO_LARGE,
+                ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+            ),
             *(ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND),
         }
     ),
@@ -42,14 +69,18 @@ _ABORTABLE: Final[Mapping[type[Message], frozenset[ErrorCode]]] = {
 }
 _FATAL_FOR_BATCHES: Final = frozenset(
     {
-        *(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.PRODUCER_FENCED),
+        *(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            ErrorCode.PRODUCER_FENCED,
+        ),
         *(ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     }
 )
 _REMEDIES: Final = {
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction.timeout.ms is above the broker's transaction.max.timeout.ms",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction.timeout.ms is above the broker's transaction.max.timeout.ms",  # noqa: E501
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this principal may not WRITE with the transactional id",
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator has forgotten the producer: transactional.id.expiration.ms has passed",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator has forgotten the producer: transactional.id.expiration.ms has passed",  # noqa: E501
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for it",
     ErrorCode.INVALID_TXN_STATE: "it was ended otherwise: perhaps it took longer than transaction.timeout.ms",
 }
@@ -60,14 +91,18 @@ def has_wrong_rights(code: ErrorCode) -> bool:
     return code in (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def classified(request: type[Message], code: ErrorCode, transactional_id: str, *, is_aborting: bool) -> TransactionError | None:
+def classified(
+    request: type[Message], code: ErrorCode, transactional_id: str, *, is_aborting: bool
+) -> TransactionError | None:
     """The error that a refused request causes; None if the request may be retried."""
     name = request.__name__.removesuffix("Request")
     where = f"transactional id {transactional_id!r}: {code.name} ({code.value}) from {name}"
     if code in _ABORTABLE[request] and not (is_aborting and request is EndTxnRequest):
         error = TransactionAbortable(f"{where}: abort the transaction, then begin another", code)
         if code in _GROUP_LOST:
-            error.__cause__ = CommitFailed(f"the group has given the partitions to others ({code.name}): poll before committing again")
+            error.__cause__ = CommitFailed(
+                f"the group has given the partitions to others ({code.name}): poll before committing again"
+            )
         return error
     if code.is_retriable:
         return None
@@ -79,7 +114,8 @@ def classified(request: type[Message], code: ErrorCode, transactional_id: str, *
 def fenced(transactional_id: str, code: ErrorCode) -> ProducerFenced:
     """Another producer has the transactional id now."""
     return ProducerFenced(
-        f"transactional id {transactional_id!r}: a younger producer uses it, or the transaction took longer than transaction.timeout.ms "
+        f"transactional id {transactional_id!r}: a younger producer uses it, or the transaction took longer "
+        f"than transaction.timeout.ms "
         f"({code.name})",
         code,
     )
@@ -94,7 +130,13 @@ def of_batch(error: SparklogError, transactional_id: str) -> TransactionError:
     elif code in _FATAL_FOR_BATCHES:
         made = TransactionFatal(f"transactional id {transactional_id!r}: {error}", code)
     else:
-        what = "records were not acknowledged" if isinstance(error, DeliveryFailed) else "records were not written"
-        made = TransactionAbortable(f"transactional id {transactional_id!r}: {what}: {error}: abort the transaction", code)
+        what = (
+            "records were not acknowledged"
+            if isinstance(error, DeliveryFailed)
+            else "records were not written"
+        )
+        made = TransactionAbortable(
+            f"transactional id {transactional_id!r}: {what}: {error}: abort the transaction", code
+        )
     made.__cause__ = error
     return made

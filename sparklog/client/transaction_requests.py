@@ -8,7 +8,11 @@ from sparklog.client.membership_offsets import OffsetAndMetadata
 from sparklog.client.transaction_states import Operation, ProducerIdentity
 from sparklog.errors import ErrorCode, code_of
 from sparklog.model import TopicPartition
-from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, AddPartitionsToTxnTopic
+from sparklog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from sparklog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -19,7 +23,9 @@ from sparklog.wire.messages.txn_offset_commit import (
 OFFSETS_BEFORE_V2: Final = 4
 
 
-def add_partitions(identity: ProducerIdentity, partitions: Iterable[TopicPartition]) -> AddPartitionsToTxnRequest:
+def add_partitions(
+    identity: ProducerIdentity, partitions: Iterable[TopicPartition]
+) -> AddPartitionsToTxnRequest:
     """The request of a client (v3 at most) that takes partitions into its transaction."""
     topics: dict[str, AddPartitionsToTxnTopic] = {}
     for name, partition in sorted(partitions):
@@ -47,7 +53,11 @@ class PendingOffsets:
     __slots__ = ("group", "home", "is_added", "left", "operation")
 
     def __init__(
-        self, offsets: dict[TopicPartition, OffsetAndMetadata], group: GroupMetadata, operation: Operation, home: Coordinator
+        self,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+        operation: Operation,
+        home: Coordinator,
     ) -> None:
         self.left = offsets
         self.group = group
@@ -56,11 +66,15 @@ class PendingOffsets:
         self.is_added = False
         """Whether the transaction's coordinator knows of the group, as it must below version 2."""
 
-    def request(self, identity: ProducerIdentity, *, is_v2: bool) -> tuple[TxnOffsetCommitRequest, int | None]:
+    def request(
+        self, identity: ProducerIdentity, *, is_v2: bool
+    ) -> tuple[TxnOffsetCommitRequest, int | None]:
         """The commit of the remaining offsets, and the newest version that may carry it."""
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for (name, partition), position in self.left.items():
-            told = TxnOffsetCommitRequestPartition(partition, position.offset, position.leader_epoch, position.metadata)
+            told = TxnOffsetCommitRequestPartition(
+                partition, position.offset, position.leader_epoch, position.metadata
+            )
             topics.setdefault(name, TxnOffsetCommitRequestTopic(name, [])).partitions.append(told)
         request = TxnOffsetCommitRequest(
             transactional_id=identity.transactional_id,
@@ -75,7 +89,9 @@ class PendingOffsets:
         return request, None if is_v2 else OFFSETS_BEFORE_V2
 
     def committed(self, reply: TxnOffsetCommitResponse) -> ErrorCode:
-        """Take in an answer: the error that counts, NONE if everything is committed; one that does not pass counts before one that does."""
+        """Take in an answer: the error that counts, NONE if everything is committed; one that does not
+        pass counts before one that does.
+        """
         codes = [ErrorCode.UNKNOWN_SERVER_ERROR] if not reply.topics else []
         for topic in reply.topics:
             for told in topic.partitions:

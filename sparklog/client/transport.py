@@ -1,8 +1,9 @@
 """The blocking shell around the client's machines: sockets, the clock and waiting; one thread at a time.
 
-`Network` keeps one connection per broker and the knowledge of the cluster. Callers say `send(node, request, token)` and collect answers
-from `poll`; `call` is both in one, for those who have nothing else to do meanwhile. Metadata is asked for on its own while somebody polls.
-Sockets never block: waiting happens only in `poll` and in `wait`, which another thread may end by `wake`.
+`Network` keeps one connection per broker and the knowledge of the cluster. Callers say `send(node,
+request, token)` and collect answers from `poll`; `call` is both in one, for those who have nothing else to
+do meanwhile. Metadata is asked for on its own while somebody polls. Sockets never block: waiting happens
+only in `poll` and in `wait`, which another thread may end by `wake`.
 """
 
 import os
@@ -19,7 +20,14 @@ from sparklog.client.failures import ClientClosed, UnknownTopic
 from sparklog.client.frames import ReceiveBuffers
 from sparklog.client.settings import ClientSettings
 from sparklog.effects import Chunk, FileSlice
-from sparklog.errors import BrokerError, ConnectionFailed, DecodeError, ErrorCode, RequestTimeout, SparklogError
+from sparklog.errors import (
+    BrokerError,
+    ConnectionFailed,
+    DecodeError,
+    ErrorCode,
+    RequestTimeout,
+    SparklogError,
+)
 from sparklog.model import Instant, Micros, Millis, NodeId
 from sparklog.wire.messages.metadata import MetadataResponse
 from sparklog.wire.schema import Message
@@ -49,9 +57,24 @@ def instant() -> Instant:
 class _Link:
     """One broker's socket, its machine, and the bytes that did not leave yet."""
 
-    __slots__ = ("addresses", "connection", "deadline", "is_registered_for_write", "last_used", "node", "output", "socket")
+    __slots__ = (
+        "addresses",
+        "connection",
+        "deadline",
+        "is_registered_for_write",
+        "last_used",
+        "node",
+        "output",
+        "socket",
+    )
 
-    def __init__(self, node: NodeId, connection: Connection, addresses: list[tuple[int, tuple[object, ...]]], deadline: Micros) -> None:
+    def __init__(
+        self,
+        node: NodeId,
+        connection: Connection,
+        addresses: list[tuple[int, tuple[object, ...]]],
+        deadline: Micros,
+    ) -> None:
         self.node = node
         self.connection = connection
         self.addresses = addresses  # those not tried yet
@@ -63,13 +86,19 @@ class _Link:
 
 
 class Network:
-    """Connections to the brokers of one cluster, for one thread at a time; only `wake` may be called from another."""
+    """Connections to the brokers of one cluster, for one thread at a time; only `wake` may be called from
+    another.
+    """
 
-    def __init__(self, settings: ClientSettings, *, can_be_woken: bool = False, in_flight_max: int | None = None) -> None:
+    def __init__(
+        self, settings: ClientSettings, *, can_be_woken: bool = False, in_flight_max: int | None = None
+    ) -> None:
         self.settings = settings
         self.cluster = Cluster(settings, entropy)
         self.allow_auto_create = True
-        self._in_flight_max = settings.max_in_flight_requests_per_connection if in_flight_max is None else in_flight_max
+        self._in_flight_max = (
+            settings.max_in_flight_requests_per_connection if in_flight_max is None else in_flight_max
+        )
         self._buffers = ReceiveBuffers()
         self._selector = selectors.DefaultSelector()
         self._wakes = selectors.DefaultSelector() if can_be_woken else None
@@ -88,10 +117,12 @@ class Network:
             self._selector.register(self._wake_in, selectors.EVENT_READ, None)
             self._wakes.register(self._wake_in, selectors.EVENT_READ, None)
 
-    # -- sending --------------------------------------------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------------
 
     def is_ready(self, node: NodeId) -> bool:
-        """Whether `send` to that broker is possible now; if there is no connection, one is begun (unless its back-off says no)."""
+        """Whether `send` to that broker is possible now; if there is no connection, one is begun (unless
+        its back-off says no).
+        """
         link = self._links.get(node)
         if link is not None:
             return link.connection.has_room and not link.output
@@ -115,12 +146,16 @@ class Network:
         version_max: int | None = None,
         expects_reply: bool = True,
     ) -> None:
-        """Send a request to a broker that is ready; its answer comes out of `poll`. Raises UnsupportedByBroker."""
+        """Send a request to a broker that is ready; its answer comes out of `poll`. Raises
+        UnsupportedByBroker.
+        """
         link = self._links[node]
         now = now_us()
         link.last_used = now
         wait = self.settings.request_timeout_ms * _MS if timeout_us is None else timeout_us
-        link.connection.request(message, token, Micros(now + wait), version_max=version_max, expects_reply=expects_reply)
+        link.connection.request(
+            message, token, Micros(now + wait), version_max=version_max, expects_reply=expects_reply
+        )
         self._flush(link)
 
     @property
@@ -133,17 +168,28 @@ class Network:
         for link in self._links.values():
             if link.connection.has_room:
                 return link.node
-        if not any(link.connection.state in (State.CONNECTING, State.HANDSHAKE) for link in self._links.values()):
+        if not any(
+            link.connection.state in (State.CONNECTING, State.HANDSHAKE) for link in self._links.values()
+        ):
             for node in self.cluster.candidates():
                 if node not in self._links and self.cluster.may_connect(node, now_us()):
                     self._connect(node, now_us())
                     break
         return NO_NODE
 
-    def call(self, message: Message, reply: type[R], *, node: NodeId | None = None, deadline: Micros, version_max: int | None = None) -> R:
+    def call(
+        self,
+        message: Message,
+        reply: type[R],
+        *,
+        node: NodeId | None = None,
+        deadline: Micros,
+        version_max: int | None = None,
+    ) -> R:
         """Send to one broker (None: any) and wait for its reply; answers for others stay for the next `poll`.
 
-        Raises the failure of the request, or RequestTimeout naming the last trouble if no broker could be reached by `deadline`.
+        Raises the failure of the request, or RequestTimeout naming the last trouble if no broker could be
+        reached by `deadline`.
         """
         token = object()
         others = self._poll(now_us())  # while nobody asked, idle connections may have been closed
@@ -169,24 +215,32 @@ class Network:
         finally:
             self._answers = others + self._answers
 
-    # -- waiting --------------------------------------------------------------------------------------------------------------------------
+    # -- waiting ---------------------------------------------------------------------------------------------
 
     def poll(self, deadline: Micros) -> list[Answer]:
-        """Wait until something was answered, at most until `deadline` (may be past); often returns early with nothing."""
+        """Wait until something was answered, at most until `deadline` (may be past); often returns early
+        with nothing.
+        """
         return self._poll(deadline)
 
     def next_event(self, until: Micros, now: Micros) -> Micros:
-        """When the network itself has something to do, if that is before `until`; `now` is when the caller began to ask what is ready."""
+        """When the network itself has something to do, if that is before `until`; `now` is when the caller
+        began to ask what is ready.
+        """
         return self._next_event(until, now)
 
     def wait(self, until: Micros) -> None:
-        """Wait until a socket has something, or to be woken. This and `pause` may run beside another thread's calls."""
+        """Wait until a socket has something, or to be woken. This and `pause` may run beside another
+        thread's calls.
+        """
         for key, _ in self._selector.select(max(0, until - now_us()) / 1e6):
             if key.data is None:
                 self._drain_wakes()
 
     def pause(self, until: Micros) -> bool:
-        """Wait to be woken whatever the sockets have, and tell whether that is so; the next `wait` ends at once then."""
+        """Wait to be woken whatever the sockets have, and tell whether that is so; the next `wait` ends at
+        once then.
+        """
         assert self._wakes is not None
         return bool(self._wakes.select(max(0, until - now_us()) / 1e6))
 
@@ -201,7 +255,8 @@ class Network:
     def wait_for_topic(self, topic: str, deadline: Micros, *, is_patient: bool = True) -> None:
         """Return when the partitions of a topic are known; raises UnknownTopic, or what stood in the way.
 
-        Patience is for topics that may be created at this moment: until `deadline` "unknown" does not count as an answer.
+        Patience is for topics that may be created at this moment: until `deadline` "unknown" does not
+        count as an answer.
         """
         self.cluster.want([topic])
         others: list[Answer] = []
@@ -240,10 +295,12 @@ class Network:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _poll(self, deadline: Micros) -> list[Answer]:
         if self._is_closed:
@@ -306,7 +363,9 @@ class Network:
 
     def _connect(self, node: NodeId, now: Micros) -> None:
         broker = self.cluster.brokers[node]
-        connection = Connection(client_id=self.settings.client_id, in_flight_max=self._in_flight_max, buffers=self._buffers)
+        connection = Connection(
+            client_id=self.settings.client_id, in_flight_max=self._in_flight_max, buffers=self._buffers
+        )
         link = _Link(node, connection, [], Micros(now + self.cluster.setup_timeout_us(node)))
         link.last_used = now
         self._links[node] = link
@@ -375,7 +434,9 @@ class Network:
         wants_write = bool(link.output)
         if wants_write != link.is_registered_for_write:
             link.is_registered_for_write = wants_write
-            self._selector.modify(sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if wants_write else 0), link)
+            self._selector.modify(
+                sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if wants_write else 0), link
+            )
 
     def _readable(self, link: _Link) -> None:
         sock, connection = link.socket, link.connection
@@ -422,16 +483,23 @@ class Network:
             if connection.state in (State.CONNECTING, State.HANDSHAKE):
                 if now >= link.deadline:
                     broker = self.cluster.brokers.get(link.node)
-                    self._fail(link, broken(f"no connection to {broker.host if broker else 'the broker'} in time"))
+                    self._fail(
+                        link, broken(f"no connection to {broker.host if broker else 'the broker'} in time")
+                    )
                 continue
             overdue = connection.deadline()
             if overdue is not None and now >= overdue:
                 self._fail(link, broken("another request on the connection was not answered in time"))
-            elif connection.in_flight == 0 and now - link.last_used > self.settings.connections_max_idle_ms * _MS:
+            elif (
+                connection.in_flight == 0
+                and now - link.last_used > self.settings.connections_max_idle_ms * _MS
+            ):
                 self._drop(link)
 
     def _fail(self, link: _Link, error: SparklogError) -> None:
-        """The connection is of no use any more: its requests fail, and the broker is tried again after a back-off."""
+        """The connection is of no use any more: its requests fail, and the broker is tried again after a
+        back-off.
+        """
         now = now_us()
         self._last_error = error
         self._detach(link)

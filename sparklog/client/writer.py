@@ -1,4 +1,6 @@
-"""Whole record batches written from one thread, idempotently or in transactions: the road of Spark's sink into a topic."""
+"""Whole record batches written from one thread, idempotently or in transactions: the road of Spark's sink
+into a topic.
+"""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -13,55 +15,79 @@ from sparklog.client.transaction_states import Operation, ProducerIdentity
 from sparklog.client.transport import Network, entropy, now_us
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
-from sparklog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from sparklog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 
 REQUEST_BYTES_MAX: Final = 4 << 20
-"""A request carries one batch of several partitions; Kafka's own limit for a producer would allow two of Spark's batches only."""
+"""A request carries one batch of several partitions; Kafka's own limit for a producer would allow two of
+Spark's batches only.
+"""
 _TOPIC: Final = 2
 _MESSAGE_BYTES_MAX: Final = "max.message.bytes"
 
 
 class BatchWriter:
-    """Writes prebuilt batches, every acknowledgement checked; no thread, no object per record. Not safe for use from several threads.
+    """Writes prebuilt batches, every acknowledgement checked; no thread, no object per record. Not safe
+    for use from several threads.
 
-    Batches of one partition keep their order; up to five requests per broker are in flight. The producer id, epoch and sequence are
-    stamped into the batch, which belongs to the writer from `add` on. After an error nothing more is accepted, but `abort`.
+    Batches of one partition keep their order; up to five requests per broker are in flight. The producer
+    id, epoch and sequence are stamped into the batch, which belongs to the writer from `add` on. After an
+    error nothing more is accepted, but `abort`.
 
-    With a `transactional_id` among the settings: `init` once, then for each transaction `begin`, batches, and `commit` or `abort`. One that
-    was begun here may as well be flushed and ended by another process that knows its `identity` (`Admin.end_transaction`).
+    With a `transactional_id` among the settings: `init` once, then for each transaction `begin`, batches,
+    and `commit` or `abort`. One that was begun here may as well be flushed and ended by another process
+    that knows its `identity` (`Admin.end_transaction`).
     """
 
     def __init__(self, settings: ClientSettings, *, on_done: Callable[[Done], None] | None = None) -> None:
         self._settings = settings
         self._network = Network(settings)
         self._outbound = Outbound(
-            settings, self._network.cluster, entropy, request_bytes_max=max(settings.max_request_size, REQUEST_BYTES_MAX)
+            settings,
+            self._network.cluster,
+            entropy,
+            request_bytes_max=max(settings.max_request_size, REQUEST_BYTES_MAX),
         )
         self._on_done = on_done
         self._unacknowledged_bytes = 0
         self._error: SparklogError | None = None
 
     def partition_count(self, topic: str) -> int:
-        """The number of partitions of a topic (created, if the cluster does that); raises UnknownTopic after `max_block_ms`."""
+        """The number of partitions of a topic (created, if the cluster does that); raises UnknownTopic
+        after `max_block_ms`.
+        """
         self._network.wait_for_topic(topic, Micros(now_us() + self._settings.max_block_ms * 1000))
         return len(self._network.cluster.topics[topic].partitions)
 
     def message_bytes_max(self, topic: str) -> int | None:
-        """The largest batch in bytes that the topic takes (`max.message.bytes`); None where the broker does not tell."""
+        """The largest batch in bytes that the topic takes (`max.message.bytes`); None where the broker
+        does not tell.
+        """
         wanted = DescribeConfigsResource(_TOPIC, topic, [_MESSAGE_BYTES_MAX])
         deadline = Micros(now_us() + self._settings.request_timeout_ms * 1000)
         try:
-            reply = self._network.call(DescribeConfigsRequest([wanted]), DescribeConfigsResponse, deadline=deadline)
+            reply = self._network.call(
+                DescribeConfigsRequest([wanted]), DescribeConfigsResponse, deadline=deadline
+            )
         except SparklogError:
             return None  # not needed for writing: a batch that is too large is refused when it comes
-        told = [config.value for result in reply.results for config in result.configs if config.name == _MESSAGE_BYTES_MAX]
+        told = [
+            config.value
+            for result in reply.results
+            for config in result.configs
+            if config.name == _MESSAGE_BYTES_MAX
+        ]
         return int(told[0]) if told and told[0] else None
 
     def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
-        """Take a whole batch (v2, no producer yet). Waits for acknowledgements while more than `buffer_memory` bytes are on the way.
+        """Take a whole batch (v2, no producer yet). Waits for acknowledgements while more than
+        `buffer_memory` bytes are on the way.
 
-        Raises DeliveryFailed or BrokerError as soon as any earlier batch is known to have failed, WrongTransactionState outside of a
-        transaction if the writer has a transactional id.
+        Raises DeliveryFailed or BrokerError as soon as any earlier batch is known to have failed,
+        WrongTransactionState outside of a transaction if the writer has a transactional id.
         """
         self._raise_failure()
         if self._outbound.transaction is not None:
@@ -71,7 +97,9 @@ class BatchWriter:
         if not 0 <= partition < len(self._network.cluster.topics[topic].partitions):
             raise UnknownTopic(f"topic {topic!r} has no partition {partition}")
         if len(batch) > self._settings.buffer_memory:
-            raise RecordTooLarge(f"a batch of {len(batch)} bytes, where buffer.memory is {self._settings.buffer_memory}")
+            raise RecordTooLarge(
+                f"a batch of {len(batch)} bytes, where buffer.memory is {self._settings.buffer_memory}"
+            )
         deadline = Micros(now_us() + self._settings.delivery_timeout_ms * 1000)
         self._outbound.add(OutboundBatch(TopicPartition(topic, partition), batch, record_count, deadline))
         self._unacknowledged_bytes += len(batch)
@@ -85,12 +113,14 @@ class BatchWriter:
             self._turn(Micros(now_us() + self._settings.request_timeout_ms * 1000))
         self._raise_failure()
 
-    # -- transactions ---------------------------------------------------------------------------------------------------------------------
+    # -- transactions ----------------------------------------------------------------------------------------
 
     def init(self) -> None:
-        """Get a producer id and fence every producer before with the same transactional id; a transaction it left open is aborted.
+        """Get a producer id and fence every producer before with the same transactional id; a transaction
+        it left open is aborted.
 
-        Raises RequestTimeout after `max_block_ms`; the same call again goes on to wait. So do `commit` and `abort`.
+        Raises RequestTimeout after `max_block_ms`; the same call again goes on to wait. So do `commit` and
+        `abort`.
         """
         self._wait_for(self._transactional("init").init())
 
@@ -110,23 +140,29 @@ class BatchWriter:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """Transactional id, producer id and epoch of the transaction that is open; they may change with the next."""
+        """Transactional id, producer id and epoch of the transaction that is open; they may change with
+        the next.
+        """
         return self._transactional("identity").identity
 
     def close(self) -> None:
-        """Drop the connections; batches not flushed may or may not have been written, and an open transaction stays open until its time
-        is up, or whoever knows its identity ends it.
+        """Drop the connections; batches not flushed may or may not have been written, and an open
+        transaction stays open until its time is up, or whoever knows its identity ends it.
         """
         self._network.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _turn(self, deadline: Micros) -> None:
-        """Send what can be sent and take in what was answered, waiting until `deadline` for the first of it."""
+        """Send what can be sent and take in what was answered, waiting until `deadline` for the first of
+        it.
+        """
         for done in deliver(self._network, self._outbound, deadline):
             self._unacknowledged_bytes -= len(done.batch.records)
             if done.error is not None and self._error is None:
@@ -153,7 +189,10 @@ class BatchWriter:
             if now_us() >= deadline:
                 trouble = self._network.last_error
                 why = "" if trouble is None else f"; last trouble: {trouble}"
-                raise RequestTimeout(f"{operation.name} was not answered within max_block_ms={self._settings.max_block_ms}{why}")
+                raise RequestTimeout(
+                    f"{operation.name} was not answered within "
+                    f"max_block_ms={self._settings.max_block_ms}{why}"
+                )
             self._turn(deadline)
         if operation.error is not None:
             raise operation.error

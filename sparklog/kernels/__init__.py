@@ -1,8 +1,9 @@
 """Compiled functions over buffers, each with a plain-Python twin; this file alone knows that there are two.
 
-`from sparklog.kernels import codec, scan, walk, columns, clean, avro, json` gives the modules that `SPARKLOG_KERNELS` chooses: `auto`
-(compiled where it was built, else the reference), `compiled` or `reference`; a forced one that is missing is an error. A kernel takes
-buffers and integers, imports nothing of sparklog, and returns positions or plain values, or raises ValueError with a position.
+`from sparklog.kernels import codec, scan, walk, columns, clean, avro, json` gives the modules that
+`SPARKLOG_KERNELS` chooses: `auto` (compiled where it was built, else the reference), `compiled` or
+`reference`; a forced one that is missing is an error. A kernel takes buffers and integers, imports nothing
+of sparklog, and returns positions or plain values, or raises ValueError with a position.
 """
 
 import importlib
@@ -39,7 +40,9 @@ def load(name: str, choice: str) -> ModuleType:
             return importlib.import_module(f"sparklog.kernels.{name}_compiled")
         except ImportError as error:
             if choice == "compiled":
-                raise ImportError(f"SPARKLOG_KERNELS=compiled, but kernel {name!r} is not built ({error}); run `make setup`") from error
+                raise ImportError(
+                    f"SPARKLOG_KERNELS=compiled, but kernel {name!r} is not built ({error}); run `make setup`"
+                ) from error
     return importlib.import_module(f"sparklog.kernels.{name}_reference")
 
 

@@ -1,12 +1,14 @@
 """The plain-Python twin of the `avro` kernel: flat records in Avro's binary encoding to Arrow-layout columns.
 
-Source: Apache Avro 1.12, "Binary encoding". A field is (sort, branch of null in its union or -1, whether its column is built).
+Source: Apache Avro 1.12, "Binary encoding". A field is (sort, branch of null in its union or -1, whether
+its column is built).
 
-A program is a schema of any shape as int32 numbers: the sort of a node and what follows from it, children as their index in the program.
+A program is a schema of any shape as int32 numbers: the sort of a node and what follows from it, children
+as their index in the program.
 
     BOOLEAN … STRING, AVRO_NULL          FIXED size          ENUM symbols          ARRAY child, MAP child (of its values)
     UNION branches child…           RECORD fields child…
-"""
+"""  # noqa: E501
 
 from collections.abc import Sequence
 from struct import pack_into, unpack_from
@@ -44,12 +46,20 @@ _FORMATS = {INT: "=i", LONG: "=q", MILLIS: "=q", FLOAT: "=f", DOUBLE: "=d"}
 
 
 def read_records(
-    count: int, validity: Buffer | None, offsets: Buffer, content: Buffer, start: int, fields: Sequence[Field], prefix: int
+    count: int,
+    validity: Buffer | None,
+    offsets: Buffer,
+    content: Buffer,
+    start: int,
+    fields: Sequence[Field],
+    prefix: int,
 ) -> tuple[bytearray, list[Column | None], list[int]]:
-    """Rows `[start, start + count)` of a binary column: (validity of the rows, a column or None per field, rows that were refused).
+    """Rows `[start, start + count)` of a binary column: (validity of the rows, a column or None per field,
+    rows that were refused).
 
-    A column is (validity, values), of bytes and text (validity, int32 offsets, bytes). A row is null where the value is null or refused,
-    and its fields with it. Refused is a row that is not exactly one record, whose text is not UTF-8, or that has a number beyond its type.
+    A column is (validity, values), of bytes and text (validity, int32 offsets, bytes). A row is null where
+    the value is null or refused, and its fields with it. Refused is a row that is not exactly one record,
+    whose text is not UTF-8, or that has a number beyond its type.
     """
     made = [_Column(count, sort) if is_wanted else None for sort, _, is_wanted in fields]
     valid, refused = bytearray((count + 7) >> 3), []
@@ -72,13 +82,21 @@ def read_records(
 
 
 def check_records(
-    count: int, validity: Buffer | None, offsets: Buffer, content: Buffer, start: int, program: Buffer, prefix: int
+    count: int,
+    validity: Buffer | None,
+    offsets: Buffer,
+    content: Buffer,
+    start: int,
+    program: Buffer,
+    prefix: int,
 ) -> bytearray:
-    """Where in each of the rows `[start, start + count)` a value of `program` begins, as int32: 0, or 5 behind a schema's id.
+    """Where in each of the rows `[start, start + count)` a value of `program` begins, as int32: 0, or 5
+    behind a schema's id.
 
     -1 - p says that there is none, and that what is wrong begins at byte p of the row; 0 stands for a null row too. The items of an
-    array must take at least one byte each. A value must fill its row; its text is UTF-8, and its numbers are within their type.
-    """
+    array must take at least one byte each. A value must fill its row; its text is UTF-8, and its numbers
+    are within their type.
+    """  # noqa: E501
     numbers = memoryview(program).cast("B").cast("i")
     starts = bytearray(4 * count)
     for row in range(count):
@@ -199,7 +217,11 @@ class _Column:
             pack_into("=i", self._values, 4 * (row + 1), len(self._content))
 
     def parts(self) -> Column:
-        return (self._validity, self._values) if self._content is None else (self._validity, self._values, self._content)
+        return (
+            (self._validity, self._values)
+            if self._content is None
+            else (self._validity, self._values, self._content)
+        )
 
 
 def _record(content: bytes, fields: Sequence[Field], prefix: int) -> list[int | bytes | None] | None:

@@ -1,13 +1,15 @@
-"""The plain-Python twin of the `clean` kernel: which records of a compacted log stay, and the batches that remain of them.
+"""The plain-Python twin of the `clean` kernel: which records of a compacted log stay, and the batches that
+remain of them.
 
     map_keys         dirty batches ──► KeyOffsets: for each key the offset of its last record, until the table is full
     filter_batches   batches + KeyOffsets + Rules ──► batches: as they are, with fewer records, without any, or gone
     index_entries    written batches ──► the entries its two indexes get
 
-A batch is drawn at the top of `sparklog.record.batch`. Offsets never change: deltas get gaps, and base offset, last offset, producer, epoch
-and sequence stay with their batch. Errors are `ValueError(status, position, reason)` as in the `scan` kernel. A batch with
-compressed records is not opened: both walks stop at it with COMPRESSED, and go on when they get it as one uncompressed batch.
-"""
+A batch is drawn at the top of `sparklog.record.batch`. Offsets never change: deltas get gaps, and base
+offset, last offset, producer, epoch and sequence stay with their batch. Errors are `ValueError(status,
+position, reason)` as in the `scan` kernel. A batch with compressed records is not opened: both walks stop
+at it with COMPRESSED, and go on when they get it as one uncompressed batch.
+"""  # noqa: E501
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -23,7 +25,9 @@ END = 0
 COMPRESSED = 1
 """The batch at the position must be decompressed first."""
 FULL = 2
-"""The table holds no further key; `latest_offset` says how far it came, which may be inside of the batch at the position."""
+"""The table holds no further key; `latest_offset` says how far it came, which may be inside of the batch
+at the position.
+"""
 ROOM = 3
 """The target has not enough room for what becomes of the batch at the position."""
 
@@ -47,8 +51,9 @@ _RECORD_SIZE_MIN = 7
 class KeyOffsets:
     """The offset of the last record of each key, in memory bounded by `slots`; at most `limit` keys.
 
-    Keys are compared by a 128-bit hash under `seed`, 16 secret bytes: otherwise an attacker could make two keys that pass for
-    one, and so have a record deleted. Every record up to `latest_offset` that has a key is in the table, unless it was before the start.
+    Keys are compared by a 128-bit hash under `seed`, 16 secret bytes: otherwise an attacker could make two
+    keys that pass for one, and so have a record deleted. Every record up to `latest_offset` that has a key
+    is in the table, unless it was before the start.
     """
 
     def __init__(self, slots: int, limit: int, seed: Buffer) -> None:
@@ -91,13 +96,18 @@ class KeyOffsets:
 class Rules:
     """Retention inputs besides the keys, and the transactions seen so far.
 
-    `producers` has (producer id, offset of its last data batch's end or -1, epoch) of each active producer, sorted by id: the batch that
-    holds the last sequence of a producer stays, though maybe empty. `aborted` has (producer id, first offset, last offset) of the aborted
-    transactions, sorted. A tombstone or marker that is seen for the first time may go at `horizon_ms`.
+    `producers` has (producer id, offset of its last data batch's end or -1, epoch) of each active
+    producer, sorted by id: the batch that holds the last sequence of a producer stays, though maybe empty.
+    `aborted` has (producer id, first offset, last offset) of the aborted transactions, sorted. A tombstone
+    or marker that is seen for the first time may go at `horizon_ms`.
     """
 
     def __init__(
-        self, producers: Sequence[tuple[int, int, int]], aborted: Sequence[tuple[int, int, int]], now_ms: int, horizon_ms: int
+        self,
+        producers: Sequence[tuple[int, int, int]],
+        aborted: Sequence[tuple[int, int, int]],
+        now_ms: int,
+        horizon_ms: int,
     ) -> None:
         for rows, width in ((producers, 1), (aborted, 3)):
             for index in range(1, len(rows)):
@@ -111,7 +121,9 @@ class Rules:
         self._seen: set[int] = set()
 
     def seen_aborted(self) -> list[int]:
-        """The indexes of the aborted transactions of which a batch came by: their markers are still needed."""
+        """The indexes of the aborted transactions of which a batch came by: their markers are still
+        needed.
+        """
         return sorted(self._seen)
 
     def aborted_at(self, producer_id: int, offset: int) -> int:
@@ -152,8 +164,12 @@ class _Record(NamedTuple):
     rest: int  # where the bytes after the timestamp delta begin
 
 
-def map_keys(source: Buffer, position: int, keys: KeyOffsets, rules: Rules, start_offset: int) -> tuple[int, int]:
-    """Note the keys of all records at `start_offset` or beyond, but of aborted transactions: (END, COMPRESSED or FULL, position)."""
+def map_keys(
+    source: Buffer, position: int, keys: KeyOffsets, rules: Rules, start_offset: int
+) -> tuple[int, int]:
+    """Note the keys of all records at `start_offset` or beyond, but of aborted transactions: (END,
+    COMPRESSED or FULL, position).
+    """
     view = memoryview(source)
     _check_within(position, len(view))
     while (batch := _whole(view, position)) is not None:
@@ -162,7 +178,11 @@ def map_keys(source: Buffer, position: int, keys: KeyOffsets, rules: Rules, star
                 if batch.attributes & 0x07:
                     return COMPRESSED, position
                 for record in _records(view, position, batch):
-                    if record.key is not None and record.offset >= start_offset and not keys.put(record.key, record.offset):
+                    if (
+                        record.key is not None
+                        and record.offset >= start_offset
+                        and not keys.put(record.key, record.offset)
+                    ):
                         return FULL, position
             keys.reached(batch.last_offset)
         position += batch.size
@@ -172,7 +192,10 @@ def map_keys(source: Buffer, position: int, keys: KeyOffsets, rules: Rules, star
 def _has_keys(batch: _Batch, rules: Rules) -> bool:
     if batch.attributes & _CONTROL_BIT or not batch.record_count:
         return False
-    return not batch.attributes & _TRANSACTIONAL_BIT or rules.aborted_at(batch.producer_id, batch.base_offset) < 0
+    return (
+        not batch.attributes & _TRANSACTIONAL_BIT
+        or rules.aborted_at(batch.producer_id, batch.base_offset) < 0
+    )
 
 
 def filter_batches(
@@ -188,9 +211,10 @@ def filter_batches(
 ) -> tuple[int, int, int, int, int, int, bool]:
     """Write the retained parts of the batches from `position` on to `target[filled:]`.
 
-    Gives (END, COMPRESSED or ROOM, position, filled, bytes needed for ROOM, records read, records kept, whether the last batch stayed as it
-    was). The batch that ends at `keep_end` stays, though maybe empty. Only a new delete horizon makes a batch larger; where all together
-    would grow by more than `growth` bytes it is set another time. The CRC is checked unless `is_decompressed`.
+    Gives (END, COMPRESSED or ROOM, position, filled, bytes needed for ROOM, records read, records kept,
+    whether the last batch stayed as it was). The batch that ends at `keep_end` stays, though maybe empty.
+    Only a new delete horizon makes a batch larger; where all together would grow by more than `growth`
+    bytes it is set another time. The CRC is checked unless `is_decompressed`.
     """
     view, out = memoryview(source), memoryview(target)
     _check_within(position, len(view))
@@ -200,10 +224,16 @@ def filter_batches(
     while (batch := _whole(view, position)) is not None:
         if batch.attributes & 0x07 and batch.record_count:
             return COMPRESSED, position, filled, 0, read, kept, is_copy
-        if not is_decompressed and crc32c(view[position + 21 : position + batch.size]) != unpack_from(">I", view, position + 17)[0]:
+        if (
+            not is_decompressed
+            and crc32c(view[position + 21 : position + batch.size])
+            != unpack_from(">I", view, position + 17)[0]
+        ):
             raise ValueError(CORRUPT, position + 17, "CRC-32C does not match")
         records = _records(view, position, batch)
-        count, content, stays = _remains(view, position, batch, records, keys, rules, keep_end, growth - grown)
+        count, content, stays = _remains(
+            view, position, batch, records, keys, rules, keep_end, growth - grown
+        )
         if len(content) > len(out) - filled:
             return ROOM, position, filled, len(content), read, kept, is_copy
         if batch.attributes & _CONTROL_BIT and records and _control_type(records[0]) in (_ABORT, _COMMIT):
@@ -233,12 +263,17 @@ def _remains(
     is_discardable = False
     if is_control:
         is_marker = bool(records) and _control_type(records[0]) in (_ABORT, _COMMIT)
-        # A marker is needed as long as anything of its transaction is there; an empty one was needed for its producer alone.
+        # A marker is needed as long as anything of its transaction is there; an empty one was needed for its
+        # producer alone.
         is_discardable = not records or (is_marker and batch.producer_id not in rules.open)
     elif batch.attributes & _TRANSACTIONAL_BIT:
         is_discardable = rules.saw_data(batch.producer_id, batch.base_offset)
     is_discarded = is_discardable and (is_dead or not is_control)
-    kept = [] if is_discarded else [record for record in records if is_control or _is_kept(record, keys, is_dead)]
+    kept = (
+        []
+        if is_discarded
+        else [record for record in records if is_control or _is_kept(record, keys, is_dead)]
+    )
     if not kept:
         is_retained = batch.last_offset + 1 == keep_end or _is_last_of_producer(batch, rules)
         return 0, _empty(view, position, batch) if is_retained else b"", False
@@ -290,7 +325,14 @@ def _empty(view: memoryview, position: int, batch: _Batch) -> bytes:
     return bytes(header)
 
 
-def _rewritten(view: memoryview, position: int, batch: _Batch, kept: list[_Record], base_timestamp: int, has_horizon: bool) -> bytearray:
+def _rewritten(
+    view: memoryview,
+    position: int,
+    batch: _Batch,
+    kept: list[_Record],
+    base_timestamp: int,
+    has_horizon: bool,
+) -> bytearray:
     """The batch with the `kept` records alone, their times told from `base_timestamp` on."""
     content = bytearray(view[position : position + HEADER_SIZE])
     for record in kept:
@@ -317,10 +359,12 @@ def _rewritten(view: memoryview, position: int, batch: _Batch, kept: list[_Recor
 def index_entries(
     source: Buffer, limit: int, file_position: int, base_offset: int, state: memoryview, interval_bytes: int
 ) -> list[tuple[int, int, int, int]]:
-    """The index entries for the batches of `source[:limit]`, written at `file_position` of the segment that begins at `base_offset`.
+    """The index entries for the batches of `source[:limit]`, written at `file_position` of the segment
+    that begins at `base_offset`.
 
-    Each is (relative offset, position, greatest timestamp so far, relative offset of that). `state`, three int64, goes from call to call:
-    bytes since the last entry, greatest timestamp, the last offset of its batch.
+    Each is (relative offset, position, greatest timestamp so far, relative offset of that). `state`, three
+    int64, goes from call to call: bytes since the last entry, greatest timestamp, the last offset of its
+    batch.
     """
     view = memoryview(source)
     _check_within(limit, len(view))
@@ -330,7 +374,14 @@ def index_entries(
         if batch.max_timestamp > state[1]:
             state[1], state[2] = batch.max_timestamp, batch.last_offset
         if state[0] > interval_bytes:
-            found.append((_signed(batch.last_offset - base_offset), file_position + position, state[1], _signed(state[2] - base_offset)))
+            found.append(
+                (
+                    _signed(batch.last_offset - base_offset),
+                    file_position + position,
+                    state[1],
+                    _signed(state[2] - base_offset),
+                )
+            )
             state[0] = 0
         state[0] += batch.size
         position += batch.size
@@ -356,8 +407,20 @@ def _whole(view: memoryview, position: int) -> _Batch | None:
         raise ValueError(CORRUPT, position, "a batch length that is shorter than a header")
     if length + 12 > len(view) - position:
         return None
-    attributes, delta, base, greatest, producer_id, epoch, _, count = unpack_from(">hiqqqhii", view, position + 21)
-    return _Batch(base_offset, length + 12, attributes, _signed(base_offset + delta), base, greatest, producer_id, epoch, count)
+    attributes, delta, base, greatest, producer_id, epoch, _, count = unpack_from(
+        ">hiqqqhii", view, position + 21
+    )
+    return _Batch(
+        base_offset,
+        length + 12,
+        attributes,
+        _signed(base_offset + delta),
+        base,
+        greatest,
+        producer_id,
+        epoch,
+        count,
+    )
 
 
 def _records(view: memoryview, position: int, batch: _Batch) -> list[_Record]:

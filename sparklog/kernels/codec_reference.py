@@ -1,12 +1,14 @@
 """The codec kernel in plain Python: runs the flat program of a message class and version over one buffer.
 
-An operation is `(code, name, element, default, factory, is_nullable, tag)`: the code says how a value stands on the wire, `element`
-is the program of a struct or of an array's elements, `default` or `factory()` is the value where the wire has none, and a tag of 0 or
-more puts the field into the tag section. A program without a class describes one bare value, the element of an array.
+An operation is `(code, name, element, default, factory, is_nullable, tag)`: the code says how a value
+stands on the wire, `element` is the program of a struct or of an array's elements, `default` or
+`factory()` is the value where the wire has none, and a tag of 0 or more puts the field into the tag
+section. A program without a class describes one bare value, the element of an array.
 
-Foreign bytes: every length and count is checked against the bytes that remain, and every object made is charged to an allowance of
-`ALLOWANCE_PER_BYTE` bytes of memory per byte received (and `ALLOWANCE_MAX` in all), so a lying count costs its sender more than us.
-Errors are `ValueError(reason, position)`. `codec_compiled.pyx` is the same, fast; a property test holds the two together.
+Foreign bytes: every length and count is checked against the bytes that remain, and every object made is
+charged to an allowance of `ALLOWANCE_PER_BYTE` bytes of memory per byte received (and `ALLOWANCE_MAX` in
+all), so a lying count costs its sender more than us. Errors are `ValueError(reason, position)`.
+`codec_compiled.pyx` is the same, fast; a property test holds the two together.
 """
 
 import struct
@@ -26,7 +28,9 @@ REQUEST_ALLOWANCE_MAX = 24 << 20
 STRING_BYTES_MAX = 0x7FFF
 FIELDS_MAX = 64
 COPY_BELOW = 512
-"""Records shorter than this are copied into the chunk before them: cheaper than a piece of a gathered write."""
+"""Records shorter than this are copied into the chunk before them: cheaper than a piece of a gathered
+write.
+"""
 
 Operation = tuple[int, str, "Program | None", object, "Callable[[], object] | None", bool, int]
 
@@ -42,7 +46,8 @@ _FIXED = {
     UUID: struct.Struct(">16s"),
 }
 _MINIMAL_BYTES = {STRING: 2, BYTES: 4, RECORDS: 4, ARRAY: 4, STRUCT: 0, ABSENT: 0, ABSENT_ESSENTIAL: 0}
-# Memory of a value: of fixed size, charged with its struct, or of any length, charged with that length when it is met.
+# Memory of a value: of fixed size, charged with its struct, or of any length, charged with that length when
+# it is met.
 _FIXED_COST = {BOOL: 0, INT8: 0, UUID: 64}
 _NUMBER_COST = 32
 _LIST_COST = 64
@@ -56,14 +61,18 @@ class Program:
 
     __slots__ = ("cls", "cost", "is_flexible", "minimal_bytes", "operations", "tagged")
 
-    def __init__(self, cls: Callable[..., Any] | None, operations: tuple[Operation, ...], is_flexible: bool) -> None:
+    def __init__(
+        self, cls: Callable[..., Any] | None, operations: tuple[Operation, ...], is_flexible: bool
+    ) -> None:
         if len(operations) > FIELDS_MAX:
             raise ValueError("too many fields", len(operations))
         self.cls = cls
         self.operations = operations
         self.is_flexible = is_flexible
         self.tagged = sorted(
-            (operation[6], index) for index, operation in enumerate(operations) if operation[6] >= 0 and operation[0] < ABSENT
+            (operation[6], index)
+            for index, operation in enumerate(operations)
+            if operation[6] >= 0 and operation[0] < ABSENT
         )
         self.minimal_bytes = is_flexible + sum(_minimal_bytes(operation) for operation in operations)
         # Memory of one value, beside its strings, bytes, records and lists.
@@ -231,7 +240,10 @@ def _character_bytes(text: str) -> int:
 
 
 def _read_array(element: Program, reader: _Reader, count: int) -> list[Any]:
-    if count * element.minimal_bytes > reader.limit - reader.position or count > reader.limit - reader.position:
+    if (
+        count * element.minimal_bytes > reader.limit - reader.position
+        or count > reader.limit - reader.position
+    ):
         raise ValueError("more elements than bytes", reader.position)
     reader.charge(_LIST_COST + 8 * count)
     if element.cls is not None:
@@ -281,7 +293,9 @@ class _Writer:
 
 
 def encode(program: Program, message: Any) -> list[Any]:
-    """The message as chunks, records passed through; ValueError, TypeError or OverflowError for values that do not fit."""
+    """The message as chunks, records passed through; ValueError, TypeError or OverflowError for values
+    that do not fit.
+    """
     writer = _Writer()
     _write_struct(program, message, writer)
     writer.flush()

@@ -1,7 +1,8 @@
 """The plain-Python twin of the `columns` kernel: batches to Arrow-layout columns and back.
 
-A column of bytes is (validity bitmap or None, int32 offsets, bytes), a bit or a slot per row, in the byte order of the machine. What is
-wrong with bytes from a peer is told by `ValueError(status, position, reason)` as in `scan`; the position is that of the batch.
+A column of bytes is (validity bitmap or None, int32 offsets, bytes), a bit or a slot per row, in the byte
+order of the machine. What is wrong with bytes from a peer is told by `ValueError(status, position,
+reason)` as in `scan`; the position is that of the batch.
 """
 
 from array import array
@@ -27,7 +28,17 @@ from sparklog.kernels.scan_reference import (
     wrapped,
 )
 
-__all__ = ["HEADERS", "KEY", "OFFSET", "TIMESTAMP", "TIMESTAMP_TYPE", "VALUE", "murmur2", "read_columns", "write_batches"]
+__all__ = [
+    "HEADERS",
+    "KEY",
+    "OFFSET",
+    "TIMESTAMP",
+    "TIMESTAMP_TYPE",
+    "VALUE",
+    "murmur2",
+    "read_columns",
+    "write_batches",
+]
 
 KEY = 1
 VALUE = 2
@@ -93,12 +104,15 @@ def read_columns(
     decompress: Callable[[int, memoryview], Buffer],
     aborted: list[tuple[int, int]],
 ) -> ReadColumns:
-    """The records with offsets in `[start, limit)` from `position` (buffer, byte) on, as the columns named by the flags in `wanted`.
+    """The records with offsets in `[start, limit)` from `position` (buffer, byte) on, as the columns named
+    by the flags in `wanted`.
 
-    Gives (count, key, value, offsets, timestamps in microseconds, timestamp types, headers, next offset, position to go on from, aborted
-    transactions to go on with); columns not wanted are None. Left out: control batches, and batches of `aborted` transactions, which are
-    (producer id, first offset) in the order of first offsets. Stops before a batch that would take the sum of records above `bytes_max`,
-    though never before the first one, and leaves out a batch that is cut by the end of its buffer. `decompress(codec, records)` may raise.
+    Gives (count, key, value, offsets, timestamps in microseconds, timestamp types, headers, next offset,
+    position to go on from, aborted transactions to go on with); columns not wanted are None. Left out:
+    control batches, and batches of `aborted` transactions, which are (producer id, first offset) in the
+    order of first offsets. Stops before a batch that would take the sum of records above `bytes_max`,
+    though never before the first one, and leaves out a batch that is cut by the end of its buffer.
+    `decompress(codec, records)` may raise.
     """
     rows = _Rows([], [], [], [], [], [])
     source, at = position
@@ -115,9 +129,21 @@ def read_columns(
         if header is None:
             source, at = source + 1, 0
             continue
-        base_offset, length, _, _, expected_crc, attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
-            header
-        )
+        (
+            base_offset,
+            length,
+            _,
+            _,
+            expected_crc,
+            attributes,
+            last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            _,
+            _,
+            count,
+        ) = header
         if base_offset >= limit:
             is_limit_reached = True
             break
@@ -152,7 +178,18 @@ def read_columns(
             batches += 1
             append_timestamp = max_timestamp if attributes & 0x08 else None
             unverified = view[at:end] if verify_crc and not attributes & 0x07 else None
-            segments.append(_Segment(body, at, count, base_offset, last_offset_delta, base_timestamp, append_timestamp, unverified))
+            segments.append(
+                _Segment(
+                    body,
+                    at,
+                    count,
+                    base_offset,
+                    last_offset_delta,
+                    base_timestamp,
+                    append_timestamp,
+                    unverified,
+                )
+            )
         next_offset = max(next_offset, last_offset + 1)
         at = end
     for segment in segments:
@@ -193,14 +230,22 @@ def _control_type(view: memoryview, at: int, end: int, count: int) -> int:
 
 def _add_rows(rows: _Rows, segment: _Segment, start: int, limit: int, wanted: int) -> None:
     """Every record of one batch that is in `[start, limit)`."""
-    if segment.unverified is not None and crc(segment.unverified[CRC_START:]) != unpack_from(">I", segment.unverified, CRC_POSITION)[0]:
+    if (
+        segment.unverified is not None
+        and crc(segment.unverified[CRC_START:]) != unpack_from(">I", segment.unverified, CRC_POSITION)[0]
+    ):
         raise ValueError(CORRUPT, segment.position, "CRC-32C does not match")
     content = bytes(segment.records)
     keys = rows.keys if wanted & KEY else None
     values = rows.values if wanted & VALUE else None
     offsets: list[int] = []
     timestamps: list[int] = []
-    position, size, base_offset, last_offset_delta = 0, len(content), segment.base_offset, segment.last_offset_delta
+    position, size, base_offset, last_offset_delta = (
+        0,
+        len(content),
+        segment.base_offset,
+        segment.last_offset_delta,
+    )
     for _ in range(segment.record_count):
         place = _plain_record(content, position)
         if place is None:
@@ -233,11 +278,15 @@ def _add_rows(rows: _Rows, segment: _Segment, start: int, limit: int, wanted: in
 
 
 Place = tuple[int, int, int, int, int, int, int]
-"""Timestamp delta, offset delta, start and length of the key, start and length of the value, end of the record."""
+"""Timestamp delta, offset delta, start and length of the key, start and length of the value, end of the
+record.
+"""
 
 
 def _plain_record(content: bytes, at: int) -> Place | None:
-    """The record at this place if it is of the usual kind: no headers, short lengths. None: look closer. It has no rules of its own."""
+    """The record at this place if it is of the usual kind: no headers, short lengths. None: look closer.
+    It has no rules of its own.
+    """
     try:
         length = content[at]
         at += 1
@@ -271,8 +320,14 @@ def _plain_record(content: bytes, at: int) -> Place | None:
         value_at = at
         if value != 1:
             at += value >> 1
-        # A third byte of a varint shows as 2^14 or more; headers, misfits and what ends early are for the other walk, too.
-        if content[at] or at + 1 != end or (length | delta | offset | key | value) > 16383 or (length | offset) & 1:
+        # A third byte of a varint shows as 2^14 or more; headers, misfits and what ends early are for the
+        # other walk, too.
+        if (
+            content[at]
+            or at + 1 != end
+            or (length | delta | offset | key | value) > 16383
+            or (length | offset) & 1
+        ):
             return None
     except IndexError:
         return None
@@ -283,7 +338,9 @@ def _plain_record(content: bytes, at: int) -> Place | None:
     return (delta >> 1) ^ -(delta & 1), offset >> 1, key_at, key_length, value_at, value_length, end
 
 
-def _any_record(content: bytes, at: int, batch_at: int, *, is_wanted: bool) -> tuple[Place, tuple[tuple[str, bytes | None], ...]]:
+def _any_record(
+    content: bytes, at: int, batch_at: int, *, is_wanted: bool
+) -> tuple[Place, tuple[tuple[str, bytes | None], ...]]:
     view = memoryview(content)
     try:
         record = record_at(view, at, len(content))
@@ -312,7 +369,15 @@ def _micros(timestamp_ms: int) -> int:
 
 def _columns(
     rows: _Rows, wanted: int
-) -> tuple[int, BytesParts | None, BytesParts | None, Buffer | None, Buffer | None, Buffer | None, HeadersParts | None]:
+) -> tuple[
+    int,
+    BytesParts | None,
+    BytesParts | None,
+    Buffer | None,
+    Buffer | None,
+    Buffer | None,
+    HeadersParts | None,
+]:
     headers: HeadersParts | None = None
     if wanted & HEADERS:
         flat = [header for row in rows.headers for header in row]

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Literal
 
-from sparklog.kernels.scan_reference import HEADER_SIZE, INVALID, LENGTH_OVERHEAD, Buffer, append_encoded, seal_batch, wrapped
+from sparklog.kernels.scan_reference import (
+    HEADER_SIZE,
+    INVALID,
+    LENGTH_OVERHEAD,
+    Buffer,
+    append_encoded,
+    seal_batch,
+    wrapped,
+)
 
 BytesSlice = tuple[Buffer | None, Buffer, Buffer, int]
 HeadersSlice = tuple[Buffer | None, Buffer, BytesSlice, BytesSlice, int]
@@ -64,15 +72,19 @@ def write_batches(
     bytes_max: int,
     seal: bool,
 ) -> tuple[list[BuiltBatch], int]:
-    """The rows as uncompressed record batches of at most `bytes_max` bytes (one record may be more), in order within a partition.
+    """The rows as uncompressed record batches of at most `bytes_max` bytes (one record may be more), in
+    order within a partition.
 
-    A row goes to the partition given (int32), else to that of its key, else to the sticky partition, which moves on when its batch is
-    full and at the end. Its timestamp is the one given (microseconds), else `timestamp_ms`. The last item of each column is the slot of
-    row 0. Gives ((partition, batch, record count, first row, max timestamp) …, the next sticky partition). Batches have no producer, base
-    offset 0 and, only if `seal`, their CRC. ValueError(INVALID, row, reason) for a row that cannot be written.
+    A row goes to the partition given (int32), else to that of its key, else to the sticky partition, which
+    moves on when its batch is full and at the end. Its timestamp is the one given (microseconds), else
+    `timestamp_ms`. The last item of each column is the slot of row 0. Gives ((partition, batch, record
+    count, first row, max timestamp) …, the next sticky partition). Batches have no producer, base offset 0
+    and, only if `seal`, their CRC. ValueError(INVALID, row, reason) for a row that cannot be written.
     """
     if count < 0 or count > _START_MAX or partition_count <= 0 or not 0 <= sticky < partition_count:
-        raise ValueError(INVALID, -1, f"{count} rows to {partition_count} partitions, of which {sticky} is the sticky one")
+        raise ValueError(
+            INVALID, -1, f"{count} rows to {partition_count} partitions, of which {sticky} is the sticky one"
+        )
     keys = None if key is None else _BytesReader(key, count)
     values = None if value is None else _BytesReader(value, count)
     header_lists = None if headers is None else _HeadersReader(headers, count)
@@ -98,7 +110,10 @@ def write_batches(
         else:
             partition, is_sticky = sticky, True
         batch = filling[partition]
-        if batch is not None and len(batch.content) + _encoded_size(batch, timestamp, row_key, row_value, pairs) > bytes_max:
+        if (
+            batch is not None
+            and len(batch.content) + _encoded_size(batch, timestamp, row_key, row_value, pairs) > bytes_max
+        ):
             built.append(_whole(partition, batch, seal))
             batch = filling[partition] = None
             if partition == sticky:
@@ -108,14 +123,22 @@ def write_batches(
                 batch = filling[partition]
         if batch is None:
             batch = filling[partition] = _Open(row, timestamp)
-        append_encoded(batch.content, wrapped(timestamp - batch.base_timestamp), batch.count, row_key, row_value, pairs)
+        append_encoded(
+            batch.content, wrapped(timestamp - batch.base_timestamp), batch.count, row_key, row_value, pairs
+        )
         batch.count += 1
         batch.max_timestamp = max(batch.max_timestamp, timestamp)
     built += [_whole(partition, batch, seal) for partition, batch in enumerate(filling) if batch is not None]
     return built, sticky if count == 0 else (sticky + 1) % partition_count
 
 
-def _encoded_size(batch: _Open, timestamp: int, key: bytes | None, value: bytes | None, pairs: Sequence[tuple[bytes, bytes | None]]) -> int:
+def _encoded_size(
+    batch: _Open,
+    timestamp: int,
+    key: bytes | None,
+    value: bytes | None,
+    pairs: Sequence[tuple[bytes, bytes | None]],
+) -> int:
     sized = bytearray()
     append_encoded(sized, wrapped(timestamp - batch.base_timestamp), batch.count, key, value, pairs)
     return len(sized)
@@ -125,7 +148,9 @@ def _whole(partition: int, batch: _Open, seal: bool) -> BuiltBatch:
     content = batch.content
     base, greatest = batch.base_timestamp, batch.max_timestamp
     length = len(content) - LENGTH_OVERHEAD
-    _HEADER.pack_into(content, 0, 0, length, -1, 2, 0, 0, batch.count - 1, base, greatest, -1, -1, -1, batch.count)
+    _HEADER.pack_into(
+        content, 0, 0, length, -1, 2, 0, 0, batch.count - 1, base, greatest, -1, -1, -1, batch.count
+    )
     if seal:
         seal_batch(content)
     return partition, content, batch.count, batch.first_row, greatest
@@ -200,12 +225,16 @@ def _check_size(buffer: Buffer | None, start: int, count: int, bits: int) -> Non
     size_min = ((start + count) * bits + 7) // 8
     if buffer is not None and memoryview(buffer).nbytes < size_min:
         raise ValueError(
-            INVALID, memoryview(buffer).nbytes, f"a column buffer of {memoryview(buffer).nbytes} bytes where {size_min} are needed"
+            INVALID,
+            memoryview(buffer).nbytes,
+            f"a column buffer of {memoryview(buffer).nbytes} bytes where {size_min} are needed",
         )
 
 
 def _slots(parts: BytesSlice) -> int:
-    """The row count of a column without an explicit length: the smaller of its offsets' and its validity's."""
+    """The row count of a column without an explicit length: the smaller of its offsets' and its
+    validity's.
+    """
     slots = memoryview(parts[1]).nbytes // 4 - 1 - parts[3]
     if parts[0] is not None:
         slots = min(slots, 8 * memoryview(parts[0]).nbytes - parts[3])

@@ -1,4 +1,6 @@
-"""The plain-Python twin of the `json` kernel: flat objects of JSON (RFC 8259) to Arrow-layout columns, where all is as it usually is."""
+"""The plain-Python twin of the `json` kernel: flat objects of JSON (RFC 8259) to Arrow-layout columns,
+where all is as it usually is.
+"""
 
 import re
 from collections.abc import Sequence
@@ -29,13 +31,17 @@ class _Refused(Exception):
     """Not for this kernel."""
 
 
-def read_objects(count: int, offsets: Buffer, content: Buffer, start: int, fields: Sequence[tuple[bytes, int]]) -> list[Column] | None:
-    """Rows `[start, start + count)` of a binary column without nulls: a column for each field (name, sort); None if a row is refused.
+def read_objects(
+    count: int, offsets: Buffer, content: Buffer, start: int, fields: Sequence[tuple[bytes, int]]
+) -> list[Column] | None:
+    """Rows `[start, start + count)` of a binary column without nulls: a column for each field (name,
+    sort); None if a row is refused.
 
-    A column is (validity, values), of text (validity, int32 offsets, bytes); what is missing or null is null. Each row must be one object
-    of UTF-8. A field must have a value of its sort and stand there once; others are passed over. Refused, though others may read them, are
-    code points in hexadecimal, escapes in names, -0, integers beyond their type, doubles beyond theirs or written at great length, and
-    objects nested deeper than 32.
+    A column is (validity, values), of text (validity, int32 offsets, bytes); what is missing or null is
+    null. Each row must be one object of UTF-8. A field must have a value of its sort and stand there once;
+    others are passed over. Refused, though others may read them, are code points in hexadecimal, escapes
+    in names, -0, integers beyond their type, doubles beyond theirs or written at great length, and objects
+    nested deeper than 32.
     """
     ends = unpack_from(f"={count + 1}i", offsets, 4 * start)
     made = [_Column(count, sort) for _, sort in fields]
@@ -78,10 +84,16 @@ class _Column:
             pack_into("=i", self._values, 4 * (row + 1), len(self._content))
 
     def parts(self) -> Column:
-        return (self._validity, self._values, self._content) if self._sort == STRING else (self._validity, self._values)
+        return (
+            (self._validity, self._values, self._content)
+            if self._sort == STRING
+            else (self._validity, self._values)
+        )
 
 
-def _object(text: bytes, fields: Sequence[tuple[bytes, int]], places: dict[bytes, int]) -> dict[int, bool | int | float | bytes | None]:
+def _object(
+    text: bytes, fields: Sequence[tuple[bytes, int]], places: dict[bytes, int]
+) -> dict[int, bool | int | float | bytes | None]:
     """The values of one object by the place of their field."""
     found: dict[int, bool | int | float | bytes | None] = {}
     at = _token(text, _space(text, 0), b"{")
@@ -124,7 +136,13 @@ def _value(text: bytes, at: int, sort: int) -> tuple[bool | int | float | bytes 
             raise _Refused
         return number, found.end()
     limit = 2**31 if sort == INT else 2**63
-    if found[1] or found[2] or found[0] == b"-0" or len(found[0].lstrip(b"-")) > 19 or not -limit <= int(found[0]) < limit:
+    if (
+        found[1]
+        or found[2]
+        or found[0] == b"-0"
+        or len(found[0].lstrip(b"-")) > 19
+        or not -limit <= int(found[0]) < limit
+    ):
         raise _Refused
     return int(found[0]), found.end()
 

@@ -1,8 +1,9 @@
 """The plain-Python twin of the `scan` kernel: record batches as bytes, checked, stamped and walked.
 
-A batch is drawn at the top of `sparklog.record.batch`. Bytes come from peers, so every length is held against the bytes that remain.
-Errors are `ValueError(status, position, reason)`: one of the statuses below, the byte in the buffer (for MISSING_KEY the
-index of the record), and a sentence. A header is the tuple of the 13 fields in the order in which they stand in the batch.
+A batch is drawn at the top of `sparklog.record.batch`. Bytes come from peers, so every length is held
+against the bytes that remain. Errors are `ValueError(status, position, reason)`: one of the statuses
+below, the byte in the buffer (for MISSING_KEY the index of the record), and a sentence. A header is the
+tuple of the 13 fields in the order in which they stand in the batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,24 +51,33 @@ def crc(buffer: Buffer, seed: int = 0) -> int:
 
 
 def check_batch(buffer: Buffer, require_keys: bool) -> tuple[HeaderFields, int, int]:
-    """Check produced bytes for a partition: exactly one batch that fills the buffer, with its CRC, counts and records.
+    """Check produced bytes for a partition: exactly one batch that fills the buffer, with its CRC, counts
+    and records.
 
-    Gives (header, least timestamp, greatest timestamp) of the records, records without a timestamp left out (-1 if all are). The records of
-    a compressed batch are not walked, and both timestamps are -1: decompress them and call `check_records`. The timestamp type and bounds
-    are the caller's to judge.
+    Gives (header, least timestamp, greatest timestamp) of the records, records without a timestamp left
+    out (-1 if all are). The records of a compressed batch are not walked, and both timestamps are -1:
+    decompress them and call `check_records`. The timestamp type and bounds are the caller's to judge.
     """
     view = memoryview(buffer)
     size = len(view)
     if size < HEADER_SIZE:
         raise ValueError(INVALID, size, "no whole record batch")
     header = _HEADER.unpack_from(view)
-    length, magic, attributes, last_offset_delta, count = header[1], header[3], header[5], header[6], header[12]
+    length, magic, attributes, last_offset_delta, count = (
+        header[1],
+        header[3],
+        header[5],
+        header[6],
+        header[12],
+    )
     if magic != 2:
         raise ValueError(UNSUPPORTED_MAGIC, 16, f"magic {magic} is not 2")
     if length < HEADER_SIZE - LENGTH_OVERHEAD:
         raise ValueError(CORRUPT, 8, f"batch length {length} is shorter than a header")
     if length + LENGTH_OVERHEAD != size:
-        raise ValueError(INVALID, 8, f"one batch of {length + LENGTH_OVERHEAD} bytes must fill the {size} bytes sent")
+        raise ValueError(
+            INVALID, 8, f"one batch of {length + LENGTH_OVERHEAD} bytes must fill the {size} bytes sent"
+        )
     if crc32c(view[CRC_START:]) != header[4]:
         raise ValueError(CORRUPT, CRC_POSITION, "CRC-32C does not match")
     if count <= 0 or last_offset_delta != count - 1:
@@ -85,8 +95,11 @@ def check_batch(buffer: Buffer, require_keys: bool) -> tuple[HeaderFields, int, 
     return header, least, greatest
 
 
-def check_records(buffer: Buffer, count: int, base_timestamp: int, require_keys: bool, position: int = 0) -> tuple[int, int]:
-    """Walk the `count` uncompressed records in `[position, end of buffer)`: offset deltas 0, 1, 2 …, and every length fits exactly.
+def check_records(
+    buffer: Buffer, count: int, base_timestamp: int, require_keys: bool, position: int = 0
+) -> tuple[int, int]:
+    """Walk the `count` uncompressed records in `[position, end of buffer)`: offset deltas 0, 1, 2 …, and
+    every length fits exactly.
 
     Gives (least timestamp, greatest timestamp), records without a timestamp left out; (-1, -1) if all are.
     """
@@ -115,7 +128,9 @@ def check_records(buffer: Buffer, count: int, base_timestamp: int, require_keys:
 def timestamps_outside(
     buffer: Buffer, count: int, base_timestamp: int, least: int, greatest: int, most: int, position: int = 0
 ) -> list[int]:
-    """The indexes of the first `most` of `count` uncompressed records with a timestamp outside `[least, greatest]`; -1 is none and fits."""
+    """The indexes of the first `most` of `count` uncompressed records with a timestamp outside `[least,
+    greatest]`; -1 is none and fits.
+    """
 
     def is_outside(record: "RecordPlace") -> bool:
         timestamp = wrapped(base_timestamp + record.timestamp_delta)
@@ -129,7 +144,9 @@ def keys_missing(buffer: Buffer, count: int, most: int, position: int = 0) -> li
     return _indexes(buffer, count, most, position, lambda record: record.key_length < 0)
 
 
-def _indexes(buffer: Buffer, count: int, most: int, position: int, is_found: Callable[["RecordPlace"], bool]) -> list[int]:
+def _indexes(
+    buffer: Buffer, count: int, most: int, position: int, is_found: Callable[["RecordPlace"], bool]
+) -> list[int]:
     view = memoryview(buffer)
     size = len(view)
     if not 0 <= position <= size or count < 0 or count * RECORD_SIZE_MIN > size - position:
@@ -155,8 +172,9 @@ def find_timestamp(
     timestamp: int,
     start: int,
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first of `count` uncompressed records from `position` on that is at `timestamp` or later and at offset
-    `start` or beyond; None if there is none. All have `append_timestamp` unless that is None.
+    """(timestamp, offset) of the first of `count` uncompressed records from `position` on that is at
+    `timestamp` or later and at offset `start` or beyond; None if there is none. All have
+    `append_timestamp` unless that is None.
     """
     view = memoryview(buffer)
     size = len(view)
@@ -165,7 +183,9 @@ def find_timestamp(
     for _ in range(count):
         record = record_at(view, position, size)
         position = record.end
-        at = wrapped(base_timestamp + record.timestamp_delta) if append_timestamp is None else append_timestamp
+        at = (
+            wrapped(base_timestamp + record.timestamp_delta) if append_timestamp is None else append_timestamp
+        )
         offset = wrapped(base_offset + record.offset_delta)
         if at >= timestamp and offset >= start:
             return at, offset
@@ -180,7 +200,9 @@ def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int) -
 
 
 def stamp_timestamps(buffer: bytearray | memoryview, timestamp_type: int, max_timestamp: int) -> None:
-    """Write timestamp type (0 CreateTime, 1 LogAppendTime) and greatest timestamp of the one batch, and its CRC if they changed."""
+    """Write timestamp type (0 CreateTime, 1 LogAppendTime) and greatest timestamp of the one batch, and
+    its CRC if they changed.
+    """
     _check_header_fits(buffer)
     (attributes,) = unpack_from(">h", buffer, 21)
     (before,) = unpack_from(">q", buffer, 35)
@@ -193,18 +215,29 @@ def stamp_timestamps(buffer: bytearray | memoryview, timestamp_type: int, max_ti
 
 
 def stamp_producer(
-    buffer: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False
+    buffer: bytearray | memoryview,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    is_transactional: bool = False,
 ) -> None:
     """Write producer id, epoch and sequence into the one batch, and its CRC, in place."""
     _check_header_fits(buffer)
     (attributes,) = unpack_from(">h", buffer, 21)
-    pack_into(">h", buffer, 21, attributes | _TRANSACTIONAL_BIT if is_transactional else attributes & ~_TRANSACTIONAL_BIT)
+    pack_into(
+        ">h",
+        buffer,
+        21,
+        attributes | _TRANSACTIONAL_BIT if is_transactional else attributes & ~_TRANSACTIONAL_BIT,
+    )
     pack_into(">qhi", buffer, 43, producer_id, producer_epoch, base_sequence)
     seal_batch(buffer)
 
 
 def headers(buffer: Buffer, verify_crc: bool, position: int = 0) -> list[tuple[int, HeaderFields]]:
-    """(position, header) of every whole batch from `position` on; an incomplete batch at the end is left out."""
+    """(position, header) of every whole batch from `position` on; an incomplete batch at the end is left
+    out.
+    """
     view = memoryview(buffer)
     found: list[tuple[int, HeaderFields]] = []
     size = len(view)
@@ -227,7 +260,9 @@ def headers(buffer: Buffer, verify_crc: bool, position: int = 0) -> list[tuple[i
 
 
 def span(buffer: Buffer) -> tuple[int, int, int]:
-    """(bytes of whole batches, their attributes or-ed, the offset after the last or -1), by the headers alone."""
+    """(bytes of whole batches, their attributes or-ed, the offset after the last or -1), by the headers
+    alone.
+    """
     attributes, size, next_offset = 0, 0, -1
     for position, header in headers(buffer, False):
         attributes |= header[5] & 0xFFFF
@@ -246,9 +281,11 @@ def records(
     start: int,
     make: Callable[[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]], Made],
 ) -> list[Made]:
-    """`make(offset, timestamp, key, value, headers)` for each of `count` uncompressed records whose offset is `start` or more.
+    """`make(offset, timestamp, key, value, headers)` for each of `count` uncompressed records whose offset
+    is `start` or more.
 
-    A batch of LogAppendTime gives its `append_timestamp` to every record. Header keys that are not UTF-8 get replacement characters.
+    A batch of LogAppendTime gives its `append_timestamp` to every record. Header keys that are not UTF-8
+    get replacement characters.
     """
     view = memoryview(buffer)
     size = len(view)
@@ -260,9 +297,21 @@ def records(
         offset = wrapped(base_offset + record.offset_delta)
         pairs = record_headers(view, record, is_wanted=offset >= start)
         if offset >= start:
-            timestamp = wrapped(base_timestamp + record.timestamp_delta) if append_timestamp is None else append_timestamp
-            key = None if record.key_length < 0 else bytes(view[record.key_at : record.key_at + record.key_length])
-            value = None if record.value_length < 0 else bytes(view[record.value_at : record.value_at + record.value_length])
+            timestamp = (
+                wrapped(base_timestamp + record.timestamp_delta)
+                if append_timestamp is None
+                else append_timestamp
+            )
+            key = (
+                None
+                if record.key_length < 0
+                else bytes(view[record.key_at : record.key_at + record.key_length])
+            )
+            value = (
+                None
+                if record.value_length < 0
+                else bytes(view[record.value_at : record.value_at + record.value_length])
+            )
             made.append(make(offset, timestamp, key, value, pairs))
         position = record.end
     return made
@@ -277,9 +326,19 @@ def append_record(
     headers: Sequence[tuple[str, Buffer | None]],
 ) -> None:
     """Write one record at the end of `target`."""
-    if len(target) + (0 if key is None else len(key)) + (0 if value is None else len(value)) > _BATCH_BYTES_MAX:
+    if (
+        len(target) + (0 if key is None else len(key)) + (0 if value is None else len(value))
+        > _BATCH_BYTES_MAX
+    ):
         raise ValueError(INVALID, len(target), "a batch of more than 2 GiB")
-    append_encoded(target, timestamp_delta, offset_delta, key, value, [(name.encode(), content) for name, content in headers])
+    append_encoded(
+        target,
+        timestamp_delta,
+        offset_delta,
+        key,
+        value,
+        [(name.encode(), content) for name, content in headers],
+    )
 
 
 def append_encoded(
@@ -341,10 +400,22 @@ def record_at(view: memoryview, position: int, size: int) -> RecordPlace:
             raise _Unfit("more headers than the record has room for")
     except _Unfit as unfit:
         raise ValueError(INVALID, position, str(unfit)) from None
-    return RecordPlace(timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, header_count, headers_at, end)
+    return RecordPlace(
+        timestamp_delta,
+        offset_delta,
+        key_at,
+        key_length,
+        value_at,
+        value_length,
+        header_count,
+        headers_at,
+        end,
+    )
 
 
-def record_headers(view: memoryview, record: RecordPlace, *, is_wanted: bool) -> tuple[tuple[str, bytes | None], ...]:
+def record_headers(
+    view: memoryview, record: RecordPlace, *, is_wanted: bool
+) -> tuple[tuple[str, bytes | None], ...]:
     """Walk the headers up to the end of the record, which they must meet; gives them where wanted."""
     position, end = record.headers_at, record.end
     pairs: list[tuple[str, bytes | None]] = []
@@ -374,7 +445,11 @@ def _length(view: memoryview, position: int, end: int) -> tuple[int, int]:
 
 
 def _varint(
-    view: memoryview, position: int, end: int, bits: int = 32, misfit: str = "a varint that does not end or is too large"
+    view: memoryview,
+    position: int,
+    end: int,
+    bits: int = 32,
+    misfit: str = "a varint that does not end or is too large",
 ) -> tuple[int, int]:
     """A zig-zag varint of at most `bits` bits that must end by `end`, and the position after it."""
     raw = shift = 0

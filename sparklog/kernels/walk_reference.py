@@ -1,6 +1,8 @@
-"""The plain-Python twin of the walk over uncompressed records that arrive in pieces, each record whole or cut anywhere.
+"""The plain-Python twin of the walk over uncompressed records that arrive in pieces, each record whole or
+cut anywhere.
 
-Only the place in the current record is kept between two pieces, none of its bytes, so a record may be larger than memory has room for.
+Only the place in the current record is kept between two pieces, none of its bytes, so a record may be
+larger than memory has room for.
 """
 
 from sparklog.kernels.scan_reference import (
@@ -30,10 +32,11 @@ class _Unfit(Exception):
 class RecordWalk:
     """Walks `count` records. `feed` takes the pieces in order; `finish` tells that there are no more.
 
-    A walk that `is_strict` checks what `check_records` checks: offset deltas 0, 1, 2 …, headers, and no bytes after the last record; one
-    that is not reads timestamps and offsets of records in a log. With `require_keys`, `keyless` has the indexes of the records without a
-    key, in order, at most 1 000. `feed` stops early at a hit: a timestamp outside `[low, high]` of a record whose offset delta is
-    `from_delta` or more; in a strict walk a record without timestamp (-1) is none. Feed the rest of the piece to go on.
+    A walk that `is_strict` checks what `check_records` checks: offset deltas 0, 1, 2 …, headers, and no
+    bytes after the last record; one that is not reads timestamps and offsets of records in a log. With
+    `require_keys`, `keyless` has the indexes of the records without a key, in order, at most 1 000. `feed`
+    stops early at a hit: a timestamp outside `[low, high]` of a record whose offset delta is `from_delta`
+    or more; in a strict walk a record without timestamp (-1) is none. Feed the rest of the piece to go on.
     """
 
     def __init__(
@@ -71,8 +74,8 @@ class RecordWalk:
         self._timestamp = 0
 
     def feed(self, buffer: Buffer, position: int = 0) -> int:
-        """Walk the piece from `position` on: the position after a hit, else its length. Raises ValueError as `check_records` does; the
-        position of a refusal counts from the first piece on.
+        """Walk the piece from `position` on: the position after a hit, else its length. Raises ValueError
+        as `check_records` does; the position of a refusal counts from the first piece on.
         """
         view = memoryview(buffer)
         if not 0 <= position <= len(view):

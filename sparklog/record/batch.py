@@ -5,16 +5,18 @@
     27  base timestamp, ms   int64   35  max timestamp, ms         int64   43  producer id              int64
     51  producer epoch       int16   53  base sequence             int32   57  record count             int32   61  records …
 
-    attributes: bits 0-2 codec · 3 timestamp type (1 = LogAppendTime) · 4 transactional · 5 control · 6 delete horizon
+    attributes: bits 0-2 codec · 3 timestamp type (1 = LogAppendTime) · 4 transactional · 5 control · 6
+    delete horizon
 
-A broker may write base offset and leader epoch in place without touching the CRC. Only the bytes from 61 on are compressed. A record is
+A broker may write base offset and leader epoch in place without touching the CRC. Only the bytes from 61
+on are compressed. A record is
 
     length, attributes (1 byte), timestamp delta, offset delta, key length, key, value length, value,
     header count, {key length, key, value length, value} …
 
-with zig-zag varints; a length of -1 is null. After compaction deltas have gaps and the last offset stays, so offsets come from the header
-and never from counting.
-"""
+with zig-zag varints; a length of -1 is null. After compaction deltas have gaps and the last offset stays,
+so offsets come from the header and never from counting.
+"""  # noqa: E501
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct, error, pack_into
@@ -135,7 +137,9 @@ def sequence_after(sequence: int, count: int) -> int:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`, which may be cut behind it. DecodeError if it is not one of format v2."""
+    """The header of the batch at `position`, which may be cut behind it. DecodeError if it is not one of
+    format v2.
+    """
     try:
         header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
     except error:
@@ -166,7 +170,8 @@ def decode_records(
     verify_crc: bool = True,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> list[Record]:
-    """The records of all whole batches from offset `start` on. DecodeError for bytes that do not follow the format.
+    """The records of all whole batches from offset `start` on. DecodeError for bytes that do not follow
+    the format.
 
     `decompressed_bytes_max` bounds each batch.
     """
@@ -185,7 +190,14 @@ def decode_records(
                 body = decompress(header.codec, body, decompressed_bytes_max)
             append_timestamp = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
             records += scan.records(
-                body, 0, header.record_count, header.base_offset, header.base_timestamp, append_timestamp, start, Record
+                body,
+                0,
+                header.record_count,
+                header.base_offset,
+                header.base_timestamp,
+                append_timestamp,
+                start,
+                Record,
             )
     except ValueError as refused:
         raise decode_error(refused) from refused
@@ -203,7 +215,8 @@ def decode_error(refused: ValueError) -> DecodeError:
 class BatchBuilder:
     """A batch that grows record by record.
 
-    Invariants: the base timestamp is that of the first record; offset deltas are 0, 1, 2 …; nothing is appended after `build`.
+    Invariants: the base timestamp is that of the first record; offset deltas are 0, 1, 2 …; nothing is
+    appended after `build`.
     """
 
     __slots__ = ("_base_timestamp", "_batch", "_is_built", "_max_timestamp", "record_count")
@@ -227,7 +240,9 @@ class BatchBuilder:
             self._base_timestamp = self._max_timestamp = timestamp_ms
         elif timestamp_ms > self._max_timestamp:
             self._max_timestamp = timestamp_ms
-        scan.append_record(self._batch, timestamp_ms - self._base_timestamp, self.record_count, key, value, headers)
+        scan.append_record(
+            self._batch, timestamp_ms - self._base_timestamp, self.record_count, key, value, headers
+        )
         self.record_count += 1
         return len(self._batch)
 

@@ -1,7 +1,8 @@
 """Record batches as Arrow columns, and columns as record batches, without an object per record.
 
-Columns are buffers in Arrow's layout, ready for `pyarrow.Array.from_buffers` and made from `Array.buffers()`; pyarrow itself is not needed
-here. Integers have the byte order of the machine; a validity bitmap of None means that no row is null.
+Columns are buffers in Arrow's layout, ready for `pyarrow.Array.from_buffers` and made from
+`Array.buffers()`; pyarrow itself is not needed here. Integers have the byte order of the machine; a
+validity bitmap of None means that no row is null.
 
     read     batches -> `Columns` in pieces of bounded size      Spark: offset ranges to Arrow batches
     write    columns -> one list of batches per partition        Spark: Arrow batches to Produce requests
@@ -34,7 +35,9 @@ NO_PRODUCER = -1
 
 
 class BinaryColumn(NamedTuple):
-    """Byte strings or text: row i is `data[offsets[start + i] : offsets[start + i + 1]]`; `offsets` are int32."""
+    """Byte strings or text: row i is `data[offsets[start + i] : offsets[start + i + 1]]`; `offsets` are
+    int32.
+    """
 
     validity: Buffer | None
     offsets: Buffer
@@ -43,9 +46,11 @@ class BinaryColumn(NamedTuple):
 
 
 class HeadersColumn(NamedTuple):
-    """Lists of (key, value): row i is the range `[offsets[start + i], offsets[start + i + 1])` of `keys` and `values`.
+    """Lists of (key, value): row i is the range `[offsets[start + i], offsets[start + i + 1])` of `keys`
+    and `values`.
 
-    Where read, a row without headers is null, as Spark's Kafka connector has it; drop `validity` for empty lists in its place.
+    Where read, a row without headers is null, as Spark's Kafka connector has it; drop `validity` for empty
+    lists in its place.
     """
 
     validity: Buffer | None
@@ -67,8 +72,9 @@ class FixedColumn(NamedTuple):
 class Columns:
     """Some records as columns; those that were not wanted are None.
 
-    `offsets` int64 · `timestamps` int64, microseconds of Unix time · `timestamp_types` int32 (0 CreateTime, 1 LogAppendTime).
-    Everything that was asked for below `next_offset` is in this piece or in those before it.
+    `offsets` int64 · `timestamps` int64, microseconds of Unix time · `timestamp_types` int32 (0
+    CreateTime, 1 LogAppendTime). Everything that was asked for below `next_offset` is in this piece or in
+    those before it.
     """
 
     count: int
@@ -92,14 +98,18 @@ class PartitionBatch(NamedTuple):
 
 
 class WrittenBatches(NamedTuple):
-    """The batches, those of one partition in the order of their rows, and the sticky partition to give to the next call."""
+    """The batches, those of one partition in the order of their rows, and the sticky partition to give to
+    the next call.
+    """
 
     batches: list[PartitionBatch]
     sticky_partition: int
 
 
 class RowRefused(SparklogError):
-    """A row that cannot become a record; `row` counts from 0 within the call, -1 if it is the whole column."""
+    """A row that cannot become a record; `row` counts from 0 within the call, -1 if it is the whole
+    column.
+    """
 
     def __init__(self, reason: str, row: int) -> None:
         super().__init__(reason if row < 0 else f"row {row}: {reason}")
@@ -118,12 +128,14 @@ def read_columns(
     column_bytes_max: int = COLUMN_BYTES_MAX,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[Columns]:
-    """The records with offsets in `[start, limit)` of one partition's `buffers`, which follow each other, piece by piece.
+    """The records with offsets in `[start, limit)` of one partition's `buffers`, which follow each other,
+    piece by piece.
 
-    There is at least one piece, which tells `next_offset` even if it is empty.
-    A piece ends at a batch boundary before its records pass `column_bytes_max` bytes, unless a single batch does. Left out are control
-    batches, a batch that is cut by the end of its buffer and, for read_committed, batches of `aborted` transactions: (producer id, first
-    offset) as a Fetch reply tells them. DecodeError for bytes that do not follow the format, at the piece that holds them.
+    There is at least one piece, which tells `next_offset` even if it is empty. A piece ends at a batch
+    boundary before its records pass `column_bytes_max` bytes, unless a single batch does. Left out are
+    control batches, a batch that is cut by the end of its buffer and, for read_committed, batches of
+    `aborted` transactions: (producer id, first offset) as a Fetch reply tells them. DecodeError for bytes
+    that do not follow the format, at the piece that holds them.
     """
     position = (0, 0)
     left = sorted(aborted, key=lambda transaction: transaction[1])
@@ -136,8 +148,10 @@ def read_columns(
 
     while True:
         try:
-            count, key, value, offsets, timestamps, timestamp_types, headers, start_next, position, left = columns.read_columns(
-                held, position, start, limit, wanted, verify_crc, column_bytes_max, inflate, left
+            count, key, value, offsets, timestamps, timestamp_types, headers, start_next, position, left = (
+                columns.read_columns(
+                    held, position, start, limit, wanted, verify_crc, column_bytes_max, inflate, left
+                )
             )
         except ValueError as refused:
             raise decode_error(refused) from refused
@@ -148,7 +162,9 @@ def read_columns(
             offsets,
             timestamps,
             timestamp_types,
-            None if headers is None else HeadersColumn(headers[0], headers[1], BinaryColumn(*headers[2]), BinaryColumn(*headers[3])),
+            None
+            if headers is None
+            else HeadersColumn(headers[0], headers[1], BinaryColumn(*headers[2]), BinaryColumn(*headers[3])),
             start_next,
         )
         start = start_next
@@ -178,21 +194,27 @@ def write_batches(
     sequences: MutableSequence[int] | None = None,
     is_transactional: bool = False,
 ) -> WrittenBatches:
-    """Rows `[0, count)` as record batches of at most `batch_bytes_max` bytes before compression (one record may be more).
+    """Rows `[0, count)` as record batches of at most `batch_bytes_max` bytes before compression (one
+    record may be more).
 
-    A row goes to its partition in `partitions` (int32), where that is null to the partition of its key, without a key to the sticky
-    partition, which moves on with each batch. Its timestamp is the one in `timestamps` (int64, microseconds), else `timestamp_ms`.
-    With a producer id, `sequences` holds the next sequence of each partition: batches are stamped with it, and it moves on.
-    RowRefused for a row that cannot be written; nothing is stamped then.
+    A row goes to its partition in `partitions` (int32), where that is null to the partition of its key,
+    without a key to the sticky partition, which moves on with each batch. Its timestamp is the one in
+    `timestamps` (int64, microseconds), else `timestamp_ms`. With a producer id, `sequences` holds the next
+    sequence of each partition: batches are stamped with it, and it moves on. RowRefused for a row that
+    cannot be written; nothing is stamped then.
     """
     is_stamped = producer_id >= 0
-    assert not is_stamped or (sequences is not None and len(sequences) == partition_count), "a producer needs a sequence per partition"
+    assert not is_stamped or (sequences is not None and len(sequences) == partition_count), (
+        "a producer needs a sequence per partition"
+    )
     try:
         built, sticky_next = columns.write_batches(
             count,
             key,
             value,
-            None if headers is None else (headers.validity, headers.offsets, headers.keys, headers.values, headers.start),
+            None
+            if headers is None
+            else (headers.validity, headers.offsets, headers.keys, headers.values, headers.start),
             partitions,
             timestamps,
             timestamp_ms,
@@ -206,7 +228,11 @@ def write_batches(
         raise RowRefused(reason, row) from None
     batches: list[PartitionBatch] = []
     for partition, batch, record_count, first_row, max_timestamp in built:
-        whole = batch if codec is Codec.NONE else _compressed(batch, codec, compression_level, is_sealed=not is_stamped)
+        whole = (
+            batch
+            if codec is Codec.NONE
+            else _compressed(batch, codec, compression_level, is_sealed=not is_stamped)
+        )
         if is_stamped and sequences is not None:
             scan.stamp_producer(whole, producer_id, producer_epoch, sequences[partition], is_transactional)
             sequences[partition] = sequence_after(sequences[partition], record_count)
@@ -215,7 +241,12 @@ def write_batches(
 
 
 def stamp_producer(
-    batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
+    batch: bytearray | memoryview,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    *,
+    is_transactional: bool = False,
 ) -> None:
     """Write producer id, epoch and sequence into the one whole batch, in place, with its new CRC."""
     scan.stamp_producer(batch, producer_id, producer_epoch, base_sequence, is_transactional)

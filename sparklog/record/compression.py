@@ -1,7 +1,9 @@
-"""The codecs of record batches: compress as Java's clients can read, decompress what any client wrote, never more than allowed.
+"""The codecs of record batches: compress as Java's clients can read, decompress what any client wrote,
+never more than allowed.
 
-Compression covers the records part of one batch. Decompressing is bounded twice, since the bytes may come from an attacker: by a limit
-in bytes, and by a ratio of `RATIO_MAX` once more than `RATIO_FREE_BYTES` come out.
+Compression covers the records part of one batch. Decompressing is bounded twice, since the bytes may come
+from an attacker: by a limit in bytes, and by a ratio of `RATIO_MAX` once more than `RATIO_FREE_BYTES` come
+out.
 """
 
 import contextlib
@@ -29,8 +31,8 @@ RATIO_FREE_BYTES: Final = 4 << 20
 PARTS_FREE: Final = 1024
 GZIP_MEMBERS_FREE: Final = 64
 PART_BYTES_MIN: Final = 1024
-"""The parts of a batch (gzip members, snappy blocks, zstd blocks) beyond the free ones must give so much each on average: a part takes
-time even if it is empty."""
+"""The parts of a batch (gzip members, snappy blocks, zstd blocks) beyond the free ones must give so much
+each on average: a part takes time even if it is empty."""
 INPUT_BYTES: Final = 64 << 10
 """How much of the input a decompressor gets at once where it copies what it does not consume."""
 XERIAL_BLOCK_BYTES: Final = 32 << 10
@@ -66,11 +68,15 @@ class Parts:
         self._bytes = 0
 
     def count(self, parts: int, size: int) -> None:
-        """So many parts more, and so many bytes that came out. Raises DecodeError if the parts are too many."""
+        """So many parts more, and so many bytes that came out. Raises DecodeError if the parts are too
+        many.
+        """
         self._count += parts
         self._bytes += size
         if self._count > self._free and self._bytes < PART_BYTES_MIN * (self._count - self._free):
-            raise DecodeError(f"{self._name}: {self._count} parts give {self._bytes} bytes, too few for so many parts")
+            raise DecodeError(
+                f"{self._name}: {self._count} parts give {self._bytes} bytes, too few for so many parts"
+            )
 
 
 class Codec(IntEnum):
@@ -84,7 +90,9 @@ class Codec(IntEnum):
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
-    """`data` in the codec's form that Kafka's Java client writes or at least reads; `level` None is Kafka's default level."""
+    """`data` in the codec's form that Kafka's Java client writes or at least reads; `level` None is
+    Kafka's default level.
+    """
     if codec is Codec.GZIP:
         return zlib.compress(data, GZIP_LEVEL if level is None else level, wbits=GZIP_WINDOW)
     if codec is Codec.SNAPPY:
@@ -98,8 +106,12 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
     return data
 
 
-def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX, ratio_max: int = RATIO_MAX) -> Buffer:
-    """The bytes that were compressed. DecodeError if they are not whole and right, TooLarge if more than the limits allow."""
+def decompress(
+    codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX, ratio_max: int = RATIO_MAX
+) -> Buffer:
+    """The bytes that were compressed. DecodeError if they are not whole and right, TooLarge if more than
+    the limits allow.
+    """
     if codec is Codec.NONE:
         return data
     limit = min(limit_bytes, max(RATIO_FREE_BYTES, ratio_max * len(data)))
@@ -215,7 +227,9 @@ def snappy_blocks(data: memoryview) -> Iterator[memoryview]:
         (length,) = unpack_from(">i", data, position)
         position += 4
         if not 0 < length <= len(data) - position:
-            raise DecodeError(f"snappy: a block of {length} bytes where {len(data) - position} remain", position)
+            raise DecodeError(
+                f"snappy: a block of {length} bytes where {len(data) - position} remain", position
+            )
         yield data[position : position + length]
         position += length
 
@@ -226,7 +240,9 @@ def is_xerial(data: memoryview) -> bool:
 
 
 def snappy_size(block: memoryview) -> int:
-    """The decompressed size that a raw block declares: a varint at its start. A block cannot expand more than 64 bytes per 3."""
+    """The decompressed size that a raw block declares: a varint at its start. A block cannot expand more
+    than 64 bytes per 3.
+    """
     size = int(cramjam.snappy.decompress_raw_len(block))
     if size > 32 * len(block):
         raise DecodeError(f"snappy: a block of {len(block)} bytes cannot give {size}")
@@ -253,7 +269,9 @@ def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
 
 
 def lz4_block_bytes(data: memoryview) -> int:
-    """The most bytes that one block may decompress to. Raises DecodeError for a frame that Java cannot read."""
+    """The most bytes that one block may decompress to. Raises DecodeError for a frame that Java cannot
+    read.
+    """
     if data[:4] != _LZ4_MAGIC or len(data) < 7:
         raise DecodeError("lz4: not a frame")
     if not data[4] & _LZ4_INDEPENDENT_BIT:
@@ -267,7 +285,9 @@ def _lz4_content_bytes(data: memoryview) -> int:
 
 
 def _lz4_bytes_max(data: memoryview) -> int:
-    """An upper bound of a frame's decompressed size, by block count and the format's ratio; does not validate the frame."""
+    """An upper bound of a frame's decompressed size, by block count and the format's ratio; does not
+    validate the frame.
+    """
     flags, block_bytes = data[4], lz4_block_bytes(data)
     checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM_BIT else 0
     position = 7 + (8 if flags & _LZ4_CONTENT_SIZE_BIT else 0) + (4 if flags & _LZ4_DICTIONARY_BIT else 0)
@@ -283,8 +303,9 @@ def _lz4_bytes_max(data: memoryview) -> int:
     return min(blocks * block_bytes, _LZ4_RATIO_MAX * len(data))
 
 
-# Making a context costs ten times what a small batch does, and one context serves one thread at a time: a thread takes one out of
-# these lists, or makes one, and puts it back. There are never more than there were threads at work at once.
+# Making a context costs ten times what a small batch does, and one context serves one thread at a time: a
+# thread takes one out of these lists, or makes one, and puts it back. There are never more than there were
+# threads at work at once.
 _idle_compressors: dict[int, list[zstandard.ZstdCompressor]] = {}
 _idle_decompressors: list[zstandard.ZstdDecompressor] = []
 
@@ -314,10 +335,13 @@ def _decompress_zstd(data: memoryview, limit: int) -> Buffer:
         _idle_decompressors.append(decompressor)
 
 
-def _whole_zstd_frame(decompressor: zstandard.ZstdDecompressor, data: memoryview, size: int, limit: int) -> Buffer:
+def _whole_zstd_frame(
+    decompressor: zstandard.ZstdDecompressor, data: memoryview, size: int, limit: int
+) -> Buffer:
     if size >= 0:
         return decompressor.decompress(data, max_output_size=limit, allow_extra_data=False)
-    # Java streams, so its frames do not say their size; in one piece is fastest, and most batches fit the first guess.
+    # Java streams, so its frames do not say their size; in one piece is fastest, and most batches fit the
+    # first guess.
     guess = min(limit, max(_FIRST_GUESS_BYTES_MIN, _FIRST_GUESS_RATIO * len(data)))
     try:
         return decompressor.decompress(data, max_output_size=guess, allow_extra_data=False)

@@ -1,7 +1,8 @@
 """Control batches: records that brokers write into a log for brokers and readers, never for an application.
 
-One record each; its key is (version int16, type int16). COMMIT and ABORT end a transaction of one producer; the others live in the metadata
-log and its snapshots and follow the schema language of `sparklog.wire` (KIP-595, KIP-630, KIP-853).
+One record each; its key is (version int16, type int16). COMMIT and ABORT end a transaction of one
+producer; the others live in the metadata log and its snapshots and follow the schema language of
+`sparklog.wire` (KIP-595, KIP-630, KIP-853).
 """
 
 from enum import IntEnum
@@ -48,7 +49,9 @@ class Voter(Message):
 
 
 class LeaderChange(Message):
-    """The first record of each leader epoch of the metadata log. Kafka 4.3 writes version 0 and reads no other."""
+    """The first record of each leader epoch of the metadata log. Kafka 4.3 writes version 0 and reads no
+    other.
+    """
 
     versions: ClassVar[Versions] = Versions(0, 1, flexible=0)
     version: Int16 = 0
@@ -58,7 +61,9 @@ class LeaderChange(Message):
 
 
 class SnapshotHeader(Message):
-    """The first record of a snapshot; the timestamp is the append time, in ms, of the last record it holds."""
+    """The first record of a snapshot; the timestamp is the append time, in ms, of the last record it
+    holds.
+    """
 
     versions: ClassVar[Versions] = Versions(0, 0, flexible=0)
     version: Int16 = 0
@@ -108,7 +113,9 @@ class KRaftVoters(Message):
 
 ControlMessage = LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftVoters
 
-_CLASSES: dict[ControlType, type[LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftVoters]] = {
+_CLASSES: dict[
+    ControlType, type[LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftVoters]
+] = {
     ControlType.LEADER_CHANGE: LeaderChange,
     ControlType.SNAPSHOT_HEADER: SnapshotHeader,
     ControlType.SNAPSHOT_FOOTER: SnapshotFooter,
@@ -119,7 +126,13 @@ _TYPES = {cls: control_type for control_type, cls in _CLASSES.items()}
 
 
 def build_marker(
-    marker: Marker, *, producer_id: int, producer_epoch: int, timestamp_ms: int, base_offset: int = 0, leader_epoch: int = -1
+    marker: Marker,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
 ) -> bytearray:
     """The batch that commits or aborts the open transaction of a producer on one partition."""
     assert marker.type in (ControlType.COMMIT, ControlType.ABORT)
@@ -134,15 +147,23 @@ def build_marker(
     )
 
 
-def build_control(message: ControlMessage, *, timestamp_ms: int, base_offset: int = 0, leader_epoch: int = -1) -> bytearray:
+def build_control(
+    message: ControlMessage, *, timestamp_ms: int, base_offset: int = 0, leader_epoch: int = -1
+) -> bytearray:
     """A control batch of one record; the message is written at the version it carries."""
     key = _KEY.pack(0, _TYPES[type(message)])
-    value = b"".join(bytes(chunk) for chunk in encode(message, message.version) if not isinstance(chunk, FileSlice))
-    return build_batch([(key, value, (), timestamp_ms)], base_offset=base_offset, leader_epoch=leader_epoch, is_control=True)
+    value = b"".join(
+        bytes(chunk) for chunk in encode(message, message.version) if not isinstance(chunk, FileSlice)
+    )
+    return build_batch(
+        [(key, value, (), timestamp_ms)], base_offset=base_offset, leader_epoch=leader_epoch, is_control=True
+    )
 
 
 def control_type(key: Buffer | None) -> ControlType | None:
-    """The type in the key of a control record; None for one newer than this table. DecodeError for a key that is too short."""
+    """The type in the key of a control record; None for one newer than this table. DecodeError for a key
+    that is too short.
+    """
     try:
         _, number = _KEY.unpack_from(key or b"")
     except error:
@@ -160,7 +181,9 @@ def parse_control(record: Record) -> Marker | ControlMessage | None:
         return None
     value = record.value or b""
     try:
-        version, *rest = (_MARKER if kind in (ControlType.COMMIT, ControlType.ABORT) else _VERSION).unpack_from(value)
+        version, *rest = (
+            _MARKER if kind in (ControlType.COMMIT, ControlType.ABORT) else _VERSION
+        ).unpack_from(value)
     except error:
         raise DecodeError(f"the value of a {kind.name} record is too short") from None
     if rest:

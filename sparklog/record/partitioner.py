@@ -1,6 +1,8 @@
-"""Kafka's default partitioner: a key goes to murmur2(key) modulo the number of partitions, as with Kafka's Java client.
+"""Kafka's default partitioner: a key goes to murmur2(key) modulo the number of partitions, as with Kafka's
+Java client.
 
-librdkafka's own default is CRC32 (`consistent_random`); set `partitioner=murmur2_random` there to agree with this.
+librdkafka's own default is CRC32 (`consistent_random`); set `partitioner=murmur2_random` there to agree
+with this.
 """
 
 from sparklog.kernels import columns

@@ -1,7 +1,8 @@
-"""Decompressing in pieces, and compressing them again: a batch of any size in bounded memory, known in advance.
+"""Decompressing in pieces, and compressing them again: a batch of any size in bounded memory, known in
+advance.
 
-`decompress_pieces` yields at most `PIECE_BYTES` at a time, of a snappy block that was decompressed whole. `memory_bytes` tells what it
-holds at once. The limits are those of `decompress`.
+`decompress_pieces` yields at most `PIECE_BYTES` at a time, of a snappy block that was decompressed whole.
+`memory_bytes` tells what it holds at once. The limits are those of `decompress`.
 """
 
 import zlib
@@ -39,7 +40,9 @@ from sparklog.record.compression import (
 
 PIECE_BYTES: Final = 256 << 10
 XERIAL_BLOCK_BYTES_MAX: Final = 1 << 20
-"""Java's blocks have 32 KiB. A larger one is accepted where it is the first, whose size is known before anything is decompressed."""
+"""Java's blocks have 32 KiB. A larger one is accepted where it is the first, whose size is known before
+anything is decompressed.
+"""
 
 _ZEROS: Final = bytes(64 << 10)
 _ZSTD_BLOCK_BYTES_MAX = 128 << 10
@@ -47,11 +50,17 @@ _ZSTD_BLOCK_HEADER_BYTES = 3
 _ZSTD_CHECKSUM_BYTES = 4
 _OUT_OF_MEMORY = ("not enough memory", "allocation")
 _BESIDE_BYTES = 4 * PIECE_BYTES + 2 * INPUT_BYTES
-"""The piece before, the piece that grows (twice, when it is joined), the input at hand, and the decompressor itself."""
+"""The piece before, the piece that grows (twice, when it is joined), the input at hand, and the
+decompressor itself.
+"""
 
 
-def memory_bytes(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX, ratio_max: int = RATIO_MAX) -> int:
-    """At most so many bytes are held at once by `decompress_pieces` with the same arguments. Raises DecodeError."""
+def memory_bytes(
+    codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX, ratio_max: int = RATIO_MAX
+) -> int:
+    """At most so many bytes are held at once by `decompress_pieces` with the same arguments. Raises
+    DecodeError.
+    """
     view = memoryview(data)
     limit = _limit(view, limit_bytes, ratio_max)
     try:
@@ -60,7 +69,11 @@ def memory_bytes(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYT
         if codec is Codec.LZ4:
             return 2 * lz4_block_bytes(view) + _BESIDE_BYTES
         if codec is Codec.ZSTD:
-            return min(zstandard.get_frame_parameters(view).window_size, limit) + 2 * _ZSTD_BLOCK_BYTES_MAX + _BESIDE_BYTES
+            return (
+                min(zstandard.get_frame_parameters(view).window_size, limit)
+                + 2 * _ZSTD_BLOCK_BYTES_MAX
+                + _BESIDE_BYTES
+            )
     except (zstandard.ZstdError, cramjam.DecompressionError) as error:
         raise DecodeError(f"{codec.name.lower()}: {error}") from None
     return _BESIDE_BYTES
@@ -81,7 +94,8 @@ def decompress_pieces(
         try:
             piece = next(pieces, None)
         except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError) as error:
-            # lz4 tells of bad frames by RuntimeError; it and zstd tell so of memory that they do not get, too.
+            # lz4 tells of bad frames by RuntimeError; it and zstd tell so of memory that they do not get,
+            # too.
             if any(word in str(error).lower() for word in _OUT_OF_MEMORY):
                 raise MemoryError(f"{name}: {error}") from None
             raise DecodeError(f"{name}: {error}") from None
@@ -111,14 +125,18 @@ def _snappy_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:
         if left < 0:
             raise too_large("snappy", limit)
         if size > block_bytes_max:
-            raise DecodeError(f"snappy: a block gives {size} bytes, where at most {block_bytes_max} are allowed")
+            raise DecodeError(
+                f"snappy: a block gives {size} bytes, where at most {block_bytes_max} are allowed"
+            )
         parts.count(1, size)
         yield from _snappy_block_pieces(block, size)
 
 
 def _snappy_block_pieces(block: memoryview, size: int) -> Iterator[Buffer]:
     whole = bytearray()
-    while len(whole) < size:  # other threads run between these steps: zeroing 20 MB at once stops them for 8 ms
+    while (
+        len(whole) < size
+    ):  # other threads run between these steps: zeroing 20 MB at once stops them for 8 ms
         whole += memoryview(_ZEROS)[: size - len(whole)]
     view = memoryview(whole)
     decompress_snappy_block(block, view)
@@ -192,7 +210,12 @@ def _zstd_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:
         raise DecodeError("zstd: bytes after the frame")
 
 
-_PIECES: Final = {Codec.GZIP: _gzip_pieces, Codec.SNAPPY: _snappy_pieces, Codec.LZ4: _lz4_pieces, Codec.ZSTD: _zstd_pieces}
+_PIECES: Final = {
+    Codec.GZIP: _gzip_pieces,
+    Codec.SNAPPY: _snappy_pieces,
+    Codec.LZ4: _lz4_pieces,
+    Codec.ZSTD: _zstd_pieces,
+}
 
 
 class Compressor:

@@ -19,19 +19,23 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes `format("sparklog")` known to `spark`; not needed where Spark finds the installed `pyspark_sparklog` by itself.
+    """Makes `format("sparklog")` known to `spark`; not needed where Spark finds the installed
+    `pyspark_sparklog` by itself.
 
     Raises ImportError where pyspark or a package that this one needs is missing.
     """
     missing = missing_packages("pyspark")
     if missing:
-        remedy = "pip install 'sparklog[spark,local-spark]', or use the Python of your Spark and install them there and on every executor"
-        raise ImportError(f"sparklog.register() needs packages that are not installed: {', '.join(missing)}: {remedy}")
+        remedy = "pip install 'sparklog[spark,local-spark]', or use the Python of your Spark and install them there and on every executor"  # noqa: E501
+        raise ImportError(
+            f"sparklog.register() needs packages that are not installed: {', '.join(missing)}: {remedy}"
+        )
     from pyspark.errors import AnalysisException
 
     from sparklog.spark.source import SparklogSource, SparklogSourceWithoutTables
 
-    # Beside any session catalog but Spark's own, such as Delta's, a table of a Python source is made and cannot be read.
+    # Beside any session catalog but Spark's own, such as Delta's, a table of a Python source is made and
+    # cannot be read.
     has_tables = (spark.conf.get("spark.sql.catalog.spark_catalog", None) or "builtin") == "builtin"
     try:
         spark.dataSource.register(SparklogSource if has_tables else SparklogSourceWithoutTables)
@@ -42,7 +46,9 @@ def register(spark: "SparkSession") -> None:
 
 
 def header_map(headers: "Column | str" = "headers") -> "Column":
-    """The column `headers` of a read as map<string,binary>; of several headers with one name the last counts."""
+    """The column `headers` of a read as map<string,binary>; of several headers with one name the last
+    counts.
+    """
     from sparklog.spark.functions import header_map as made
 
     return made(headers)

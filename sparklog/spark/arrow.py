@@ -1,6 +1,8 @@
-"""Columns of records and Arrow arrays over the very same buffers, both ways: nothing is copied and no record becomes an object.
+"""Columns of records and Arrow arrays over the very same buffers, both ways: nothing is copied and no
+record becomes an object.
 
-What is the same in every row, the topic and the partition, is built once for the largest number of rows seen and sliced after that.
+What is the same in every row, the topic and the partition, is built once for the largest number of rows
+seen and sliced after that.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +30,14 @@ from sparklog.record.columns import (
 from sparklog.spark.decoding import AS_THEY_ARE, Decoding
 from sparklog.spark.schema import CORRUPT, arrow_schema
 
-_FLAGS = {"key": KEY, "value": VALUE, "offset": OFFSET, "timestamp": TIMESTAMP, "timestampType": TIMESTAMP_TYPE, "headers": HEADERS}
+_FLAGS = {
+    "key": KEY,
+    "value": VALUE,
+    "offset": OFFSET,
+    "timestamp": TIMESTAMP,
+    "timestampType": TIMESTAMP_TYPE,
+    "headers": HEADERS,
+}
 
 
 _TIMES_BEYOND = (-(2**63), 2**63 - 1)
@@ -40,15 +49,25 @@ class TimestampOutOfRange(SparklogError):
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
-            f"the record at offset {offset} of {partition} has a timestamp that Spark cannot hold in microseconds:"
+            f"the record at offset {offset} of {partition} has a timestamp that Spark cannot hold in "
+            f"microseconds:"
             " leave the column out with .schema(…), or begin after this record"
         )
 
 
 class ArrowColumns:
-    """Turns batches of one partition into Arrow, with the columns that `schema` chooses and no others built."""
+    """Turns batches of one partition into Arrow, with the columns that `schema` chooses and no others
+    built.
+    """
 
-    def __init__(self, schema: StructType, partition: TopicPartition, *, decoding: Decoding = AS_THEY_ARE, check_crcs: bool = True) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        partition: TopicPartition,
+        *,
+        decoding: Decoding = AS_THEY_ARE,
+        check_crcs: bool = True,
+    ) -> None:
         self._schema = arrow_schema(schema)
         self._wanted = 0
         for name in (*self._schema.names, *decoding.needs):
@@ -59,13 +78,18 @@ class ArrowColumns:
         self._constant_rows = 0
         self._topics = self._partitions = pa.nulls(0)
 
-    def record_batches(self, batches: memoryview, start: Offset, limit: Offset) -> Iterator[tuple[pa.RecordBatch, Offset]]:
+    def record_batches(
+        self, batches: memoryview, start: Offset, limit: Offset
+    ) -> Iterator[tuple[pa.RecordBatch, Offset]]:
         """The records of `[start, limit)` in `batches`, in order, each piece with the offset after it."""
         for columns in read_columns([batches], start, limit, self._wanted, verify_crc=self._check_crcs):
             if columns.timestamps is not None and columns.count and not _are_times(columns):
                 raise TimestampOutOfRange(self._partition, self._first_beyond(batches, start, limit))
             decoded = self._decoded(columns) if self._decoding.needs and columns.count else {}
-            arrays = [decoded[field.name] if field.name in decoded else self._array(field, columns) for field in self._schema]
+            arrays = [
+                decoded[field.name] if field.name in decoded else self._array(field, columns)
+                for field in self._schema
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema), Offset(columns.next_offset)
 
     def _first_beyond(self, batches: memoryview, start: Offset, limit: Offset) -> int:
@@ -118,12 +142,17 @@ class ArrowColumns:
 
 
 def _repeated(kind: pa.DataType, value: Sequence[Buffer | None], rows: int) -> pa.Array:
-    """A value, given as the buffers of an array of one, so many times; `pa.scalar` would import pandas, half a second in each worker."""
-    return pa.repeat(pa.Array.from_buffers(kind, 1, [_held(buffer) for buffer in value], null_count=0)[0], rows)
+    """A value, given as the buffers of an array of one, so many times; `pa.scalar` would import pandas,
+    half a second in each worker.
+    """
+    return pa.repeat(
+        pa.Array.from_buffers(kind, 1, [_held(buffer) for buffer in value], null_count=0)[0], rows
+    )
 
 
 def _are_times(columns: Columns) -> bool:
-    import pyarrow.compute as pc  # here, not above: it takes 40 ms, which a driver that only plans would spend in vain
+    # here, not above: it takes 40 ms, which a driver that only plans would spend in vain
+    import pyarrow.compute as pc
 
     extremes = pc.min_max(_fixed(pa.int64(), columns.count, columns.timestamps)).as_py()
     return bool(_TIMES_BEYOND[0] < extremes["min"] and extremes["max"] < _TIMES_BEYOND[1])
@@ -132,7 +161,9 @@ def _are_times(columns: Columns) -> bool:
 def _binary(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Array:
     assert column is not None, "a column that was asked for"
     nulls = 0 if column.validity is None else -1
-    return pa.Array.from_buffers(kind, count, [_held(column.validity), _held(column.offsets), _held(column.data)], null_count=nulls)
+    return pa.Array.from_buffers(
+        kind, count, [_held(column.validity), _held(column.offsets), _held(column.data)], null_count=nulls
+    )
 
 
 def _fixed(kind: pa.DataType, count: int, values: Buffer | None) -> pa.Array:
@@ -144,9 +175,14 @@ def _headers(kind: pa.DataType, count: int, column: HeadersColumn | None) -> pa.
     assert column is not None, "a column that was asked for"
     header_count = memoryview(column.keys.offsets).nbytes // 4 - 1
     struct = kind.value_type
-    pairs = [_binary(struct.field(0).type, header_count, column.keys), _binary(struct.field(1).type, header_count, column.values)]
+    pairs = [
+        _binary(struct.field(0).type, header_count, column.keys),
+        _binary(struct.field(1).type, header_count, column.values),
+    ]
     headers = pa.StructArray.from_arrays(pairs, fields=list(struct))
-    return pa.Array.from_buffers(kind, count, [_held(column.validity), _held(column.offsets)], children=[headers])
+    return pa.Array.from_buffers(
+        kind, count, [_held(column.validity), _held(column.offsets)], children=[headers]
+    )
 
 
 def _held(buffer: Buffer | None) -> pa.Buffer | None:
@@ -173,7 +209,9 @@ def headers_column(lists: pa.Array) -> HeadersColumn:
     validity, offsets = lists.buffers()[:2]
     # A struct's own offset is not in its children.
     keys, values = (pairs.field(index) for index in range(2))
-    return HeadersColumn(validity, _or_empty(offsets, 4), binary_column(keys), binary_column(values), lists.offset)
+    return HeadersColumn(
+        validity, _or_empty(offsets, 4), binary_column(keys), binary_column(values), lists.offset
+    )
 
 
 def _or_empty(buffer: pa.Buffer | None, size: int) -> Buffer:

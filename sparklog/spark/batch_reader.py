@@ -1,6 +1,7 @@
 """A batch read: planned on the driver, once for a DataFrame and all derived from it.
 
-With `lateBinding` only the list of partitions is planned, and each task looks up where its own starts and ends when it begins to read.
+With `lateBinding` only the list of partitions is planned, and each task looks up where its own starts and
+ends when it begins to read.
 """
 
 import time
@@ -24,7 +25,9 @@ from sparklog.spark.topics import SubscribedTopics
 
 
 class BatchReader(Portable, DataSourceReader):
-    """The ranges of offsets of one DataFrame; Spark plans them once and keeps them for all frames derived from it."""
+    """The ranges of offsets of one DataFrame; Spark plans them once and keeps them for all frames derived
+    from it.
+    """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -37,7 +40,10 @@ class BatchReader(Portable, DataSourceReader):
             earliest, latest = topics.earliest(partitions), topics.latest(partitions)
             start, end = self._bounds(topics, earliest, latest)
             if self._options.late_binding:
-                whole = [OffsetRange(tp, start[tp], max(start[tp], end[tp]), now.ids.get(tp.topic, ZERO_UUID)) for tp in partitions]
+                whole = [
+                    OffsetRange(tp, start[tp], max(start[tp], end[tp]), now.ids.get(tp.topic, ZERO_UUID))
+                    for tp in partitions
+                ]
                 return [InputPartition((r,)) for r in whole]
             ranges = still_there(plan.ranges_of(start, end, now.ids), earliest, self._options)
             estimates = self._estimates(topics, [r.partition for r in ranges], earliest, latest)
@@ -52,7 +58,9 @@ class BatchReader(Portable, DataSourceReader):
         return [InputPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from sparklog.spark.readers import record_batches  # here: where a query is only planned nothing is read
+        from sparklog.spark.readers import (
+            record_batches,
+        )  # here: where a query is only planned nothing is read
 
         pieces = partition.value
         if self._options.late_binding and pieces is not None:
@@ -71,14 +79,22 @@ class BatchReader(Portable, DataSourceReader):
             now_ms=now_ms,
             must_match=options.start_must_match,
         )
-        end = topics.resolve(options.end or LATEST, option=options.end_option, earliest=earliest, latest=latest, now_ms=now_ms)
-        beyond = [f"{tp} ends at offset {latest[tp]}, not {end[tp]}" for tp in sorted(end) if end[tp] > latest[tp]]
+        end = topics.resolve(
+            options.end or LATEST, option=options.end_option, earliest=earliest, latest=latest, now_ms=now_ms
+        )
+        beyond = [
+            f"{tp} ends at offset {latest[tp]}, not {end[tp]}" for tp in sorted(end) if end[tp] > latest[tp]
+        ]
         if beyond:
-            raise SettingsError(f"option {options.end_option!r} lies beyond the end of the log: {'; '.join(beyond)}")
+            raise SettingsError(
+                f"option {options.end_option!r} lies beyond the end of the log: {'; '.join(beyond)}"
+            )
         return start, end
 
     def _bound_late(self, pieces: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """The ranges from where they start to where their logs end now; landmarks at the start are looked up anew as well."""
+        """The ranges from where they start to where their logs end now; landmarks at the start are looked
+        up anew as well.
+        """
         start = self._options.start or EARLIEST
         end = self._options.end if isinstance(self._options.end, Landmark) else LATEST
         with SubscribedTopics(self._options) as topics:
@@ -95,11 +111,17 @@ class BatchReader(Portable, DataSourceReader):
         return still_there([r for r in ranges if len(r)], earliest, self._options)
 
     def _estimates(
-        self, topics: SubscribedTopics, read: Sequence[TopicPartition], earliest: PartitionOffsets, latest: PartitionOffsets
+        self,
+        topics: SubscribedTopics,
+        read: Sequence[TopicPartition],
+        earliest: PartitionOffsets,
+        latest: PartitionOffsets,
     ) -> SizeEstimates:
         """How large the partitions to read are, where that decides about tasks."""
         options, estimates = self._options, SizeEstimates()
-        may_share = len(read) > 1 and options.min_partitions is None and options.max_records_per_partition is None
+        may_share = (
+            len(read) > 1 and options.min_partitions is None and options.max_records_per_partition is None
+        )
         if may_share or options.max_bytes_per_partition is not None:
             for tp, size in topics.sizes(read).items():
                 estimates.observe(tp, Observed(earliest[tp], latest[tp], size))

@@ -1,8 +1,9 @@
 """Connections kept between tasks: Spark reuses Python workers, and a connection costs more than a small read.
 
-They are kept per process and per settings, so a worker that was forked never touches what its parent opened. A reader whose task did not
-come to its end is closed, since bytes that nobody waits for may still be under way on it. Nothing here depends on being told of an end.
-The process that commits keeps its way to the decisions of sinks, and every process what it was told of the brokers' time limits.
+They are kept per process and per settings, so a worker that was forked never touches what its parent
+opened. A reader whose task did not come to its end is closed, since bytes that nobody waits for may still
+be under way on it. Nothing here depends on being told of an end. The process that commits keeps its way to
+the decisions of sinks, and every process what it was told of the brokers' time limits.
 """
 
 import os
@@ -16,7 +17,9 @@ from sparklog.client.settings import ClientSettings
 from sparklog.errors import SparklogError
 
 if TYPE_CHECKING:
-    from sparklog.client.decision_log import DecisionLog  # what only sinks need is imported where they ask for it
+    from sparklog.client.decision_log import (
+        DecisionLog,
+    )  # what only sinks need is imported where they ask for it
 
 IDLE_MAX: Final = 8
 """Readers that wait at the same time; the one that waited longest is closed for one more."""
@@ -46,7 +49,9 @@ _timeouts: dict[tuple[str, ...], int] = {}
 
 @contextmanager
 def range_reader(settings: ClientSettings) -> Iterator[RangeReader]:
-    """A reader with these settings for the time of the context, with the connections of an earlier one if there are any."""
+    """A reader with these settings for the time of the context, with the connections of an earlier one if
+    there are any.
+    """
     reader = _taken(settings)
     try:
         yield reader
@@ -76,7 +81,8 @@ def decision_log(settings: ClientSettings) -> "DecisionLog":
 def transaction_timeout_ms(settings: ClientSettings) -> int:
     """How long a task's transaction may be open: the user's option, else the brokers' maximum.
 
-    A broker of ours keeps some of that time to find out whether the transaction is decided; Kafka aborts when it is over.
+    A broker of ours keeps some of that time to find out whether the transaction is decided; Kafka aborts
+    when it is over.
     """
     if settings.transaction_timeout_ms != TIMEOUT_DEFAULT_MS:
         return settings.transaction_timeout_ms
@@ -96,7 +102,11 @@ def _longest_timeout_ms(settings: ClientSettings) -> int:
             told = list(admin.describe_resources(brokers).values())
     except SparklogError:
         return TIMEOUT_OF_BROKERS_MS  # perhaps it may not ask
-    limits = [int(entries["transaction.max.timeout.ms"].value or 0) for entries in told if "transaction.max.timeout.ms" in entries]
+    limits = [
+        int(entries["transaction.max.timeout.ms"].value or 0)
+        for entries in told
+        if "transaction.max.timeout.ms" in entries
+    ]
     longest_ms = min((limit for limit in limits if limit > 0), default=TIMEOUT_OF_BROKERS_MS)
     if all(ROLLS_FORWARD in entries for entries in told):
         return longest_ms - min(ROLL_FORWARD_MS, longest_ms // 2)

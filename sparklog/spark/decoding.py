@@ -39,8 +39,12 @@ class Decoding:
                 decoders[name] = decoder
         return cls(decoders, has_corrupt=has_corrupt, is_failfast=options.mode is Mode.FAILFAST)
 
-    def decode(self, given: Mapping[str, pa.Array], partition: TopicPartition, offsets: pa.Array | None) -> dict[str, pa.Array]:
-        """The decoded columns and, where asked for, `_corrupt`; UndecodableRecord names the first bad record if the mode is failfast."""
+    def decode(
+        self, given: Mapping[str, pa.Array], partition: TopicPartition, offsets: pa.Array | None
+    ) -> dict[str, pa.Array]:
+        """The decoded columns and, where asked for, `_corrupt`; UndecodableRecord names the first bad
+        record if the mode is failfast.
+        """
         made: dict[str, pa.Array] = {}
         refused: dict[int, dict[str, object]] = {}
         for name, decoder in self._decoders.items():

@@ -1,14 +1,16 @@
-"""How what tasks write is made to last: the seam between making record batches and deciding which of them count.
+"""How what tasks write is made to last: the seam between making record batches and deciding which of them
+count.
 
     executor   Delivery.open(task) -> TaskWriter     with the first row of a task: an empty task opens no connection
                add(batch) …  finish() -> message     every record is acknowledged by then
                abort()                               whatever went wrong, in the task or before it
     driver     Delivery.commit(messages) | abort(messages)    None stands where a task told nothing
 
-A `Delivery` is pickled to the tasks. In a batch write the very same object decides on the driver; in a stream another one does, made from
-the same options in another process, so that nothing but messages leads from the tasks to the decision. A task may run twice, also at the
-same time, and the attempt that lost is not told.
-"""
+A `Delivery` is pickled to the tasks. In a batch write the very same object decides on the driver; in a
+stream another one does, made from the same options in another process, so that nothing but messages leads
+from the tasks to the decision. A task may run twice, also at the same time, and the attempt that lost is
+not told.
+"""  # noqa: E501
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +58,9 @@ class TaskWritten(WriterCommitMessage):
 
 
 class TaskWriter(Protocol):
-    """The way of one attempt's records into the log. After an error only `abort` may follow; after `finish` or `abort` nothing."""
+    """The way of one attempt's records into the log. After an error only `abort` may follow; after
+    `finish` or `abort` nothing.
+    """
 
     def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic; raises UnknownTopic if the cluster has none of that name."""
@@ -65,7 +69,9 @@ class TaskWriter(Protocol):
         """The largest batch in bytes that the topic takes; None where the broker does not tell."""
 
     def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
-        """Take a whole batch, which belongs to the writer from here on; raises as soon as an earlier one is known to have failed."""
+        """Take a whole batch, which belongs to the writer from here on; raises as soon as an earlier one
+        is known to have failed.
+        """
 
     def finish(self) -> WriterCommitMessage:
         """The message for the driver, once every batch is acknowledged; raises if one was not."""
@@ -89,7 +95,9 @@ class Delivery(Protocol):
         """
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Make it not count, unless it was committed: Spark calls this with the same messages when `commit` raised."""
+        """Make it not count, unless it was committed: Spark calls this with the same messages when
+        `commit` raised.
+        """
 
 
 class AtLeastOnce:

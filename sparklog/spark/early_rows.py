@@ -1,12 +1,15 @@
-"""The rows of a tiny micro-batch, read where it is planned: they go to Spark with the plan, and no Python worker is asked for them.
+"""The rows of a tiny micro-batch, read where it is planned: they go to Spark with the plan, and no Python
+worker is asked for them.
 
-To hand a task to a Python worker and to take its rows back costs Spark more than a tiny micro-batch is worth to the JVM. From one kind of
-reader Spark takes rows along with the plan: the one that it wraps around a `SimpleDataSourceStreamReader`. It keeps them as a block, from
-which tasks read; where the block is gone, a task reads its partition as ever. So what is handed over here is never the only way to a row.
+To hand a task to a Python worker and to take its rows back costs Spark more than a tiny micro-batch is
+worth to the JVM. From one kind of reader Spark takes rows along with the plan: the one that it wraps
+around a `SimpleDataSourceStreamReader`. It keeps them as a block, from which tasks read; where the block
+is gone, a task reads its partition as ever. So what is handed over here is never the only way to a row.
 
-This rests on private parts of PySpark. `partitions_func`, of the process that plans a stream, calls `partitions`, sends the result, asks
-whether the reader is that wrapper, and only then asks it for rows. Where that function refers to other names, or to these in another order,
-than in Spark 4.0 to 4.3, or where another call comes between the two, tasks read everything.
+This rests on private parts of PySpark. `partitions_func`, of the process that plans a stream, calls
+`partitions`, sends the result, asks whether the reader is that wrapper, and only then asks it for rows.
+Where that function refers to other names, or to these in another order, than in Spark 4.0 to 4.3, or where
+another call comes between the two, tasks read everything.
 """
 
 import importlib
@@ -50,17 +53,30 @@ else:
         GivesRows = None
 
 TESTED_ORDER: Final = (
-    *("json", "loads", "utf8_deserializer", "partitions", "write_int", "len", "pickleSer", "_write_with_length", "isinstance"),
+    *(
+        "json",
+        "loads",
+        "utf8_deserializer",
+        "partitions",
+        "write_int",
+        "len",
+        "pickleSer",
+        "_write_with_length",
+        "isinstance",
+    ),
     *("_SimpleStreamReaderWrapper", "getCache", "PREFETCHED_RECORDS_NOT_FOUND", "send_batch_func"),
 )
 """The names that `partitions_func` refers to, in order, in Spark 4.0 to 4.3."""
 TINY_OFFSETS: Final = 1000
-"""A plan of more offsets is left to its task: Spark makes an object of each row, and writes and reads it once more.
+"""A plan of more offsets is left to its task: Spark makes an object of each row, and writes and reads it
+once more.
 
 A hundred rows take half as long so as by a task, a thousand four fifths, seven thousand longer.
 """
 REST_PLANS: Final = 16
-"""So many plans are left to tasks after one that was read in vain, because it failed or had too many bytes."""
+"""So many plans are left to tasks after one that was read in vain, because it failed or had too many
+bytes.
+"""
 PATIENCE_MS: Final = 2_000
 """How long the next records may take; a task waits for them as long as the settings say."""
 
@@ -78,9 +94,13 @@ class EarlyRows:
 
     def __init__(self, options: Options, schema: StructType) -> None:
         patience_ms = min(options.client.default_api_timeout_ms, PATIENCE_MS)
-        self._options = replace(options, client=msgspec.structs.replace(options.client, default_api_timeout_ms=patience_ms))
+        self._options = replace(
+            options, client=msgspec.structs.replace(options.client, default_api_timeout_ms=patience_ms)
+        )
         self._schema = schema
-        self._is_possible = options.early_rows is EarlyRowsWhen.AUTO and is_order_tested() and can_take_early(schema)
+        self._is_possible = (
+            options.early_rows is EarlyRowsWhen.AUTO and is_order_tested() and can_take_early(schema)
+        )
         self._plans_to_rest = 0
 
     def turn_off(self) -> None:
@@ -98,7 +118,9 @@ class EarlyRows:
         if self._plans_to_rest:
             self._plans_to_rest -= 1
             return None
-        from sparklog.spark.readers import record_batches  # here: where only large micro-batches are planned nothing is read
+        from sparklog.spark.readers import (
+            record_batches,
+        )  # here: where only large micro-batches are planned nothing is read
 
         rows, size = [], 0
         self._plans_to_rest = REST_PLANS
@@ -115,7 +137,9 @@ class EarlyRows:
 
 
 def is_order_tested() -> bool:
-    """Whether this Spark asks for rows right after it asked for a plan, as the versions do that this was tested with."""
+    """Whether this Spark asks for rows right after it asked for a plan, as the versions do that this was
+    tested with.
+    """
     if GivesRows is None:
         return False
     runner = sys.modules["__main__"]  # in the process that plans a stream
@@ -131,8 +155,9 @@ def is_order_tested() -> bool:
 def can_take_early(schema: StructType) -> bool:
     """Whether Spark takes rows of this schema with a plan as it takes them from tasks.
 
-    It compares the schema whole, with all that Arrow cannot tell: comments of columns, collations. And to copy an array of numbers it asks
-    nulls for their value, which Arrow refuses; maps are copied as two arrays.
+    It compares the schema whole, with all that Arrow cannot tell: comments of columns, collations. And to
+    copy an array of numbers it asks nulls for their value, which Arrow refuses; maps are copied as two
+    arrays.
     """
     return _is_copied(schema) and from_arrow_schema(arrow_schema(schema)) == schema
 

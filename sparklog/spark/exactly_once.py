@@ -1,13 +1,15 @@
-"""Each batch as a whole and once: tasks write in transactions of their own, and the driver decides which of them count.
+"""Each batch as a whole and once: tasks write in transactions of their own, and the driver decides which
+of them count.
 
     executor   first row: InitProducerId of sl.<sink>.<batch>.<partition>.<unique>; batches in its transaction, every one acknowledged
                message: who the transaction is, and where its records end; the transaction stays open
     driver     `Committer`: fence, read the last decision, check, decide, end all, sweep
 
-An attempt's transactional id is its own and is used once, so no attempt fences another, and what no decision names is aborted: by the next
-commit, or by the brokers when its time is up. The sink is known by `sinkId`, else by the checkpoint's path, else by the query's id, which
-the tasks tell; a batch write by `txnAppId`, else it is a job of its own.
-"""
+An attempt's transactional id is its own and is used once, so no attempt fences another, and what no
+decision names is aborted: by the next commit, or by the brokers when its time is up. The sink is known by
+`sinkId`, else by the checkpoint's path, else by the query's id, which the tasks tell; a batch write by
+`txnAppId`, else it is a job of its own.
+"""  # noqa: E501
 
 import json
 from collections.abc import Sequence
@@ -67,7 +69,10 @@ def delivery_for_stream(options: Options) -> Delivery:
     """The delivery of a stream's micro-batches: exactly once, unless the options say otherwise."""
     _check(options)
     if options.txn_app_id is not None or options.txn_version is not None:
-        raise SettingsError("options 'txnAppId' and 'txnVersion' are for batch writes, as in foreachBatch: a stream counts its own batches")
+        raise SettingsError(
+            "options 'txnAppId' and 'txnVersion' are for batch writes, as in foreachBatch: a stream counts "
+            "its own batches"
+        )
     if options.delivery is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnce(options.client)
     return ExactlyOnce(options.client, identity=options.sink_id or options.checkpoint.rstrip("/"))
@@ -78,14 +83,19 @@ def delivery_for_batch(options: Options) -> Delivery:
     _check(options)
     app, version = options.txn_app_id, options.txn_version
     if (app is None) != (version is None):
-        raise SettingsError("options 'txnAppId' and 'txnVersion' belong together: the application, and the number of this write")
+        raise SettingsError(
+            "options 'txnAppId' and 'txnVersion' belong together: the application, and the number of this "
+            "write"
+        )
     if app is None or version is None:
         if options.delivery is not Guarantee.EXACTLY_ONCE:
             return AtLeastOnce(options.client)
         unique = entropy(16).hex()
         return ExactlyOnce(options.client, job=Job(f"job:{unique}", unique, 0, is_repeatable=False))
     if options.delivery is Guarantee.AT_LEAST_ONCE:
-        raise SettingsError("options 'txnAppId' and 'txnVersion' make a write count once: leave out delivery=at_least_once")
+        raise SettingsError(
+            "options 'txnAppId' and 'txnVersion' make a write count once: leave out delivery=at_least_once"
+        )
     # One application may write to several topics under one version, as it may to several tables.
     identity = json.dumps(["txnAppId", app, options.topic or "", options.sink_id or ""])
     return ExactlyOnce(options.client, job=Job(identity, app, version, is_repeatable=True))
@@ -93,16 +103,27 @@ def delivery_for_batch(options: Options) -> Delivery:
 
 def _check(options: Options) -> None:
     if options.client.transactional_id is not None:
-        raise SettingsError("option 'kafka.transactional.id' cannot be set: two tasks with one transactional id would fence each other")
-    if options.delivery is Guarantee.EXACTLY_ONCE and (options.client.required_acks != -1 or not options.client.enable_idempotence):
-        raise SettingsError("delivery=exactly_once needs kafka.acks=all and kafka.enable.idempotence=true: leave both out")
+        raise SettingsError(
+            "option 'kafka.transactional.id' cannot be set: two tasks with one transactional id would fence "
+            "each other"
+        )
+    if options.delivery is Guarantee.EXACTLY_ONCE and (
+        options.client.required_acks != -1 or not options.client.enable_idempotence
+    ):
+        raise SettingsError(
+            "delivery=exactly_once needs kafka.acks=all and kafka.enable.idempotence=true: leave both out"
+        )
 
 
 class ExactlyOnce:
-    """The delivery of one sink. In a stream a copy in another process decides; so all it knows is from the options and the messages."""
+    """The delivery of one sink. In a stream a copy in another process decides; so all it knows is from the
+    options and the messages.
+    """
 
     def __init__(self, settings: ClientSettings, *, identity: str = "", job: Job | None = None) -> None:
-        """`identity` is that of a stream's sink, empty where only the tasks know it; `job` is for a batch write."""
+        """`identity` is that of a stream's sink, empty where only the tasks know it; `job` is for a batch
+        write.
+        """
         self._settings = replace(settings, acks="all", enable_idempotence=True)
         self._identity = identity if job is None else job.identity
         self._job = job
@@ -111,14 +132,16 @@ class ExactlyOnce:
         """The committer of the sink with that identity."""
         return Committer(decision_log(self._settings), identity)
 
-    # -- in tasks -------------------------------------------------------------------------------------------------------------------------
+    # -- in tasks --------------------------------------------------------------------------------------------
 
     def open(self, task: Task) -> "TransactionWriter":
         identity = self._identity_in(task)
         batch = task.batch_id if self._job is None else self._job.version
         transactional_id = task_id(sink_name(identity), batch, task.partition, entropy(16).hex())
         timeout_ms = transaction_timeout_ms(self._settings)
-        settings = replace(self._settings, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        settings = replace(
+            self._settings, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+        )
         return TransactionWriter(settings, task, identity)
 
     def nothing_written(self, task: Task) -> SinkWritten:
@@ -127,19 +150,22 @@ class ExactlyOnce:
     def _identity_in(self, task: Task) -> str:
         if self._job is None and (not task.query_id or task.batch_id == NO_BATCH):
             raise NoSink(
-                "this runtime does not tell tasks which query and micro-batch they write (local properties sql.streaming.queryId and"
-                " streaming.sql.batchId): name the sink in foreachBatch, by the options txnAppId (a name for it) and txnVersion (the number"
+                "this runtime does not tell tasks which query and micro-batch they write (local properties "
+                "sql.streaming.queryId and"
+                " streaming.sql.batchId): name the sink in foreachBatch, by the options txnAppId (a name for "
+                "it) and txnVersion (the number"
                 " of the micro-batch) of a batch write, or write the stream with delivery=at_least_once"
             )
         return self._identity or task.query_id
 
-    # -- on the driver --------------------------------------------------------------------------------------------------------------------
+    # -- on the driver ---------------------------------------------------------------------------------------
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         written = [message for message in messages if isinstance(message, SinkWritten)]
         if len(written) != len(messages):
             raise SparklogError(
-                f"{len(messages) - len(written)} of {len(messages)} tasks told nothing of what they wrote: nothing is committed"
+                f"{len(messages) - len(written)} of {len(messages)} tasks told nothing of what they wrote: "
+                f"nothing is committed"
             )
         found = self._found(written)
         if found is None:
@@ -151,14 +177,19 @@ class ExactlyOnce:
             batch, older, is_job = self._job.version, _SKIP, not self._job.is_repeatable
             if is_job and not transactions:
                 return
-        self.committer(identity).commit(query, batch, transactions, _ends(written), older=older, is_job=is_job)
+        self.committer(identity).commit(
+            query, batch, transactions, _ends(written), older=older, is_job=is_job
+        )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         written = [message for message in messages if isinstance(message, SinkWritten)]
         found = self._found(written)
         identity, query = (self._identity, None) if found is None else found
         if identity:  # else the sink is unknown: open transactions end with the next batch or by timeout
-            batch, is_whole = batch_id if self._job is None else self._job.version, len(written) == len(messages) > 0
+            batch, is_whole = (
+                batch_id if self._job is None else self._job.version,
+                len(written) == len(messages) > 0,
+            )
             self.committer(identity).abort(query, batch, _transactions(written), is_whole=is_whole)
 
     def _found(self, written: Sequence[SinkWritten]) -> tuple[str, str] | None:
@@ -218,13 +249,22 @@ class TransactionWriter:
         self._client.flush()
         name, producer_id, epoch = self._client.identity
         self._client.close()
-        return SinkWritten(self._task, self._identity, (name, producer_id, epoch), self._record_count, self._ends)
+        return SinkWritten(
+            self._task, self._identity, (name, producer_id, epoch), self._record_count, self._ends
+        )
 
     def abort(self) -> None:
-        """Close, and say so to the coordinator if it is there; if not, whoever commits next aborts what is open."""
+        """Close, and say so to the coordinator if it is there; if not, whoever commits next aborts what is
+        open.
+        """
         identity = self._client.identity
         self._client.close()
-        settings = replace(self._settings, transactional_id=None, default_api_timeout_ms=ABORT_MS, request_timeout_ms=ABORT_MS)
+        settings = replace(
+            self._settings,
+            transactional_id=None,
+            default_api_timeout_ms=ABORT_MS,
+            request_timeout_ms=ABORT_MS,
+        )
         try:
             with Admin.from_settings(settings) as admin:
                 admin.end_transaction(identity, is_commit=False)

@@ -1,9 +1,11 @@
-"""Keys among a query's options that are no option of ours: let through, refused with the remedy, or warned of.
+"""Keys among a query's options that are no option of ours: let through, refused with the remedy, or warned
+of.
 
-Keys that Spark adds by itself are let through, and so are those of Spark's own Kafka connector that change nothing here. A key that would
-change where records go or how they are secured, and does not, is refused. An unknown key is refused where it is close to the name of an
-option or has a prefix of ours or of Kafka's connector: a misspelt option that is silently ignored costs an afternoon. Any other one may
-have been added by the platform that runs the query, and warns.
+Keys that Spark adds by itself are let through, and so are those of Spark's own Kafka connector that change
+nothing here. A key that would change where records go or how they are secured, and does not, is refused.
+An unknown key is refused where it is close to the name of an option or has a prefix of ours or of Kafka's
+connector: a misspelt option that is silently ignored costs an afternoon. Any other one may have been added
+by the platform that runs the query, and warns.
 """
 
 import warnings
@@ -17,12 +19,14 @@ from sparklog.errors import SettingsError
 _INJECTED_BY_SPARK: Final = frozenset(
     {"path", "paths", "queryname", "outputmode", "provider", "serialization.format", "header", "timezone"}
 )
-"""Keys Spark puts beside the user's own: `load(path)`, `save(path)`, `writeStream`, and the catalog for tables."""
+"""Keys Spark puts beside the user's own: `load(path)`, `save(path)`, `writeStream`, and the catalog for
+tables.
+"""
 
 _WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
     {
         "groupIdPrefix": "no consumer group is joined to read; `groupId` names one to commit to",
-        "kafkaConsumer.pollTimeoutMs": "how long a read waits for records is told by `kafka.default.api.timeout.ms`",
+        "kafkaConsumer.pollTimeoutMs": "how long a read waits for records is told by `kafka.default.api.timeout.ms`",  # noqa: E501
     }
 )
 """Known to Spark's Kafka connector, and nothing here depends on them."""
@@ -30,7 +34,7 @@ _PASSED_OVER: Final = frozenset(name.lower() for name in _WITHOUT_EFFECT)
 
 _FORBIDDEN: Mapping[str, str] = MappingProxyType(
     {
-        "kafka.auto.offset.reset": "where a query starts is told by startingOffsets, and data that is gone is never skipped unasked",
+        "kafka.auto.offset.reset": "where a query starts is told by startingOffsets, and data that is gone is never skipped unasked",  # noqa: E501
         "kafka.key.deserializer": "keys arrive as binary; cast or decode the column in Spark",
         "kafka.value.deserializer": "values arrive as binary; cast or decode the column in Spark",
         "kafka.key.serializer": "keys are written as they are; make the column a string or binary",
@@ -38,18 +42,23 @@ _FORBIDDEN: Mapping[str, str] = MappingProxyType(
         "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint",
         "kafka.interceptor.classes": "interceptors could change records between Spark and the log",
         "kafka.partitioner.class": "it would have no effect on where records go: write a column `partition`",
-        "kafka.partitioner.ignore.keys": "it would have no effect on where records go: write a column `partition`",
+        "kafka.partitioner.ignore.keys": "it would have no effect on where records go: write a column `partition`",  # noqa: E501
     }
 )
 _NO_SECURITY: Final = (
-    "it would secure nothing, since sparklog reaches brokers without TLS and SASL: leave it out and name a plaintext listener, on a network"
+    "it would secure nothing, since sparklog reaches brokers without TLS and SASL: leave it out and name a "
+    "plaintext listener, on a network"
     " that you trust"
 )
-_FORBIDDEN_PREFIXES: Mapping[str, str] = MappingProxyType({"kafka.sasl.": _NO_SECURITY, "kafka.ssl.": _NO_SECURITY})
+_FORBIDDEN_PREFIXES: Mapping[str, str] = MappingProxyType(
+    {"kafka.sasl.": _NO_SECURITY, "kafka.ssl.": _NO_SECURITY}
+)
 _OUR_PREFIXES: Final = ("sparklog.", "kafka", "fetchoffset.")
 """An unknown key that begins so is meant for this format."""
 _CLOSE: Final = 0.7
-"""How much of an option's name an unknown key shares that is taken for a misspelling, as difflib counts it."""
+"""How much of an option's name an unknown key shares that is taken for a misspelling, as difflib counts
+it.
+"""
 _warned: set[str] = set()
 
 
@@ -61,13 +70,17 @@ def is_let_through(key: str) -> bool:
 def refuse_forbidden(key: str) -> None:
     """Raises SettingsError for a key that cannot be set."""
     lower = key.lower()
-    why = _FORBIDDEN.get(lower) or next((why for prefix, why in _FORBIDDEN_PREFIXES.items() if lower.startswith(prefix)), None)
+    why = _FORBIDDEN.get(lower) or next(
+        (why for prefix, why in _FORBIDDEN_PREFIXES.items() if lower.startswith(prefix)), None
+    )
     if why is not None:
         raise SettingsError(f"option {key!r} cannot be set: {why}")
 
 
 def refuse_or_warn(key: str, options: Mapping[str, str]) -> None:
-    """Raises SettingsError for an unknown key that is likely meant for this format, else warns; `options` are names by their lower case."""
+    """Raises SettingsError for an unknown key that is likely meant for this format, else warns; `options`
+    are names by their lower case.
+    """
     lower = key.lower()
     near = get_close_matches(lower, options, n=1, cutoff=_CLOSE)
     if near:

@@ -1,4 +1,6 @@
-"""Tells a consumer group how far a query has come, for tools that watch lag. The only truth is Spark's checkpoint."""
+"""Tells a consumer group how far a query has come, for tools that watch lag. The only truth is Spark's
+checkpoint.
+"""
 
 import warnings
 
@@ -23,19 +25,26 @@ class GroupOffsets:
         self._warned = ""
 
     def commit(self, reached: PartitionOffsets) -> None:
-        """Everything below these offsets is done. A group that refuses them is a warning: the query does not depend on it."""
+        """Everything below these offsets is done. A group that refuses them is a warning: the query does
+        not depend on it.
+        """
         if self._options.group_id is None or not reached or reached == self._committed:
             return
         if self._admin is None:
             timeout_ms = min(TIMEOUT_MS, self._options.client.default_api_timeout_ms)
-            self._admin = Admin.from_settings(msgspec.structs.replace(self._options.client, default_api_timeout_ms=timeout_ms))
+            self._admin = Admin.from_settings(
+                msgspec.structs.replace(self._options.client, default_api_timeout_ms=timeout_ms)
+            )
         moved = {tp: offset for tp, offset in reached.items() if self._committed.get(tp) != offset}
         try:
             self._admin.alter_group_offsets(self._options.group_id, moved)
         except SparklogError as error:
             if str(error) != self._warned:
                 self._warned = str(error)
-                warnings.warn(f"group {self._options.group_id!r} does not hear how far this query is: {error}", stacklevel=2)
+                warnings.warn(
+                    f"group {self._options.group_id!r} does not hear how far this query is: {error}",
+                    stacklevel=2,
+                )
             return
         self._committed, self._warned = dict(reached), ""
 

@@ -17,8 +17,8 @@ PerOffset = Callable[[TopicPartition], float]
 class Limits:
     """The limits that the options of a query name.
 
-    Spark's Python API carries one limit at a time and no delay, so it is told the foremost one, and all are applied here. Where Spark asks
-    for everything (Trigger.Once), none is.
+    Spark's Python API carries one limit at a time and no delay, so it is told the foremost one, and all
+    are applied here. Where Spark asks for everything (Trigger.Once), none is.
     """
 
     __slots__ = ("_began_s", "_options")
@@ -46,7 +46,11 @@ class Limits:
         return self._options.max_bytes_per_trigger is not None
 
     def limited(
-        self, start: PartitionOffsets, end: PartitionOffsets, limit: "ReadLimit | None", per_offset: PerOffset | None
+        self,
+        start: PartitionOffsets,
+        end: PartitionOffsets,
+        limit: "ReadLimit | None",
+        per_offset: PerOffset | None,
     ) -> PartitionOffsets:
         """`end` brought down to what one micro-batch may read; `limit` is the read limit from Spark, None
         before 4.2.
@@ -59,8 +63,12 @@ class Limits:
             end = plan.bytes_limited(self._options.max_bytes_per_trigger, start, end, per_offset)
         return end
 
-    def puts_off(self, current: StreamOffset, whole: StreamOffset, limit: "ReadLimit | None", now_s: float) -> bool:
-        """Whether a micro-batch waits: `whole` is all that is there. The first one after a start never waits."""
+    def puts_off(
+        self, current: StreamOffset, whole: StreamOffset, limit: "ReadLimit | None", now_s: float
+    ) -> bool:
+        """Whether a micro-batch waits: `whole` is all that is there. The first one after a start never
+        waits.
+        """
         if _is_everything(limit) or self._began_s is None:
             return False
         waited_ms = (now_s - self._began_s) * 1000

@@ -9,7 +9,9 @@ from sparklog.spark.options import Options, WhenLost
 from sparklog.spark.plan import DataLoss, OffsetRange
 
 
-def still_there(ranges: Sequence[OffsetRange], log_start: PartitionOffsets, options: Options) -> list[OffsetRange]:
+def still_there(
+    ranges: Sequence[OffsetRange], log_start: PartitionOffsets, options: Options
+) -> list[OffsetRange]:
     """The ranges without offsets below the log start offsets; the lost offsets are reported."""
     losses = plan.lost(ranges, log_start)
     if not losses:
@@ -19,8 +21,12 @@ def still_there(ranges: Sequence[OffsetRange], log_start: PartitionOffsets, opti
 
 
 def report_loss(losses: Sequence[str], options: Options) -> None:
-    """Fails with DataLoss, warns or says nothing, as the user said; a warning of a Python worker lands in Spark's log."""
+    """Fails with DataLoss, warns or says nothing, as the user said; a warning of a Python worker lands in
+    Spark's log.
+    """
     if options.data_loss is WhenLost.FAIL:
         raise DataLoss(plan.loss_text(losses))
     if options.data_loss is WhenLost.WARN:
-        warnings.warn("records are gone and left out, as failOnDataLoss is warn: " + "; ".join(losses), stacklevel=2)
+        warnings.warn(
+            "records are gone and left out, as failOnDataLoss is warn: " + "; ".join(losses), stacklevel=2
+        )

@@ -2,16 +2,20 @@
 
 Spark compares two positions as text, and stores only where each micro-batch ended. So
 - there is one spelling: keys sorted, whole numbers; the same position is the same text;
-- the place where reading began is carried inside: after a crash in the first micro-batch Spark asks for the initial offset again, and by
-  then "latest" may have moved. The planner of a batch takes the beginning from the end offset, which was stored;
+- the place where reading began is carried inside: after a crash in the first micro-batch Spark asks for the
+  initial offset again, and by
+  then "latest" may have moved. The planner of a batch takes the beginning from the end offset, which was
+  stored;
 - topics are known by their ids, so that one which was deleted and made anew is never taken for the old one;
 - what was lost is told: how many offsets, at least, of each partition.
 
-    {"from": {"flights": {"0": 0, "1": 0}}, "ids": {"flights": "pK3cNcDzSiOsPj4cqbwIgA"}, "off": {"flights": {"0": 311, "1": 298}}, "v": 2}
+    {"from": {"flights": {"0": 0, "1": 0}}, "ids": {"flights": "pK3cNcDzSiOsPj4cqbwIgA"}, "off":
+    {"flights": {"0": 311, "1": 298}}, "v": 2}
 
-`from` of a partition changes only where reading begins anew, as after its records were lost. `lost` is there only where something was, and
-`ids` knows no topic of a broker that has no ids. Version 1 had neither. The offset that Spark's own Kafka connector stores,
-`{"flights": {"0": 311}}`, is read as a position without a beginning: the batch before it says where it begins.
+`from` of a partition changes only where reading begins anew, as after its records were lost. `lost` is
+there only where something was, and `ids` knows no topic of a broker that has no ids. Version 1 had
+neither. The offset that Spark's own Kafka connector stores, `{"flights": {"0": 311}}`, is read as a
+position without a beginning: the batch before it says where it begins.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -36,9 +40,11 @@ class OffsetUnreadable(SparklogError):
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far a stream has come: `began` where reading of a partition began, `reached` the next offset to read of it.
+    """How far a stream has come: `began` where reading of a partition began, `reached` the next offset to
+    read of it.
 
-    Every partition that has a beginning has a position. Only what another connector stored has positions without a beginning.
+    Every partition that has a beginning has a position. Only what another connector stored has positions
+    without a beginning.
     """
 
     began: PartitionOffsets
@@ -57,7 +63,9 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object]) -> "StreamOffset":
-        """What `to_json` gave, perhaps by an older version, or what `format("kafka")` stored; raises OffsetUnreadable."""
+        """What `to_json` gave, perhaps by an older version, or what `format("kafka")` stored; raises
+        OffsetUnreadable.
+        """
         version = stored.get("v")
         if isinstance(version, bool) or not isinstance(version, int):
             if not stored:
@@ -67,13 +75,21 @@ class StreamOffset:
             raise OffsetUnreadable(f"the checkpoint holds an offset that sparklog did not write: {stored!r}")
         if version > VERSION:
             raise OffsetUnreadable(
-                f"the checkpoint was written by a newer sparklog (offset version {version}, known is {VERSION}): upgrade"
+                f"the checkpoint was written by a newer sparklog (offset version {version}, known is "
+                f"{VERSION}): upgrade"
             )
         began, reached = _partitions(stored, "from"), _partitions(stored, "off")
         if began.keys() != reached.keys():
-            raise OffsetUnreadable(f"the checkpoint holds an offset whose partitions do not match: {stored!r}")
+            raise OffsetUnreadable(
+                f"the checkpoint holds an offset whose partitions do not match: {stored!r}"
+            )
         lost = _partitions(stored, "lost") if "lost" in stored else {}
-        return cls(began=began, reached=reached, ids=_ids(stored), lost={tp: int(count) for tp, count in lost.items()})
+        return cls(
+            began=began,
+            reached=reached,
+            ids=_ids(stored),
+            lost={tp: int(count) for tp, count in lost.items()},
+        )
 
     def to_json(self) -> dict[str, object]:
         """The canonical form: equal positions give equal text under `json.dumps`."""
@@ -88,18 +104,26 @@ class StreamOffset:
         return self.began.keys() != self.reached.keys()
 
     def is_same_topic(self, other: "StreamOffset", topic: str) -> bool:
-        """Whether both speak of one topic, as far as is known: not of one that was deleted and one made anew under its name."""
-        return self.ids.get(topic) is None or other.ids.get(topic) is None or self.ids[topic] == other.ids[topic]
+        """Whether both speak of one topic, as far as is known: not of one that was deleted and one made
+        anew under its name.
+        """
+        return (
+            self.ids.get(topic) is None or other.ids.get(topic) is None or self.ids[topic] == other.ids[topic]
+        )
 
     def start_in(self, end: "StreamOffset", partition: TopicPartition) -> Offset | None:
-        """Where a batch from here to `end` starts in a partition of `end`: here, unless its reading began elsewhere.
+        """Where a batch from here to `end` starts in a partition of `end`: here, unless its reading began
+        elsewhere.
 
-        It also began anew where `end` lies behind: only a topic that was made anew goes back, perhaps to the offset it once began at.
-        None where neither knows: a partition that Spark's Kafka connector met for the first time begins at its earliest record.
+        It also began anew where `end` lies behind: only a topic that was made anew goes back, perhaps to
+        the offset it once began at. None where neither knows: a partition that Spark's Kafka connector met
+        for the first time begins at its earliest record.
         """
         if partition not in end.began:
             return self.reached.get(partition)
-        is_known = self.began.get(partition) == end.began[partition] and self.is_same_topic(end, partition.topic)
+        is_known = self.began.get(partition) == end.began[partition] and self.is_same_topic(
+            end, partition.topic
+        )
         if is_known and self.reached[partition] <= end.reached[partition]:
             return self.reached[partition]
         return end.began[partition]
@@ -141,7 +165,12 @@ def _partitions(stored: Mapping[str, object], key: str) -> dict[TopicPartition, 
         if not isinstance(by_partition, Mapping):
             raise OffsetUnreadable(f"the checkpoint holds an offset with a broken {key!r}: {stored!r}")
         for partition, offset in by_partition.items():
-            if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= _OFFSET_MAX or not _is_number(partition):
+            if (
+                isinstance(offset, bool)
+                or not isinstance(offset, int)
+                or not 0 <= offset <= _OFFSET_MAX
+                or not _is_number(partition)
+            ):
                 raise OffsetUnreadable(f"the checkpoint holds an offset with a broken {key!r}: {stored!r}")
             offsets[TopicPartition(str(topic), int(partition))] = Offset(offset)
     return offsets
@@ -149,4 +178,9 @@ def _partitions(stored: Mapping[str, object], key: str) -> dict[TopicPartition, 
 
 def _is_number(partition: object) -> bool:
     text = str(partition)
-    return text.isascii() and text.isdecimal() and len(text) <= len(str(_PARTITION_MAX)) and int(text) <= _PARTITION_MAX
+    return (
+        text.isascii()
+        and text.isdecimal()
+        and len(text) <= len(str(_PARTITION_MAX))
+        and int(text) <= _PARTITION_MAX
+    )

@@ -1,8 +1,9 @@
 """Choice of the offsets to read next, from offsets alone: no connection, no clock, no Spark.
 
-The readers ask the brokers for facts (log start offsets, ends) and hand them to these functions; the answers are ranges of offsets. All
-ranges are half-open, `[start, limit)`. Gaps between offsets, left by compaction or by transactions, are normal and never count as loss:
-records are lost only where a range starts below the log start offset, or where a topic ends below what was already read of it.
+The readers ask the brokers for facts (log start offsets, ends) and hand them to these functions; the
+answers are ranges of offsets. All ranges are half-open, `[start, limit)`. Gaps between offsets, left by
+compaction or by transactions, are normal and never count as loss: records are lost only where a range
+starts below the log start offset, or where a topic ends below what was already read of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +35,9 @@ class OffsetRange:
     start: Offset
     limit: Offset
     topic_id: Uuid = ZERO_UUID
-    """Of the topic that the offsets were told of; zeros where nobody knows, and then any topic of that name will do."""
+    """Of the topic that the offsets were told of; zeros where nobody knows, and then any topic of that
+    name will do.
+    """
 
     def __len__(self) -> int:
         return max(0, self.limit - self.start)
@@ -46,7 +49,9 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Offsets of a partition that are gone, at least so many; reading begins anew at `restart`, or never if the partition is gone."""
+    """Offsets of a partition that are gone, at least so many; reading begins anew at `restart`, or never
+    if the partition is gone.
+    """
 
     partition: TopicPartition
     offsets: int
@@ -54,14 +59,16 @@ class Loss:
     sentence: str
 
 
-# -- how far to read ----------------------------------------------------------------------------------------------------------------------
+# -- how far to read -----------------------------------------------------------------------------------------
 
 
 def rate_limited(limit: int, start: PartitionOffsets, end: PartitionOffsets) -> dict[TopicPartition, Offset]:
-    """`end` brought down so that about `limit` offsets lie between, each partition's share in proportion to its backlog.
+    """`end` brought down so that about `limit` offsets lie between, each partition's share in proportion
+    to its backlog.
 
-    A share below one is one, so that a small partition beside a large one does not starve; any other share is rounded down. The sums are
-    those of Spark's Kafka connector to the last bit: 64-bit floating point, and no share passes the largest offset.
+    A share below one is one, so that a small partition beside a large one does not starve; any other share
+    is rounded down. The sums are those of Spark's Kafka connector to the last bit: 64-bit floating point,
+    and no share passes the largest offset.
     """
     backlog = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
     total = float(sum(backlog.values()))
@@ -74,19 +81,34 @@ def rate_limited(limit: int, start: PartitionOffsets, end: PartitionOffsets) -> 
 
 
 def bytes_limited(
-    bytes_max: int, start: PartitionOffsets, end: PartitionOffsets, per_offset: Callable[[TopicPartition], float]
+    bytes_max: int,
+    start: PartitionOffsets,
+    end: PartitionOffsets,
+    per_offset: Callable[[TopicPartition], float],
 ) -> dict[TopicPartition, Offset]:
-    """`end` brought down so that about `bytes_max` bytes lie between: the same fraction of every backlog, at least one offset of each."""
+    """`end` brought down so that about `bytes_max` bytes lie between: the same fraction of every backlog,
+    at least one offset of each.
+    """
     backlog = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
     total = sum(size * per_offset(tp) for tp, size in backlog.items())
     if total <= bytes_max:
         return dict(end)
     fraction = bytes_max / total
-    return {**end, **{tp: Offset(min(end[tp], start[tp] + max(1, floor(size * fraction)))) for tp, size in backlog.items()}}
+    return {
+        **end,
+        **{
+            tp: Offset(min(end[tp], start[tp] + max(1, floor(size * fraction))))
+            for tp, size in backlog.items()
+        },
+    }
 
 
-def is_put_off(current: StreamOffset, end: StreamOffset, *, least: int | None, waited_ms: float, delay_ms: int) -> bool:
-    """Whether a micro-batch waits for more: fewer than `least` offsets, and the last one began less than `delay_ms` ago."""
+def is_put_off(
+    current: StreamOffset, end: StreamOffset, *, least: int | None, waited_ms: float, delay_ms: int
+) -> bool:
+    """Whether a micro-batch waits for more: fewer than `least` offsets, and the last one began less than
+    `delay_ms` ago.
+    """
     if least is None or waited_ms >= delay_ms:
         return False
     return sum(len(r) for r in ranges_between(current, end)) < least
@@ -101,10 +123,12 @@ def next_offset(
     ids: Mapping[str, Uuid] | None = None,
     limited: Callable[[PartitionOffsets, PartitionOffsets], PartitionOffsets] | None = None,
 ) -> StreamOffset:
-    """The end of the next micro-batch after `current`, up to `latest`; `limit` in offsets, `limited` in whatever else.
+    """The end of the next micro-batch after `current`, up to `latest`; `limit` in offsets, `limited` in
+    whatever else.
 
-    Partitions of `latest` that are new begin at `earliest_of_new`; those no longer in `latest` stay. A partition never goes back
-    by itself: where `latest` lies below what was read, the position stays. `ids` are those of the topics of `latest`.
+    Partitions of `latest` that are new begin at `earliest_of_new`; those no longer in `latest` stay. A
+    partition never goes back by itself: where `latest` lies below what was read, the position stays. `ids`
+    are those of the topics of `latest`.
     """
     began = {
         # One whose beginning nobody could tell is gone again.
@@ -122,15 +146,22 @@ def next_offset(
     return StreamOffset(began=began, reached=dict(end), ids=known, lost=current.lost)
 
 
-# -- lost offsets -------------------------------------------------------------------------------------------------------------------------
+# -- lost offsets --------------------------------------------------------------------------------------------
 
 
 def losses(
-    current: StreamOffset, *, latest: PartitionOffsets, log_start: PartitionOffsets, ids: Mapping[str, Uuid], known_ends: PartitionOffsets
+    current: StreamOffset,
+    *,
+    latest: PartitionOffsets,
+    log_start: PartitionOffsets,
+    ids: Mapping[str, Uuid],
+    known_ends: PartitionOffsets,
 ) -> list[Loss]:
-    """What is gone of what `current` has not read yet, by partition: loss is judged by where logs start and which topics they are of.
+    """What is gone of what `current` has not read yet, by partition: loss is judged by where logs start
+    and which topics they are of.
 
-    `log_start` is known at least where it could matter; `known_ends` are the ends seen before, of topics that may be gone.
+    `log_start` is known at least where it could matter; `known_ends` are the ends seen before, of topics
+    that may be gone.
     """
     found: list[Loss] = []
     now = StreamOffset(began={}, reached={}, ids=ids)
@@ -139,24 +170,32 @@ def losses(
         if tp not in latest:
             found.append(Loss(tp, unread, None, f"{tp} is gone, read up to offset {reached}"))
         elif not current.is_same_topic(now, tp.topic):
-            told = f"topic {tp.topic!r} was deleted and made anew; {tp} was read up to offset {reached} before"
+            told = (
+                f"topic {tp.topic!r} was deleted and made anew; {tp} was read up to offset {reached} before"
+            )
             found.append(Loss(tp, unread, log_start[tp], told))
         elif latest[tp] < reached:
             told = f"{tp} ends at offset {latest[tp]}, but was read up to offset {reached}"
             found.append(Loss(tp, unread, log_start[tp], told))
         elif reached < log_start.get(tp, reached):
-            told = f"{tp}: offsets {reached} to {log_start[tp] - 1} are gone, the log starts at {log_start[tp]}"
+            told = (
+                f"{tp}: offsets {reached} to {log_start[tp] - 1} are gone, the log starts at {log_start[tp]}"
+            )
             found.append(Loss(tp, log_start[tp] - reached, log_start[tp], told))
     return found
 
 
 def behind(current: StreamOffset, latest: PartitionOffsets) -> list[TopicPartition]:
-    """Partitions that end below what was read of them: a new leader may for a moment not know how far its log could be read."""
+    """Partitions that end below what was read of them: a new leader may for a moment not know how far its
+    log could be read.
+    """
     return [tp for tp, reached in sorted(current.reached.items()) if tp in latest and latest[tp] < reached]
 
 
 def begin_anew(offset: StreamOffset, found: Sequence[Loss]) -> StreamOffset:
-    """`offset` with reading begun anew where something was lost, those partitions left out that are gone: a stream goes on after loss."""
+    """`offset` with reading begun anew where something was lost, those partitions left out that are gone:
+    a stream goes on after loss.
+    """
     restarts = {loss.partition: loss.restart for loss in found if loss.restart is not None}
     gone = {loss.partition for loss in found if loss.restart is None}
     reached = {tp: restarts.get(tp, reached) for tp, reached in offset.reached.items() if tp not in gone}
@@ -167,15 +206,19 @@ def begin_anew(offset: StreamOffset, found: Sequence[Loss]) -> StreamOffset:
     return StreamOffset(began=began, reached=reached, ids=offset.ids, lost=lost)
 
 
-# -- ranges -------------------------------------------------------------------------------------------------------------------------------
+# -- ranges --------------------------------------------------------------------------------------------------
 
 
 def unknown_starts(start: StreamOffset, end: StreamOffset) -> list[TopicPartition]:
-    """Partitions of `end` of which neither offset says where they begin: `ranges_between` has to be told their earliest offsets."""
+    """Partitions of `end` of which neither offset says where they begin: `ranges_between` has to be told
+    their earliest offsets.
+    """
     return [tp for tp in sorted(end.reached) if start.start_in(end, tp) is None]
 
 
-def ranges_between(start: StreamOffset, end: StreamOffset, earliest: PartitionOffsets | None = None) -> list[OffsetRange]:
+def ranges_between(
+    start: StreamOffset, end: StreamOffset, earliest: PartitionOffsets | None = None
+) -> list[OffsetRange]:
     """The ranges of the micro-batch from `start` to `end`, without empty ones, in order of partition."""
     ranges: list[OffsetRange] = []
     for tp in sorted(end.reached):
@@ -192,8 +235,14 @@ def ranges_of(start: PartitionOffsets, end: PartitionOffsets, ids: Mapping[str, 
     """
     for tp in sorted(start):
         if start[tp] > end[tp]:
-            raise SettingsError(f"{tp}: startingOffsets {start[tp]} lies beyond the end of the read at offset {end[tp]}")
-    return [OffsetRange(tp, start[tp], end[tp], ids.get(tp.topic, ZERO_UUID)) for tp in sorted(end) if end[tp] > start[tp]]
+            raise SettingsError(
+                f"{tp}: startingOffsets {start[tp]} lies beyond the end of the read at offset {end[tp]}"
+            )
+    return [
+        OffsetRange(tp, start[tp], end[tp], ids.get(tp.topic, ZERO_UUID))
+        for tp in sorted(end)
+        if end[tp] > start[tp]
+    ]
 
 
 def tasks(
@@ -205,7 +254,8 @@ def tasks(
     per_offset: Callable[[TopicPartition], float] | None = None,
     tiny_bytes: int = 0,
 ) -> list[tuple[OffsetRange, ...]]:
-    """`ranges` dealt out to tasks: one range each, cut as the limits say; without limits, ranges below `tiny_bytes` together share a task.
+    """`ranges` dealt out to tasks: one range each, cut as the limits say; without limits, ranges below
+    `tiny_bytes` together share a task.
 
     Raises SettingsError where the limits ask for more than TASKS_MAX tasks.
     """
@@ -217,7 +267,8 @@ def tasks(
     counts = [-(-len(r) // limit) for r, limit in zip(ranges, most, strict=True)]
     if max(sum(counts), min(pieces_min or 0, sum(map(len, ranges)))) > TASKS_MAX:
         raise SettingsError(
-            f"the options 'maxRecordsPerPartition', 'maxBytesPerPartition' and 'minPartitions' ask for {max(sum(counts), pieces_min or 0)}"
+            f"the options 'maxRecordsPerPartition', 'maxBytesPerPartition' and 'minPartitions' ask for "
+            f"{max(sum(counts), pieces_min or 0)}"
             f" tasks, more than {TASKS_MAX}: allow more for each task"
         )
     pieces = [piece for r, count in zip(ranges, counts, strict=True) for piece in _cut(r, count)]
@@ -241,7 +292,12 @@ def _together(
     return [tuple(task) for task in dealt]
 
 
-def _most(r: OffsetRange, records_max: int | None, bytes_max: int | None, per_offset: Callable[[TopicPartition], float] | None) -> int:
+def _most(
+    r: OffsetRange,
+    records_max: int | None,
+    bytes_max: int | None,
+    per_offset: Callable[[TopicPartition], float] | None,
+) -> int:
     """Offsets of a range that one task may have."""
     limits = [len(r)]
     if records_max is not None:
@@ -252,9 +308,11 @@ def _most(r: OffsetRange, records_max: int | None, bytes_max: int | None, per_of
 
 
 def split(ranges: Sequence[OffsetRange], pieces_min: int | None) -> list[OffsetRange]:
-    """`ranges` cut into about `pieces_min` pieces, in proportion to their sizes, as Spark's Kafka connector cuts them; no empty piece.
+    """`ranges` cut into about `pieces_min` pieces, in proportion to their sizes, as Spark's Kafka
+    connector cuts them; no empty piece.
 
-    Small ranges that would be one piece anyway are left out of the proportion. Rounding may give a piece more or less.
+    Small ranges that would be one piece anyway are left out of the proportion. Rounding may give a piece
+    more or less.
     """
     if pieces_min is None or len(ranges) >= pieces_min:
         return list(ranges)
@@ -282,20 +340,31 @@ def _cut(whole: OffsetRange, pieces: int) -> list[OffsetRange]:
 
 
 def lost(ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offset]) -> list[str]:
-    """One sentence for each range whose first records are gone: it starts below the log start offset, or its partition is no more."""
+    """One sentence for each range whose first records are gone: it starts below the log start offset, or
+    its partition is no more.
+    """
     losses: list[str] = []
     for r in ranges:
         if r.partition not in log_start:
             losses.append(f"{r.partition} is gone, offsets {r.start} to {r.limit - 1} with it")
         elif r.start < log_start[r.partition]:
             last = min(r.limit, log_start[r.partition]) - 1
-            losses.append(f"{r.partition}: offsets {r.start} to {last} are gone, the log starts at {log_start[r.partition]}")
+            losses.append(
+                f"{r.partition}: offsets {r.start} to {last} are gone, the log starts at "
+                f"{log_start[r.partition]}"
+            )
     return losses
 
 
-def without_lost(ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offset]) -> list[OffsetRange]:
+def without_lost(
+    ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offset]
+) -> list[OffsetRange]:
     """The parts of `ranges` that are still in the log."""
-    kept = (r.between(Offset(max(r.start, log_start[r.partition])), r.limit) for r in ranges if r.partition in log_start)
+    kept = (
+        r.between(Offset(max(r.start, log_start[r.partition])), r.limit)
+        for r in ranges
+        if r.partition in log_start
+    )
     return [r for r in kept if len(r)]
 
 

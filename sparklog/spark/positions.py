@@ -5,9 +5,9 @@
     -10m   2026-01-02T03:04:05Z              the first record at or after a moment; without an offset from UTC it is UTC
     1767323045000                            the same in milliseconds, by the options with "Timestamp" in their names
 
-A position is text until the brokers are asked: `timestamps_of` says which moments to look up, `resolve` makes offsets of the answers.
-Nothing here asks anybody or reads a clock.
-"""
+A position is text until the brokers are asked: `timestamps_of` says which moments to look up, `resolve`
+makes offsets of the answers. Nothing here asks anybody or reads a clock.
+"""  # noqa: E501
 
 import json
 import re
@@ -26,12 +26,20 @@ NO_OFFSET = -1
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_UNITS_MS = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d|w)")
 _BEFORE_LATEST = re.compile(r"latest\s*-\s*([0-9]{1,19})")
 _ISO_TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-    r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?)?\s*(?:([Zz])|([+-])([0-9]{2}):?([0-9]{2}))?"
+    r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?)?\s*(?:([Zz])|([+-])([0-9]{2}):?([0-9]{2}))?"  # noqa: E501
 )
 _DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
@@ -69,7 +77,9 @@ class ByTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record at or after a moment, in milliseconds; `or_latest` says that none being there is no error."""
+    """The first record at or after a moment, in milliseconds; `or_latest` says that none being there is no
+    error.
+    """
 
     timestamp_ms: int
     or_latest: bool = False
@@ -88,7 +98,7 @@ EARLIEST = Landmark(Place.EARLIEST)
 LATEST = Landmark(Place.LATEST)
 
 
-# -- from text ----------------------------------------------------------------------------------------------------------------------------
+# -- from text -----------------------------------------------------------------------------------------------
 
 
 def position(value: str) -> Position:
@@ -104,7 +114,9 @@ def position(value: str) -> Position:
         return Ago(_bounded(int(ago[1]) * _UNITS_MS[ago[2]], "a time"))
     if _ISO_TIME.fullmatch(text):
         return AtTime(_iso_time_ms(text), or_latest=True)
-    example = 'earliest, latest, latest-1000, -10m, 2026-01-02T03:04:05Z or JSON such as {"topic":{"0":23,"1":-1}}'
+    example = (
+        'earliest, latest, latest-1000, -10m, 2026-01-02T03:04:05Z or JSON such as {"topic":{"0":23,"1":-1}}'
+    )
     if not text.startswith("{"):
         raise ValueError(f"must be {example}")
     return ByOffset(*_by_partition(text, example, _offset))
@@ -112,7 +124,11 @@ def position(value: str) -> Position:
 
 def moment(value: str) -> AtTime:
     """Parses startingTimestamp and endingTimestamp; raises ValueError."""
-    return AtTime(_timestamp(int(value), "every partition") if re.fullmatch(r"\s*-?[0-9]{1,19}\s*", value) else _refuse_moment())
+    return AtTime(
+        _timestamp(int(value), "every partition")
+        if re.fullmatch(r"\s*-?[0-9]{1,19}\s*", value)
+        else _refuse_moment()
+    )
 
 
 def moments(value: str) -> ByTimestamp:
@@ -153,13 +169,17 @@ def json_object(value: str, example: str) -> Mapping[str, object]:
     return parsed
 
 
-def _by_partition(value: str, example: str, parse: Callable[[object, str], int]) -> tuple[Mapping[TopicPartition, int], Mapping[str, int]]:
+def _by_partition(
+    value: str, example: str, parse: Callable[[object, str], int]
+) -> tuple[Mapping[TopicPartition, int], Mapping[str, int]]:
     partitions: dict[TopicPartition, int] = {}
     topics: dict[str, int] = {}
     for topic, told in json_object(value, example).items():
         if isinstance(told, dict):
             for number, one in told.items():
-                partitions[TopicPartition(topic, _partition_number(number, topic))] = parse(one, f"{topic}-{number}")
+                partitions[TopicPartition(topic, _partition_number(number, topic))] = parse(
+                    one, f"{topic}-{number}"
+                )
         elif isinstance(told, list):
             raise ValueError(f"must be {example}")
         else:
@@ -176,9 +196,12 @@ def _offset(value: object, where: str) -> int:
 
 
 def _timestamp(value: object, where: str) -> int:
-    # Brokers know -2 and -1 as earliest and latest in place of a time, and Spark's Kafka connector lets them through.
+    # Brokers know -2 and -1 as earliest and latest in place of a time, and Spark's Kafka connector lets them
+    # through.
     if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST_OFFSET <= value <= INT64_MAX:
-        raise ValueError(f"{value!r} is no timestamp for {where}: it is in milliseconds since 1970, from 0 to {INT64_MAX}")
+        raise ValueError(
+            f"{value!r} is no timestamp for {where}: it is in milliseconds since 1970, from 0 to {INT64_MAX}"
+        )
     return value
 
 
@@ -205,7 +228,13 @@ def _iso_time_ms(text: str) -> int:
     fraction_ms = int(((found[7] or "") + "000")[:3])
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     days_in_month = (31, 28 + leap, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-    if not (1 <= month <= 12 and 1 <= day <= days_in_month[month - 1] and hour < 24 and minute < 60 and second < 60):
+    if not (
+        1 <= month <= 12
+        and 1 <= day <= days_in_month[month - 1]
+        and hour < 24
+        and minute < 60
+        and second < 60
+    ):
         raise ValueError("is no such day or time of day")
     before = year - 1
     days = 365 * before + before // 4 - before // 100 + before // 400 - 719_162
@@ -221,15 +250,20 @@ def backwards(start: Position | None, end: Position | None) -> list[str]:
     """Where offsets told by partition or topic end a read before it starts: one phrase for each place."""
     if not isinstance(start, ByOffset) or not isinstance(end, ByOffset):
         return []
-    places = [(str(tp), first, end.partitions.get(tp, end.topics.get(tp.topic, LATEST_OFFSET))) for tp, first in start.partitions.items()]
+    places = [
+        (str(tp), first, end.partitions.get(tp, end.topics.get(tp.topic, LATEST_OFFSET)))
+        for tp, first in start.partitions.items()
+    ]
     places += [(topic, first, end.topics.get(topic, LATEST_OFFSET)) for topic, first in start.topics.items()]
     return [f"{place} from {first} to {last}" for place, first, last in sorted(places) if first > last >= 0]
 
 
-# -- to offsets ---------------------------------------------------------------------------------------------------------------------------
+# -- to offsets ----------------------------------------------------------------------------------------------
 
 
-def timestamps_of(where: Position, partitions: PartitionOffsets, *, option: str, now_ms: int) -> dict[TopicPartition, int]:
+def timestamps_of(
+    where: Position, partitions: PartitionOffsets, *, option: str, now_ms: int
+) -> dict[TopicPartition, int]:
     """The moments to look up, by partition; none where the position is not one in time."""
     match where:
         case AtTime(timestamp_ms):
@@ -253,7 +287,8 @@ def resolve(
 ) -> dict[TopicPartition, Offset]:
     """The offset of every partition of `latest`; JSON must name exactly those partitions.
 
-    `at_time` answers `timestamps_of`. `must_match`: a moment after the last record is an error, unless the position says otherwise.
+    `at_time` answers `timestamps_of`. `must_match`: a moment after the last record is an error, unless the
+    position says otherwise.
     """
     match where:
         case Landmark(Place.EARLIEST):
@@ -276,16 +311,23 @@ def resolve(
             return {tp: latest[tp] if at_time[tp] == NO_OFFSET else Offset(at_time[tp]) for tp in latest}
 
 
-def _for_each(where: ByOffset | ByTimestamp, partitions: PartitionOffsets, option: str) -> dict[TopicPartition, int]:
+def _for_each(
+    where: ByOffset | ByTimestamp, partitions: PartitionOffsets, option: str
+) -> dict[TopicPartition, int]:
     """What is told of each partition, by itself or through its topic."""
     known_topics = {tp.topic for tp in partitions}
-    told = {tp: where.topics[tp.topic] for tp in partitions if tp.topic in where.topics} | dict(where.partitions)
+    told = {tp: where.topics[tp.topic] for tp in partitions if tp.topic in where.topics} | dict(
+        where.partitions
+    )
     missing = [str(tp) for tp in sorted(partitions.keys() - told.keys())]
-    unknown = [str(tp) for tp in sorted(told.keys() - partitions.keys())] + sorted(where.topics.keys() - known_topics)
+    unknown = [str(tp) for tp in sorted(told.keys() - partitions.keys())] + sorted(
+        where.topics.keys() - known_topics
+    )
     if missing or unknown:
         kinds = "-2 for earliest and -1 for latest; " if isinstance(where, ByOffset) else ""
         raise SettingsError(
-            f"option {option!r} must name every partition that is read, {kinds}missing: {', '.join(missing) or 'none'};"
+            f"option {option!r} must name every partition that is read, {kinds}missing: "
+            f"{', '.join(missing) or 'none'};"
             f" not among those read: {', '.join(unknown) or 'none'}"
         )
     return {tp: told[tp] for tp in sorted(told)}

@@ -8,7 +8,9 @@ from sparklog.spark.offsets import PartitionOffsets
 from sparklog.spark.options import Options
 
 WINDOW_S: Final = 5.0
-"""Growth is measured over at least so long, since a stream that waits looks at the ends of its logs several times a second."""
+"""Growth is measured over at least so long, since a stream that waits looks at the ends of its logs
+several times a second.
+"""
 
 
 class Growth:
@@ -25,7 +27,9 @@ class Growth:
         began_s, before = self._since
         if now_s - began_s >= WINDOW_S:
             grown = {tp: ends[tp] - before.get(tp, ends[tp]) for tp in ends}
-            self._rates = {tp: round(count / (now_s - began_s), 3) for tp, count in grown.items() if count > 0}
+            self._rates = {
+                tp: round(count / (now_s - began_s), 3) for tp, count in grown.items() if count > 0
+            }
             self._since = now_s, dict(ends)
         return self._rates
 

@@ -2,7 +2,7 @@
 
 driver     SubscribedTopics (where logs start and end) -> plan -> InputPartitions, each with some ranges of offsets
 executor   RangeReader (whole batches) -> columns -> decoded keys and values -> pyarrow.RecordBatch, the very buffers the kernel filled
-"""
+"""  # noqa: E501
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -23,13 +23,18 @@ from sparklog.spark.plan import OffsetRange
 from sparklog.spark.workers import settle
 
 FEW_ROWS: Final = 4096
-"""Smaller record batches go to Spark several in one: each costs it some hundred microseconds, whatever it holds."""
+"""Smaller record batches go to Spark several in one: each costs it some hundred microseconds, whatever it
+holds.
+"""
 FEW_BYTES: Final = 4 << 20
 """With so many bytes a record batch goes as it is: what it costs Spark is little beside them."""
 
 
-def record_batches(options: Options, schema: StructType, pieces: Sequence[OffsetRange] | None) -> Iterator[pa.RecordBatch]:
-    """The records of some ranges as Arrow, each range in order of offset; offsets missing in between are normal.
+def record_batches(
+    options: Options, schema: StructType, pieces: Sequence[OffsetRange] | None
+) -> Iterator[pa.RecordBatch]:
+    """The records of some ranges as Arrow, each range in order of offset; offsets missing in between are
+    normal.
 
     Spark makes a read without ranges into one task without any: `pieces` is None.
     """
@@ -37,12 +42,18 @@ def record_batches(options: Options, schema: StructType, pieces: Sequence[Offset
         return
     decoding = Decoding.of(options, schema)
     with range_reader(options.client) as reader:
-        yield from gathered(rows for piece in pieces for rows in _of_range(reader, options, schema, decoding, piece))
+        yield from gathered(
+            rows for piece in pieces for rows in _of_range(reader, options, schema, decoding, piece)
+        )
     settle()
 
 
-def gathered(batches: Iterable[pa.RecordBatch], rows_min: int = FEW_ROWS, bytes_min: int = FEW_BYTES) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order, batches below `rows_min` rows put together until they have as many, or `bytes_min` bytes."""
+def gathered(
+    batches: Iterable[pa.RecordBatch], rows_min: int = FEW_ROWS, bytes_min: int = FEW_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, batches below `rows_min` rows put together until they have as many,
+    or `bytes_min` bytes.
+    """
     few: list[pa.RecordBatch] = []
     row_count = byte_count = 0
     for batch in batches:
@@ -72,7 +83,9 @@ def _of_range(
     start = piece.start
     while start < piece.limit:
         try:
-            for batches in reader.read(piece.partition.topic, piece.partition.partition, start, piece.limit, topic_id=piece.topic_id):
+            for batches in reader.read(
+                piece.partition.topic, piece.partition.partition, start, piece.limit, topic_id=piece.topic_id
+            ):
                 for rows, next_offset in columns.record_batches(batches, start, piece.limit):
                     if rows.num_rows:
                         yield rows
@@ -86,5 +99,8 @@ def _of_range(
             report_loss(plan.lost([piece.between(start, piece.limit)], {piece.partition: log_start}), options)
             start = log_start
         except UnknownTopic as error:
-            report_loss([f"{error}; offsets {start} to {piece.limit - 1} of {piece.partition} are gone with it"], options)
+            report_loss(
+                [f"{error}; offsets {start} to {piece.limit - 1} of {piece.partition} are gone with it"],
+                options,
+            )
             return

@@ -1,8 +1,9 @@
-"""Rows that are to become records: which columns they have, which topic and partition each goes to, and which row is wrong.
+"""Rows that are to become records: which columns they have, which topic and partition each goes to, and
+which row is wrong.
 
-The columns are those that Spark's Kafka connector writes: `value`, and where they exist `key`, `headers`, `topic` and `partition`; and
-beyond it `timestamp`, so that a copy keeps its times. Any other column is left out, as there, so that what was read from a topic can be
-written as it is.
+The columns are those that Spark's Kafka connector writes: `value`, and where they exist `key`, `headers`,
+`topic` and `partition`; and beyond it `timestamp`, so that a copy keeps its times. Any other column is
+left out, as there, so that what was read from a topic can be written as it is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from sparklog.errors import SettingsError, SparklogError
 from sparklog.spark.options import Options
@@ -38,7 +47,9 @@ class RowRefused(SparklogError):
 
 @dataclass(frozen=True, slots=True)
 class TopicRows:
-    """Rows for one topic; `numbers` are their places in the batch they came in, None for all of it in order."""
+    """Rows for one topic; `numbers` are their places in the batch they came in, None for all of it in
+    order.
+    """
 
     topic: str
     rows: pa.RecordBatch
@@ -54,9 +65,14 @@ def check_frame(schema: StructType, options: Options) -> None:
     for column in schema.fields:
         if column.name in _EXPECTED and not _is_expected(column.name, column.dataType):
             kind = column.dataType.simpleString()
-            raise SettingsError(f"column {column.name!r} is {kind}, and must be {_EXPECTED[column.name]}: cast it")
+            raise SettingsError(
+                f"column {column.name!r} is {kind}, and must be {_EXPECTED[column.name]}: cast it"
+            )
     if "value" not in schema.names:
-        raise SettingsError("column 'value' is missing: a record needs one, as in df.selectExpr('to_json(struct(*)) AS value')")
+        raise SettingsError(
+            "column 'value' is missing: a record needs one, as in df.selectExpr('to_json(struct(*)) AS "
+            "value')"
+        )
     if options.topic is None and "topic" not in schema.names:
         raise SettingsError("nothing says where to write: give the option 'topic' or a column 'topic'")
 
@@ -81,14 +97,18 @@ def _is_expected(name: str, kind: DataType) -> bool:
 
 
 def rows_by_topic(batch: pa.RecordBatch, topic: str | None, *, rows_before: int) -> Iterator[TopicRows]:
-    """The rows of `batch` for each topic, in order within a topic; `topic` stands for all of them if given."""
+    """The rows of `batch` for each topic, in order within a topic; `topic` stands for all of them if
+    given.
+    """
     if topic is not None:
         yield TopicRows(topic, batch, None)
         return
     column = batch.column("topic")
     if column.null_count:
         number = rows_before + pc.index(pc.is_null(column), True).as_py()
-        raise RowRefused(f"column 'topic' is null in row {number} of its task, and there is no option 'topic'")
+        raise RowRefused(
+            f"column 'topic' is null in row {number} of its task, and there is no option 'topic'"
+        )
     names: Sequence[str] = pc.unique(column).to_pylist()
     for name in names:
         if len(names) == 1:
@@ -124,7 +144,8 @@ def check_timestamps(rows: TopicRows, *, rows_before: int) -> None:
     if least.is_valid and least.as_py() < 0:
         number = rows.number_of(pc.index(column, least).as_py(), rows_before)
         raise RowRefused(
-            f"column 'timestamp' is {least.as_py() / 1e6:.3f} s after 1970 in row {number} of its task, and a record's cannot be negative"
+            f"column 'timestamp' is {least.as_py() / 1e6:.3f} s after 1970 in row {number} of its task, and "
+            f"a record's cannot be negative"
         )
 
 
@@ -137,5 +158,9 @@ def frame_arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema of a frame that `check_frame` let pass, for a Spark that hands over rows."""
     kinds = {"string": pa.string(), "binary": pa.binary()}
     return pa.schema(
-        [pa.field(c.name, _ARROW.get(c.name) or kinds[c.dataType.simpleString()]) for c in schema.fields if c.name in _EXPECTED]
+        [
+            pa.field(c.name, _ARROW.get(c.name) or kinds[c.dataType.simpleString()])
+            for c in schema.fields
+            if c.name in _EXPECTED
+        ]
     )

@@ -1,7 +1,9 @@
-"""The columns that a read gives: those of Spark's Kafka connector, keys and values as typed columns where options say so.
+"""The columns that a read gives: those of Spark's Kafka connector, keys and values as typed columns where
+options say so.
 
-A schema the user supplies is a projection: a subset of the columns, by name, each of its own type, decoded structs with fields left out.
-Columns left out are not built at all, which is the one way to prune columns that Spark's Python data sources have.
+A schema the user supplies is a projection: a subset of the columns, by name, each of its own type, decoded
+structs with fields left out. Columns left out are not built at all, which is the one way to prune columns
+that Spark's Python data sources have.
 """
 
 from collections.abc import Mapping
@@ -28,7 +30,11 @@ from sparklog.spark.options import Options
 CORRUPT: Final = "_corrupt"
 """Null where key and value could be decoded; else the bytes of the part that could not, and why."""
 CORRUPT_TYPE: Final = StructType(
-    [StructField("key", BinaryType()), StructField("value", BinaryType()), StructField("reason", StringType())]
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("reason", StringType()),
+    ]
 )
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -47,13 +53,17 @@ _MAY_BE_NULL = frozenset({"key", "value", "headers", CORRUPT})
 
 
 def source_schema(options: Options) -> StructType:
-    """The columns of a read, all of them nullable as in Spark's Kafka connector; `headers` and `_corrupt` only where options say so."""
+    """The columns of a read, all of them nullable as in Spark's Kafka connector; `headers` and `_corrupt`
+    only where options say so.
+    """
     parts = parts_of(options)
     fields: list[StructField] = []
     for name in _names(options):
         kind = spark_type(parts[name]) if name in PARTS else _COLUMNS[name]
         if kind is None:
-            raise SettingsError(f"option '{name}Format' is json: give '{name}Schema', or a schema for the read")
+            raise SettingsError(
+                f"option '{name}Format' is json: give '{name}Schema', or a schema for the read"
+            )
         fields.append(StructField(name, kind))
     return StructType(fields)
 
@@ -66,15 +76,20 @@ def check_projection(schema: StructType, options: Options) -> StructType:
     for column in schema.fields:
         if column.name not in names:
             raise SettingsError(
-                f"a sparklog read has no column {column.name!r}: a schema may only choose among {', '.join(names)}{_hint(column.name)}"
+                f"a sparklog read has no column {column.name!r}: a schema may only choose among "
+                f"{', '.join(names)}{_hint(column.name)}"
             )
         if column.name in PARTS:
             check_wanted(parts[column.name], column.dataType)
         elif column.dataType != _COLUMNS[column.name]:
             kind, asked = _COLUMNS[column.name].simpleString(), column.dataType.simpleString()
-            raise SettingsError(f"column {column.name!r} of a sparklog read is {kind}, not {asked}: cast it in the query")
+            raise SettingsError(
+                f"column {column.name!r} of a sparklog read is {kind}, not {asked}: cast it in the query"
+            )
         if not column.nullable and column.name in _MAY_BE_NULL:
-            raise SettingsError(f"column {column.name!r} of a sparklog read may be null, so the schema cannot say NOT NULL")
+            raise SettingsError(
+                f"column {column.name!r} of a sparklog read may be null, so the schema cannot say NOT NULL"
+            )
     if len(set(schema.names)) != len(schema.names):
         raise SettingsError(f"a column is named twice in the schema: {', '.join(schema.names)}")
     return schema
@@ -82,7 +97,12 @@ def check_projection(schema: StructType, options: Options) -> StructType:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark compares the first record batch of a task with, field by field."""
-    return pa.schema([pa.field(column.name, arrow_type(column.dataType), nullable=column.nullable) for column in schema.fields])
+    return pa.schema(
+        [
+            pa.field(column.name, arrow_type(column.dataType), nullable=column.nullable)
+            for column in schema.fields
+        ]
+    )
 
 
 def _names(options: Options) -> list[str]:

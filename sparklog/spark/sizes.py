@@ -1,9 +1,9 @@
 """How many bytes a range of offsets holds, about.
 
-Brokers tell the size of a partition's log (DescribeLogDirs), as it lies on disk: compressed, with headers. Divided by its span of offsets
-that is an average over the whole log. The growth between two observations is a better estimate of the next
-read,
-and is used where the log grew and lost nothing meanwhile. Without sizes, an offset counts as `BYTES_UNKNOWN`.
+Brokers tell the size of a partition's log (DescribeLogDirs), as it lies on disk: compressed, with headers.
+Divided by its span of offsets that is an average over the whole log. The growth between two observations
+is a better estimate of the next read, and is used where the log grew and lost nothing meanwhile. Without
+sizes, an offset counts as `BYTES_UNKNOWN`.
 """
 
 from collections.abc import Iterable

@@ -1,12 +1,19 @@
 """`format("sparklog")`: Spark's entry point, which delegates to the readers and writers.
 
-Spark makes a `SparklogSource` anew in each of its processes from the options alone, and pickles readers and writers from there to the
-executors; so this file holds no state, and nothing here or below opens a connection before it is needed. The camelCase names are Spark's.
+Spark makes a `SparklogSource` anew in each of its processes from the options alone, and pickles readers
+and writers from there to the executors; so this file holds no state, and nothing here or below opens a
+connection before it is needed. The camelCase names are Spark's.
 """
 
 from collections.abc import Mapping, MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from sparklog.errors import SettingsError
@@ -23,7 +30,9 @@ class SparklogSource(Portable, DataSource):
     """Topics as tables and streams, with the columns and options of Spark's own Kafka connector."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Checks the options by themselves: Spark makes a source when a frame is loaded, and asks for a reader or writer much later."""
+        """Checks the options by themselves: Spark makes a source when a frame is loaded, and asks for a
+        reader or writer much later.
+        """
         super().__init__(options)
         if not table_options(options):
             Options.check(options)
@@ -47,7 +56,9 @@ class SparklogSource(Portable, DataSource):
         return StreamReader(options, check_projection(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from sparklog.spark.writers import BatchSink  # here, as below: a query that only reads starts without it
+        from sparklog.spark.writers import (
+            BatchSink,
+        )  # here, as below: a query that only reads starts without it
 
         if overwrite:
             raise SettingsError('a topic is a log and cannot be overwritten: write with .mode("append")')
@@ -56,18 +67,22 @@ class SparklogSource(Portable, DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from sparklog.spark.writers import StreamSink
 
-        # `overwrite` tells of output mode "complete": each trigger's whole result is appended, as with Spark's Kafka connector.
-        # What a schema remembers is here of the table that the rows were read from, never of the one they go to.
+        # `overwrite` tells of output mode "complete": each trigger's whole result is appended, as with
+        # Spark's Kafka connector. What a schema remembers is here of the table that the rows were read from,
+        # never of the one they go to.
         return StreamSink(_parsed(self.options), schema)
 
 
 class SparklogSourceWithoutTables(SparklogSource):
-    """The same beside a session catalog that keeps a table of a Python source in a form that it cannot read."""
+    """The same beside a session catalog that keeps a table of a Python source in a form that it cannot
+    read.
+    """
 
     def schema(self) -> StructType:
         if table_options(self.options):
             raise SettingsError(
-                "the session catalog (spark.sql.catalog.spark_catalog) cannot read a table of a data source in Python: use a view,"
+                "the session catalog (spark.sql.catalog.spark_catalog) cannot read a table of a data source "
+                "in Python: use a view,"
                 " CREATE TEMPORARY VIEW name USING sparklog OPTIONS (…), which can be read and written"
             )
         return super().schema()

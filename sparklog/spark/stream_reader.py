@@ -4,9 +4,10 @@
     partitions     the ranges between two stored offsets -> tasks, and the rows with them where they are few
     commit         and latestOffset(start): everything below is done, and the group hears of it
 
-Readers are pickled on their way to executors, so they hold options and a schema, and open a connection at the first question. Only in the
-process of the query does a `StreamReader` remember anything, and nothing that it could not ask for again.
-"""
+Readers are pickled on their way to executors, so they hold options and a schema, and open a connection at
+the first question. Only in the process of the query does a `StreamReader` remember anything, and nothing
+that it could not ask for again.
+"""  # noqa: E501
 
 import os
 import sys
@@ -48,7 +49,9 @@ else:
 
 
 IDLE_WAIT_US = 50_000
-"""How long a stream with nothing to read waits before it answers so; Spark asks again 10 ms later, each time over two processes."""
+"""How long a stream with nothing to read waits before it answers so; Spark asks again 10 ms later, each
+time over two processes.
+"""
 
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
@@ -57,11 +60,12 @@ HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 @contextmanager
 def cause_first() -> Iterator[None]:
-    """Have PySpark leave out the traceback of a SparklogError, so that the first line of Spark's message has the cause.
+    """Have PySpark leave out the traceback of a SparklogError, so that the first line of Spark's message
+    has the cause.
 
-    Only in the process that plans a stream, which belongs to the query and ends with the error. Spark's other processes run code of users
-    too, whose tracebacks are theirs. Not around the making of a reader: where that fails, PySpark raises UnboundLocalError over it, and the
-    traceback alone has the cause.
+    Only in the process that plans a stream, which belongs to the query and ends with the error. Spark's
+    other processes run code of users too, whose tracebacks are theirs. Not around the making of a reader:
+    where that fails, PySpark raises UnboundLocalError over it, and the traceback alone has the cause.
     """
     try:
         yield
@@ -72,7 +76,9 @@ def cause_first() -> Iterator[None]:
 
 
 class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches of offsets. The position is Spark's, as JSON; see `offsets` for what it carries and why."""
+    """Micro-batches of offsets. The position is Spark's, as JSON; see `offsets` for what it carries and
+    why.
+    """
 
     _rows: list[pa.RecordBatch] | None = None
     """Of what was just planned, where they were read with it."""
@@ -86,13 +92,15 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._limits = Limits(options)
         self._early = EarlyRows(options, schema)
         self._nothing_new_at: StreamOffset | None = None
-        """The offset that the last answer left where it was: asked again from there, only what changed is looked up."""
+        """The offset that the last answer left where it was: asked again from there, only what changed is
+        looked up.
+        """
         self._planned: StreamOffset | None = None
         """The end of the last micro-batch, for Spark before 4.2, which does not tell it."""
         self._reported: dict[str, object] | None = None
         self._growth = Growth()
 
-    # -- called by Spark ------------------------------------------------------------------------------------------------------------------
+    # -- called by Spark -------------------------------------------------------------------------------------
 
     @cause_first()
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
@@ -106,7 +114,9 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._topics.freeze()
 
     @cause_first()
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None) -> dict[str, object]:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None
+    ) -> dict[str, object]:
         self._expect_no_rows()
         current = self._position(start)
         self._group.commit(current.reached)  # asked from here, Spark has committed everything below
@@ -131,15 +141,21 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._planned, self._rows = last, None
         if last.is_foreign and not first.is_foreign and not isinstance(self._options.start, ByOffset):
             raise OffsetUnreadable(
-                "the first micro-batch of this checkpoint of Spark's Kafka connector was never finished, and only the connector knows where"
-                " it began: give that place as JSON in startingOffsets (it is in the file sources/0/0 of the checkpoint)"
+                "the first micro-batch of this checkpoint of Spark's Kafka connector was never finished, and "
+                "only the connector knows where"
+                " it began: give that place as JSON in startingOffsets (it is in the file sources/0/0 of the "
+                "checkpoint)"
             )
-        ranges = plan.ranges_between(first, last, self._topics.earliest_there(plan.unknown_starts(first, last)))
+        ranges = plan.ranges_between(
+            first, last, self._topics.earliest_there(plan.unknown_starts(first, last))
+        )
         if not ranges:
             return []
         ranges = still_there(ranges, self._topics.log_starts(ranges, last), self._options)
         tasks = self._tasks(ranges)
-        if not last.lost:  # Spark keeps rows by their offsets, and after a loss there may be others at the same ones
+        if (
+            not last.lost
+        ):  # Spark keeps rows by their offsets, and after a loss there may be others at the same ones
             self._rows = self._early.read(tasks)
         return [InputPartition(pieces) for pieces in tasks]
 
@@ -150,14 +166,17 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     @property  # type: ignore[misc]  # nobody sets it
     def __class__(self) -> type:
-        """What Spark takes this reader for: between `partitions` and `getCache` for one that has rows, else for what it is.
+        """What Spark takes this reader for: between `partitions` and `getCache` for one that has rows,
+        else for what it is.
 
         For no longer, since of one that has rows Spark wants neither limits nor where the logs end.
         """
         return type(self) if self._rows is None else GivesRows
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from sparklog.spark.readers import record_batches  # here: where a query is only planned nothing is read
+        from sparklog.spark.readers import (
+            record_batches,
+        )  # here: where a query is only planned nothing is read
 
         return record_batches(self._options, self._schema, partition.value)
 
@@ -177,10 +196,12 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["options"], state["schema"])  # type: ignore[misc]
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _expect_no_rows(self) -> None:
-        """Rows that Spark did not ask for right after their plan are dropped, and no more are read with plans: tasks read them."""
+        """Rows that Spark did not ask for right after their plan are dropped, and no more are read with
+        plans: tasks read them.
+        """
         if self._rows is not None:
             self._rows = None
             self._early.turn_off()
@@ -197,7 +218,11 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
             now_ms=time.time_ns() // 1_000_000,
             must_match=options.start_must_match,
         )
-        beyond = [f"{tp} ends at offset {latest[tp]}, not {start[tp]}" for tp in sorted(start) if start[tp] > latest[tp]]
+        beyond = [
+            f"{tp} ends at offset {latest[tp]}, not {start[tp]}"
+            for tp in sorted(start)
+            if start[tp] > latest[tp]
+        ]
         if beyond:
             told = f"option {options.start_option!r} lies beyond the end of the log: {'; '.join(beyond)}"
             if options.data_loss is WhenLost.FAIL:
@@ -220,13 +245,18 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         anew = self._without_lost(current)
         new = topics.earliest_there([tp for tp in topics.ends if tp not in anew.reached])
         whole = plan.next_offset(anew, latest=topics.ends, earliest_of_new=new, ids=topics.ids)
-        # A target that is frozen is to be reached, and what is not about records is told at once: it reads nothing.
+        # A target that is frozen is to be reached, and what is not about records is told at once: it reads
+        # nothing.
         may_wait = anew is current and not topics.is_frozen and bool(plan.ranges_between(current, whole))
         if may_wait and self._limits.puts_off(current, whole, limit, time.monotonic()):
             return current
-        return plan.next_offset(anew, latest=topics.ends, earliest_of_new=new, ids=topics.ids, limited=self._limited(limit))
+        return plan.next_offset(
+            anew, latest=topics.ends, earliest_of_new=new, ids=topics.ids, limited=self._limited(limit)
+        )
 
-    def _limited(self, limit: "ReadLimit | None") -> Callable[[PartitionOffsets, PartitionOffsets], PartitionOffsets]:
+    def _limited(
+        self, limit: "ReadLimit | None"
+    ) -> Callable[[PartitionOffsets, PartitionOffsets], PartitionOffsets]:
         def limited(start: PartitionOffsets, end: PartitionOffsets) -> PartitionOffsets:
             moved = [tp for tp in end if end[tp] > start[tp]]
             per_offset = self._topics.per_offset(moved) if moved and self._limits.are_in_bytes else None
@@ -261,14 +291,19 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         )
 
     def _report(self, end: StreamOffset) -> dict[str, object]:
-        """What progress shows as `latestOffset`: what is read, where the logs end, how far behind the micro-batch ends, and how they grow.
+        """What progress shows as `latestOffset`: what is read, where the logs end, how far behind the
+        micro-batch ends, and how they grow.
 
-        Spark shows neither a description nor metrics of a source in Python, so they stand here; a partition without lag or growth is left
-        out of `lag` and `perSecond`.
+        Spark shows neither a description nor metrics of a source in Python, so they stand here; a
+        partition without lag or growth is left out of `lag` and `perSecond`.
         """
         ends: PartitionOffsets = self._topics.ends
         lags = {tp: max(0, ends[tp] - end.reached.get(tp, ends[tp])) for tp in ends}
-        behind = {"avg": sum(lags.values()) / len(lags), "max": max(lags.values()), "min": min(lags.values())} if lags else {}
+        behind = (
+            {"avg": sum(lags.values()) / len(lags), "max": max(lags.values()), "min": min(lags.values())}
+            if lags
+            else {}
+        )
         return {
             "behind": behind,
             "lag": by_topic({tp: lag for tp, lag in lags.items() if lag}),

@@ -1,7 +1,8 @@
 """A running stream's knowledge of its topics, and when it is refreshed.
 
-A stream that has read all asks little: who is there every 0.4 s, where the logs end every 2 s, in case the Fetch that stands at each leader
-missed something. One that reads asks both before every micro-batch. A run with AvailableNow asks once, and then keeps to what it was told.
+A stream that has read all asks little: who is there every 0.4 s, where the logs end every 2 s, in case the
+Fetch that stands at each leader missed something. One that reads asks both before every micro-batch. A run
+with AvailableNow asks once, and then keeps to what it was told.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,7 +67,8 @@ class StreamTopics:
         for _ in range(self._options.fetch_retries):
             if not any(self._is_same(current, tp) for tp in plan.behind(current, self.ends)):
                 break
-            # A new leader may for a moment not know how far its log could be read; only what stays behind is a loss.
+            # A new leader may for a moment not know how far its log could be read; only what stays behind is
+            # a loss.
             self._pause_s(self._options.fetch_retry_ms / 1000)
             self._list(is_look_due=True)
         if is_first:
@@ -82,7 +84,10 @@ class StreamTopics:
         self._log_starts = self.earliest_there(doubtful)
         self._log_starts_until = Micros(now_us() + LOOK_EVERY_US)
         there = {tp: end for tp, end in self.ends.items() if tp not in doubtful or tp in self._log_starts}
-        known = {tp: self._known_ends.get((current.ids.get(tp.topic), tp), reached) for tp, reached in current.reached.items()}
+        known = {
+            tp: self._known_ends.get((current.ids.get(tp.topic), tp), reached)
+            for tp, reached in current.reached.items()
+        }
         return plan.losses(current, latest=there, log_start=self._log_starts, ids=self.ids, known_ends=known)
 
     def earliest_there(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
@@ -97,12 +102,18 @@ class StreamTopics:
         return self.topics.earliest(wanted)
 
     def log_starts(self, ranges: Sequence[OffsetRange], end: StreamOffset) -> dict[TopicPartition, Offset]:
-        """The log start offsets of what a micro-batch reads; of a topic that is no more, or was made anew, none."""
+        """The log start offsets of what a micro-batch reads; of a topic that is no more, or was made anew,
+        none.
+        """
         if now_us() < self._log_starts_until and all(r.partition in self._log_starts for r in ranges):
             return self._log_starts
         now = self._look_again()
         then = StreamOffset(began={}, reached={}, ids=now.ids)
-        there = [r.partition for r in ranges if r.partition in now.partitions and end.is_same_topic(then, r.partition.topic)]
+        there = [
+            r.partition
+            for r in ranges
+            if r.partition in now.partitions and end.is_same_topic(then, r.partition.topic)
+        ]
         return self.earliest_there(there)
 
     def per_offset(self, partitions: Sequence[TopicPartition]) -> Callable[[TopicPartition], float]:
@@ -121,13 +132,15 @@ class StreamTopics:
         """Drop the connections; the next question opens them again."""
         self.topics.close()
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _is_same(self, current: StreamOffset, tp: TopicPartition) -> bool:
         return current.is_same_topic(StreamOffset(began={}, reached={}, ids=self.ids), tp.topic)
 
     def _list(self, *, is_look_due: bool, may_keep_ends: bool = False) -> None:
-        """Ends first, topics after: where the topics are what they were, the ends are theirs, and not those of one made anew meanwhile."""
+        """Ends first, topics after: where the topics are what they were, the ends are theirs, and not
+        those of one made anew meanwhile.
+        """
         topics = self._now or self._look_again()
         for _ in range(RACES_MAX):
             ends = self.ends if may_keep_ends else self._ends_of(topics)
@@ -158,7 +171,9 @@ class StreamTopics:
         return now
 
     def _require_named(self, current: StreamOffset) -> None:
-        """Topics that are named, not there and not in the checkpoint either were never there: an error, where one that is gone is loss."""
+        """Topics that are named, not there and not in the checkpoint either were never there: an error,
+        where one that is gone is loss.
+        """
         assert self._now is not None
         named = self._options.subscribe or tuple(tp.topic for tp in self._options.assign or ())
         known = {tp.topic for tp in (*self._now.partitions, *current.reached, *current.lost)}

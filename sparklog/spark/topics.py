@@ -27,20 +27,26 @@ class TopicsNow:
 
 
 class SubscribedTopics:
-    """The topics that a read is about, as the brokers see them now; keeps one client, opened by the first question."""
+    """The topics that a read is about, as the brokers see them now; keeps one client, opened by the first
+    question.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._admin: Admin | None = None
 
     def look(self, *, is_strict: bool = True) -> TopicsNow:
-        """Every partition that is read. What is named and not there raises UnknownTopic; where this is not strict, it is left out."""
+        """Every partition that is read. What is named and not there raises UnknownTopic; where this is not
+        strict, it is left out.
+        """
         topics = self._topics(is_strict=is_strict)
         there = {TopicPartition(topic.name, p.partition) for topic in topics for p in topic.partitions}
         if self._options.assign is not None:
             missing = [str(tp) for tp in self._options.assign if tp not in there]
             if missing and is_strict:
-                raise UnknownTopic(f"option 'assign' names what does not exist: no such partition: {', '.join(missing)}")
+                raise UnknownTopic(
+                    f"option 'assign' names what does not exist: no such partition: {', '.join(missing)}"
+                )
             there.intersection_update(self._options.assign)
         read = {tp.topic for tp in there}
         ids = {t.name: t.topic_id for t in topics if t.name in read and t.topic_id != ZERO_UUID}
@@ -55,7 +61,9 @@ class SubscribedTopics:
         return self.offsets(dict.fromkeys(partitions, LATEST))
 
     def offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
-        """The offset of each at a landmark, or of its first record at or after a time in milliseconds; -1 if there is none."""
+        """The offset of each at a landmark, or of its first record at or after a time in milliseconds; -1
+        if there is none.
+        """
         if not asked:
             return {}
         listed = self._client().list_offsets(asked, isolation_level=self._options.client.isolation_level)
@@ -73,7 +81,9 @@ class SubscribedTopics:
     ) -> dict[TopicPartition, Offset]:
         """The offset of every partition of `latest`; see `positions.resolve`."""
         at_time = self.offsets(positions.timestamps_of(where, latest, option=option, now_ms=now_ms))
-        return positions.resolve(where, option=option, earliest=earliest, latest=latest, at_time=at_time, must_match=must_match)
+        return positions.resolve(
+            where, option=option, earliest=earliest, latest=latest, at_time=at_time, must_match=must_match
+        )
 
     def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Bytes of each log on its brokers' disks, of the largest replica; partitions of unknown size are
@@ -103,7 +113,9 @@ class SubscribedTopics:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _topics(self, *, is_strict: bool) -> list[Topic]:

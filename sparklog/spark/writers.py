@@ -1,11 +1,12 @@
-"""Batch and stream sinks: record batches made from Arrow columns on the executors, every acknowledgement checked before a task succeeds.
+"""Batch and stream sinks: record batches made from Arrow columns on the executors, every acknowledgement
+checked before a task succeeds.
 
     driver     Sink columns checked against the frame's schema, before anything runs
     executor   Arrow batch -> rows by topic -> columns kernel (partitioned, encoded) -> TaskWriter -> finish -> message
     driver     commit(messages): what `delivery` decides
 
 `rows` maps rows to records and `delivery` commits them; this module combines the two.
-"""
+"""  # noqa: E501
 
 import time
 from collections.abc import Iterator
@@ -92,8 +93,12 @@ class StreamSink(Portable, DataSourceStreamArrowWriter):
         self._delivery.abort(messages, batchId)
 
 
-def write_task(options: Options, delivery: Delivery, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-    """Writes every row and returns when all are acknowledged; raises what made a row or a batch fail, or what the rows come from."""
+def write_task(
+    options: Options, delivery: Delivery, batches: Iterator[pa.RecordBatch]
+) -> WriterCommitMessage:
+    """Writes every row and returns when all are acknowledged; raises what made a row or a batch fail, or
+    what the rows come from.
+    """
     task = Task.current()
     writer: TaskWriter | None = None
     records: RecordMaker | None = None
@@ -128,7 +133,9 @@ class RecordMaker:
     """Makes record batches of rows for a writer, as large as each topic takes them."""
 
     def __init__(self, writer: TaskWriter, settings: ClientSettings, *, first_partition: int) -> None:
-        """Rows without keys begin with partition `first_partition` of a topic, modulo their number, so that tasks spread."""
+        """Rows without keys begin with partition `first_partition` of a topic, modulo their number, so
+        that tasks spread.
+        """
         self._writer = writer
         self._codec = Codec[settings.compression_type.upper()]
         self._level = settings.compression_level
@@ -137,7 +144,9 @@ class RecordMaker:
         self._sticky: dict[str, int] = {}
 
     def write(self, rows: TopicRows, *, rows_before: int, now_ms: int) -> None:
-        """Sends the rows off; `rows_before` tells where they stand in their task, for errors; `now_ms` is the time of those without one."""
+        """Sends the rows off; `rows_before` tells where they stand in their task, for errors; `now_ms` is
+        the time of those without one.
+        """
         limits = self._limits(rows.topic)
         check_partitions(rows, limits.partition_count, rows_before=rows_before)
         check_timestamps(rows, rows_before=rows_before)
@@ -151,7 +160,9 @@ class RecordMaker:
             try:
                 self._writer.add(rows.topic, built.partition, built.batch, built.record_count)
             except RecordTooLarge as refused:
-                raise RowRefused(f"row {number} of its task: {refused}; raise kafka.buffer.memory") from refused
+                raise RowRefused(
+                    f"row {number} of its task: {refused}; raise kafka.buffer.memory"
+                ) from refused
 
     def _limits(self, topic: str) -> TopicLimits:
         """The limits of the topic, fetched once per task."""
@@ -162,7 +173,9 @@ class RecordMaker:
             self._sticky[topic] = self._first_partition % count
         return limits
 
-    def _built(self, rows: TopicRows, limits: TopicLimits, *, rows_before: int, now_ms: int) -> list[PartitionBatch]:
+    def _built(
+        self, rows: TopicRows, limits: TopicLimits, *, rows_before: int, now_ms: int
+    ) -> list[PartitionBatch]:
         columns = {name: rows.rows.column(name) for name in rows.rows.schema.names}
         try:
             batches, self._sticky[rows.topic] = write_batches(
@@ -180,7 +193,9 @@ class RecordMaker:
                 compression_level=self._level,
             )
         except columns_module.RowRefused as refused:
-            raise RowRefused(f"row {rows.number_of(refused.row, rows_before)} of its task: {refused.reason}") from refused
+            raise RowRefused(
+                f"row {rows.number_of(refused.row, rows_before)} of its task: {refused.reason}"
+            ) from refused
         return batches
 
 
@@ -189,5 +204,6 @@ def batches_of_rows(rows: Iterator[Row], schema: StructType) -> Iterator[pa.Reco
     arrow = frame_arrow_schema(schema)
     while chunk := list(islice(rows, ROWS_PER_BATCH)):
         yield pa.RecordBatch.from_pylist(
-            [{name: row[name] for name in arrow.names} for row in (r.asDict(True) for r in chunk)], schema=arrow
+            [{name: row[name] for name in arrow.names} for row in (r.asDict(True) for r in chunk)],
+            schema=arrow,
         )

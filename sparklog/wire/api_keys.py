@@ -1,7 +1,7 @@
 """The one table of Kafka's APIs and their version ranges, at the level of Kafka 4.3.
 
-Keys 4 to 7 are retired. What a broker serves and advertises is its own decision; this table lists the message versions. The modules
-under `messages` load when a class of theirs is first asked for.
+Keys 4 to 7 are retired. What a broker serves and advertises is its own decision; this table lists the
+message versions. The modules under `messages` load when a class of theirs is first asked for.
 """
 
 import importlib
@@ -15,7 +15,9 @@ API_VERSIONS = 18
 
 
 class Api(NamedTuple):
-    """An API: its versions `since` to `until` (both included), flexible from `flexible` on; `unreleased` may be one after them."""
+    """An API: its versions `since` to `until` (both included), flexible from `flexible` on; `unreleased`
+    may be one after them.
+    """
 
     key: int
     name: str

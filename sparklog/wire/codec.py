@@ -1,4 +1,6 @@
-"""Foreign bytes become messages here, and messages become chunks of bytes: the one place that calls the codec kernel."""
+"""Foreign bytes become messages here, and messages become chunks of bytes: the one place that calls the
+codec kernel.
+"""
 
 from typing import TypeVar
 
@@ -13,8 +15,8 @@ M = TypeVar("M", bound=Message)
 def decode(cls: type[M], version: int, buffer: bytes | bytearray | memoryview) -> M:
     """The message that fills `buffer`; its `Records` are views of the buffer, valid as long as its bytes are.
 
-    Raises DecodeError: for bytes that do not follow the schema, bytes left over, a version that the class does not have, and for
-    contents that would take more memory than 64 times the buffer, or 256 MiB.
+    Raises DecodeError: for bytes that do not follow the schema, bytes left over, a version that the class
+    does not have, and for contents that would take more memory than 64 times the buffer, or 256 MiB.
     """
     try:
         message: M = codec.decode(program(cls, version), buffer)
@@ -24,7 +26,8 @@ def decode(cls: type[M], version: int, buffer: bytes | bytearray | memoryview) -
 
 
 def decode_request(cls: type[M], version: int, body: bytes | bytearray | memoryview) -> M:
-    """As `decode`, but bytes after the message are passed over, as Kafka does: librdkafka sends three too many with Metadata v13.
+    """As `decode`, but bytes after the message are passed over, as Kafka does: librdkafka sends three too
+    many with Metadata v13.
 
     Contents may take 24 MiB of memory.
     """

@@ -1,9 +1,11 @@
-"""Framing: a stream of bytes is cut into frames of a 4-byte length and that many bytes, bounded in size and in memory.
+"""Framing: a stream of bytes is cut into frames of a 4-byte length and that many bytes, bounded in size
+and in memory.
 
-The bytes are received straight into one buffer that all framers of a process share; frames that arrive whole are views of it, no
-byte is copied. Only a frame that arrives in pieces moves into a buffer of its own, and the rest of it is received there directly.
-That buffer is one of a few spare ones, already touched and used again and again, as long as there is one and the frame fits; else it
-grows as bytes arrive, so a length announced costs nothing until its bytes are sent.
+The bytes are received straight into one buffer that all framers of a process share; frames that arrive
+whole are views of it, no byte is copied. Only a frame that arrives in pieces moves into a buffer of its
+own, and the rest of it is received there directly. That buffer is one of a few spare ones, already touched
+and used again and again, as long as there is one and the frame fits; else it grows as bytes arrive, so a
+length announced costs nothing until its bytes are sent.
 
     shared buffer: [ frame | frame | start of a frame ]   own buffer: [ start of a frame | free ... ]
                                      copied once  ------------------->  buffer() points here next
@@ -15,7 +17,9 @@ from sparklog.errors import DecodeError
 
 RECEIVE_BUFFER_BYTES = 256 << 10
 GROWTH_BYTES = 64 << 10
-"""How much beyond twice the bytes arrived an own buffer may take; a large one takes at most `GROWTH_BYTES_MAX` more beyond them."""
+"""How much beyond twice the bytes arrived an own buffer may take; a large one takes at most
+`GROWTH_BYTES_MAX` more beyond them.
+"""
 
 GROWN_IN_PLACE_BYTES = 4 << 20
 """From here on the system moves the pages of a buffer that grows, and copies nothing."""
@@ -30,28 +34,45 @@ _NOTHING = memoryview(b"")
 
 
 def spare_buffers() -> list[bytearray]:
-    """The buffers for frames in pieces that the framers of one process share; untouched pages cost nothing."""
+    """The buffers for frames in pieces that the framers of one process share; untouched pages cost
+    nothing.
+    """
     return [bytearray(SPARE_BYTES) for _ in range(SPARES_MAX)]
 
 
 class Framer:
     """Cuts one stream into frames.
 
-    Calls alternate: `buffer()`, the outside writes there, `received(n)`. Frames are writable and valid until `recycle()`, or the next
-    `buffer()` of any framer with the same shared buffer; a caller that keeps one longer copies it. After a DecodeError the stream is lost.
-    Framers that share `spares` give theirs back when the frame is done, or by `release` when the stream has ended before.
+    Calls alternate: `buffer()`, the outside writes there, `received(n)`. Frames are writable and valid
+    until `recycle()`, or the next `buffer()` of any framer with the same shared buffer; a caller that
+    keeps one longer copies it. After a DecodeError the stream is lost. Framers that share `spares` give
+    theirs back when the frame is done, or by `release` when the stream has ended before.
     """
 
-    __slots__ = ("_borrowed", "_carry", "_content", "_own", "_own_size", "_shared", "_spares", "_wanted", "frame_bytes_max")
+    __slots__ = (
+        "_borrowed",
+        "_carry",
+        "_content",
+        "_own",
+        "_own_size",
+        "_shared",
+        "_spares",
+        "_wanted",
+        "frame_bytes_max",
+    )
 
-    def __init__(self, *, frame_bytes_max: int, shared: bytearray | None = None, spares: list[bytearray] | None = None) -> None:
+    def __init__(
+        self, *, frame_bytes_max: int, shared: bytearray | None = None, spares: list[bytearray] | None = None
+    ) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._spares = spares if spares is not None else []
         self._borrowed: bytearray | None = None
         self._shared = memoryview(shared if shared is not None else bytearray(RECEIVE_BUFFER_BYTES))
         self._carry = b""  # one to three bytes of a length, put back in front of the next bytes received
         self._content = bytearray()  # of which `_own` is a view, unless that is borrowed
-        self._own = _NOTHING  # the frame under way, length included, of which the first `_own_size` bytes are here
+        self._own = (
+            _NOTHING  # the frame under way, length included, of which the first `_own_size` bytes are here
+        )
         self._own_size = 0
         self._wanted = 0  # bytes of the frame under way in all, length included; 0 when none is
 
@@ -87,7 +108,9 @@ class Framer:
         return self._shared
 
     def received(self, size: int) -> list[memoryview]:
-        """The frames that became complete by `size` more bytes in `buffer()`; raises DecodeError for a length out of bounds."""
+        """The frames that became complete by `size` more bytes in `buffer()`; raises DecodeError for a
+        length out of bounds.
+        """
         if self._wanted:
             return self._continue(size)
         shared, position, limit = self._shared, 0, len(self._carry) + size
@@ -123,7 +146,9 @@ class Framer:
             self._borrowed = None
 
     def _grow(self) -> None:
-        """Make room for about as much again. A large buffer grows in place and by little, so that no more is held than has arrived."""
+        """Make room for about as much again. A large buffer grows in place and by little, so that no more
+        is held than has arrived.
+        """
         size = min(self._wanted, self._own_size + min(self._own_size, GROWTH_BYTES_MAX) + GROWTH_BYTES)
         if self._own_size >= GROWN_IN_PLACE_BYTES:
             self._own.release()

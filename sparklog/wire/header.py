@@ -4,8 +4,8 @@
     request  = api key i16, api version i16, correlation id i32, client id (never compact), [tags from v2 on]
     reply    = correlation id i32, [tags from v1 on]
 
-A flexible API version has request header v2 and reply header v1. ApiVersions alone is answered with reply header v0 always, since
-its client does not know yet which versions the broker supports (KIP-511).
+A flexible API version has request header v2 and reply header v1. ApiVersions alone is answered with reply
+header v0 always, since its client does not know yet which versions the broker supports (KIP-511).
 """
 
 import struct
@@ -52,9 +52,15 @@ _KEY_AND_VERSION = struct.Struct(">hh")
 
 
 def decode_request_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, memoryview]:
-    """The header of a request frame (without length prefix) and its body; raises UnsupportedVersion or DecodeError."""
+    """The header of a request frame (without length prefix) and its body; raises UnsupportedVersion or
+    DecodeError.
+    """
     view = frame if isinstance(frame, memoryview) else memoryview(frame)
-    plan = _REQUEST_HEADER_PROGRAMS.get(_KEY_AND_VERSION.unpack_from(view)) if len(view) >= _KEY_AND_VERSION.size else None
+    plan = (
+        _REQUEST_HEADER_PROGRAMS.get(_KEY_AND_VERSION.unpack_from(view))
+        if len(view) >= _KEY_AND_VERSION.size
+        else None
+    )
     try:
         header, position = codec.decode_prefix(plan or _header_program_of_unknown(view), view)
     except ValueError as error:
@@ -68,7 +74,9 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
     """A whole request frame, length prefix included."""
     api_key = _api_key_of(type(message))
     header = RequestHeader(api_key, version, correlation_id, client_id)
-    chunks: list[Chunk] = codec.encode_frame(_request_header_program(api_key, version), header, program(type(message), version), message)
+    chunks: list[Chunk] = codec.encode_frame(
+        _request_header_program(api_key, version), header, program(type(message), version), message
+    )
     return chunks
 
 
@@ -79,7 +87,9 @@ def encode_reply(message: Message, api_key: int, version: int, correlation_id: i
             message.head.throttle_time_ms = message.throttle_time_ms  # type: ignore[attr-defined]
         return message.spliced(encode_reply(message.head, api_key, version, correlation_id))
     header_program = _reply_header_program(api_key, version)
-    chunks: list[Chunk] = codec.encode_frame(header_program, ResponseHeader(correlation_id), program(type(message), version), message)
+    chunks: list[Chunk] = codec.encode_frame(
+        header_program, ResponseHeader(correlation_id), program(type(message), version), message
+    )
     return chunks
 
 
@@ -104,7 +114,9 @@ def _request_header_program(api_key: int, version: int) -> codec.Program:
 
 @cache
 def _reply_header_program(api_key: int, version: int) -> codec.Program:
-    return program(ResponseHeader, 1 if version >= API_BY_KEY[api_key].flexible and api_key != API_VERSIONS else 0)
+    return program(
+        ResponseHeader, 1 if version >= API_BY_KEY[api_key].flexible and api_key != API_VERSIONS else 0
+    )
 
 
 def _header_program_of_unknown(view: memoryview) -> codec.Program:

@@ -1,4 +1,5 @@
-"""A reply of so many elements that it is encoded piece by piece: no call of the codec takes long, and no element is kept once it is bytes.
+"""A reply of so many elements that it is encoded piece by piece: no call of the codec takes long, and no
+element is kept once it is bytes.
 
 frame of the head, which has no element │ frame of the whole
 … │ count = 0 │ tail, [tags]            │ … │ count = n │ elements of each piece in turn │ tail, [tags]
@@ -13,7 +14,8 @@ _FRAME_LENGTH_BYTES = 4
 
 
 class Pieces(Message):
-    """A reply with one long array; `head` is the reply without its elements, all its other fields as they are to be.
+    """A reply with one long array; `head` is the reply without its elements, all its other fields as they
+    are to be.
 
     The fields behind the array that have no tag take `tail_bytes`.
     `throttle_time_ms` takes the place of the head's own, so that it can be told at the end as with any reply.
@@ -29,7 +31,9 @@ class Pieces(Message):
     elements: list[bytes] = []
 
     def add(self, piece: Message, count: int) -> None:
-        """Take in the `count` elements of a reply of the head's class, whose other fields are the defaults."""
+        """Take in the `count` elements of a reply of the head's class, whose other fields are the
+        defaults.
+        """
         empty, encoded = _whole(encode(type(piece)(), self.version)), _whole(encode(piece, self.version))
         begin = self._count_at(empty) + len(self._count(count))
         element_bytes = encoded[begin : len(encoded) - self._rest_bytes]

@@ -1,4 +1,5 @@
-"""The schema language: a message class whose annotations carry Kafka's versions, and its flat program for one version.
+"""The schema language: a message class whose annotations carry Kafka's versions, and its flat program for
+one version.
 
     class FetchPartition(Message):
         partition: Int32 = 0
@@ -7,11 +8,13 @@
         aborted_transactions: Annotated[list[AbortedTransaction] | None, nullable()] = None
         cluster_id: Annotated[NullableStr, since(12), tagged(0)] = None
 
-Every field has the protocol's default, which stands for the field where a version does not carry it. A tagged field leaves the
-wire while it equals its default. A tagged struct is `X | None = None`: None is "not sent", which means all of its defaults.
+Every field has the protocol's default, which stands for the field where a version does not carry it. A
+tagged field leaves the wire while it equals its default. A tagged struct is `X | None = None`: None is
+"not sent", which means all of its defaults.
 
-`program(cls, version)` turns a class into the list of operations that a codec kernel interprets, once per class and version.
-Class invariants: the fields stand in wire order, and structs nest at most `DEPTH_MAX` deep, so decoding never recurses deeper.
+`program(cls, version)` turns a class into the list of operations that a codec kernel interprets, once per
+class and version. Class invariants: the fields stand in wire order, and structs nest at most `DEPTH_MAX`
+deep, so decoding never recurses deeper.
 """
 
 import types
@@ -31,7 +34,9 @@ DEPTH_MAX = 8
 
 
 class Versions(NamedTuple):
-    """The versions `since` to `until` (both included) of a message, flexible (compact lengths and tags) from `flexible` on."""
+    """The versions `since` to `until` (both included) of a message, flexible (compact lengths and tags)
+    from `flexible` on.
+    """
 
     since: int
     until: int
@@ -39,13 +44,17 @@ class Versions(NamedTuple):
 
 
 class Message(msgspec.Struct, gc=False):
-    """The base of every struct on the wire and of every durable record value; `versions` is set on the outermost struct only."""
+    """The base of every struct on the wire and of every durable record value; `versions` is set on the
+    outermost struct only.
+    """
 
     versions: ClassVar[Versions]
 
 
 class WireType(NamedTuple):
-    """How a value is written: the operation of the kernel, and the one that takes its place in flexible versions."""
+    """How a value is written: the operation of the kernel, and the one that takes its place in flexible
+    versions.
+    """
 
     plain: int
     compact: int
@@ -96,9 +105,11 @@ def tagged(tag: int) -> Tagged:
 
 
 essential = Essential()
-"""Encoding a value other than the default at a version that cannot carry it is an error: such a request would mean something else.
+"""Encoding a value other than the default at a version that cannot carry it is an error: such a request
+would mean something else.
 
-Other fields are left out silently, and so is everything in a reply, whose reader cannot know what it misses."""
+Other fields are left out silently, and so is everything in a reply, whose reader cannot know what it
+misses."""
 
 never_compact = NeverCompact()
 """The field keeps its old form in flexible versions: the client id of request headers alone does."""
@@ -130,7 +141,9 @@ NullableStr = Annotated[str | None, STRING, nullable()]
 Bytes = Annotated[bytes, BYTES]
 NullableBytes = Annotated[bytes | None, BYTES, nullable()]
 Records = Annotated[Chunk | list[Chunk] | None, RECORDS, nullable()]
-"""Record batches: decoded as a view of the received bytes; encoded from anything with a length, or a list of such, passed through."""
+"""Record batches: decoded as a view of the received bytes; encoded from anything with a length, or a list
+of such, passed through.
+"""
 
 ZERO_UUID = bytes(16)
 INT32_MAX = (1 << 31) - 1
@@ -162,12 +175,16 @@ def fields(cls: type[Message]) -> tuple[Field, ...]:
     """The fields of a message class in wire order."""
     if cls not in _fields:
         hints = get_type_hints(cls, include_extras=True)
-        _fields[cls] = tuple(_field(cls, declared, hints[declared.name]) for declared in msgspec.structs.fields(cls))
+        _fields[cls] = tuple(
+            _field(cls, declared, hints[declared.name]) for declared in msgspec.structs.fields(cls)
+        )
     return _fields[cls]
 
 
 def program(cls: type[Message], version: int) -> codec.Program:
-    """The flat program of an outermost message class; ValueError for a version that the class does not have."""
+    """The flat program of an outermost message class; ValueError for a version that the class does not
+    have.
+    """
     try:
         return _programs[cls][version]
     except KeyError:
@@ -178,8 +195,12 @@ def program(cls: type[Message], version: int) -> codec.Program:
         return _programs.setdefault(cls, {}).setdefault(version, flattened)
 
 
-def flatten(cls: type[Message], version: int, *, is_flexible: bool, kernel: ModuleType, depth: int = 1) -> "codec.Program":
-    """A new flat program of any struct, for the kernel given (`program` keeps those of the kernel that serves)."""
+def flatten(
+    cls: type[Message], version: int, *, is_flexible: bool, kernel: ModuleType, depth: int = 1
+) -> "codec.Program":
+    """A new flat program of any struct, for the kernel given (`program` keeps those of the kernel that
+    serves).
+    """
     assert depth <= DEPTH_MAX, f"{cls.__name__} nests too deep"
     operations = []
     for field in fields(cls):
@@ -187,10 +208,22 @@ def flatten(cls: type[Message], version: int, *, is_flexible: bool, kernel: Modu
         if field.struct is not None and field.since <= version <= field.until:
             element = flatten(field.struct, version, is_flexible=is_flexible, kernel=kernel, depth=depth + 1)
         elif field.is_array and field.since <= version <= field.until:
-            element = kernel.Program(None, ((_value_code(field, is_flexible), "", None, None, None, False, -1),), False)
+            element = kernel.Program(
+                None, ((_value_code(field, is_flexible), "", None, None, None, False, -1),), False
+            )
         tag = field.tag if is_flexible else -1
         is_nullable = version >= field.nullable_since
-        operations.append((_code(field, version, is_flexible), field.name, element, field.default, field.factory, is_nullable, tag))
+        operations.append(
+            (
+                _code(field, version, is_flexible),
+                field.name,
+                element,
+                field.default,
+                field.factory,
+                is_nullable,
+                tag,
+            )
+        )
     flattened: codec.Program = kernel.Program(cls, tuple(operations), is_flexible)
     return flattened
 

@@ -1,4 +1,6 @@
-"""What the handlers of administration share: commands for the controller that need a right on the cluster, and the rights a caller has."""
+"""What the handlers of administration share: commands for the controller that need a right on the cluster,
+and the rights a caller has.
+"""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -37,8 +39,12 @@ _OF_CLUSTERS = (
 )
 
 
-def propose_if_allowed(context: Context, call: Call, command: Message, operation: Operation, now: Instant) -> Message | Parked:
-    """Have the controller decide `command`, which needs this right on the cluster; its reply is the answer."""
+def propose_if_allowed(
+    context: Context, call: Call, command: Message, operation: Operation, now: Instant
+) -> Message | Parked:
+    """Have the controller decide `command`, which needs this right on the cluster; its reply is the
+    answer.
+    """
     if not context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME):
         return refusal_of(command, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     late = refusal_of_late(command)
@@ -49,12 +55,18 @@ def propose_if_allowed(context: Context, call: Call, command: Message, operation
 
 
 _Timed: TypeAlias = (
-    CreateTopicsRequest | DeleteTopicsRequest | CreatePartitionsRequest | ElectLeadersRequest | AlterPartitionReassignmentsRequest
+    CreateTopicsRequest
+    | DeleteTopicsRequest
+    | CreatePartitionsRequest
+    | ElectLeadersRequest
+    | AlterPartitionReassignmentsRequest
 )
 
 
 def refusal_of_late(command: Message) -> Message | None:
-    """REQUEST_TIMED_OUT for a command that leaves the controller no time: it changes nothing, as in Kafka. None for any other."""
+    """REQUEST_TIMED_OUT for a command that leaves the controller no time: it changes nothing, as in Kafka.
+    None for any other.
+    """
     if isinstance(command, _Timed) and command.timeout_ms <= 0:
         return refusal_of(command, ErrorCode.REQUEST_TIMED_OUT, None)
     return None
@@ -62,12 +74,18 @@ def refusal_of_late(command: Message) -> Message | None:
 
 def operations_on_topic(context: Context, call: Call, topic: str) -> int:
     """What the caller may do to a topic, as a set of bits by Kafka's numbers (KIP-430)."""
-    return _bits(operation for operation in _OF_TOPICS if context.allow(call, operation, Resource.TOPIC, topic))
+    return _bits(
+        operation for operation in _OF_TOPICS if context.allow(call, operation, Resource.TOPIC, topic)
+    )
 
 
 def operations_on_cluster(context: Context, call: Call) -> int:
     """What the caller may do to the cluster, as a set of bits by Kafka's numbers (KIP-430)."""
-    return _bits(operation for operation in _OF_CLUSTERS if context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME))
+    return _bits(
+        operation
+        for operation in _OF_CLUSTERS
+        if context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME)
+    )
 
 
 def _bits(operations: Iterable[Operation]) -> int:
@@ -75,7 +93,9 @@ def _bits(operations: Iterable[Operation]) -> int:
 
 
 def names_too_many(context: Context, call: Call, partition_count: int) -> bool:
-    """Whether a request names more partitions than a cluster can have: the session ends, for the answer would be as long."""
+    """Whether a request names more partitions than a cluster can have: the session ends, for the answer
+    would be as long.
+    """
     partitions_max = context.settings.sparklog_partitions_max
     if partition_count <= partitions_max:
         return False

@@ -1,4 +1,6 @@
-"""Who may do what: the one question every handler asks before it acts. Nothing authenticates yet, so the answer is yes."""
+"""Who may do what: the one question every handler asks before it acts. Nothing authenticates yet, so the
+answer is yes.
+"""
 
 from collections.abc import Callable
 from enum import IntEnum

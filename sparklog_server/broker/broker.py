@@ -4,8 +4,9 @@
                                         │                                       ▲
                                         └─► Parked ─► high watermark, commit, timer ─► woken, expired
 
-Each call from outside is a turn; at its end the broker answers those whose wait is over, lets muted sessions go on, and begins the syncs
-that are due. Nothing here blocks, reads a clock or calls back. `start` is the one call that may read files at length: nobody is connected.
+Each call from outside is a turn; at its end the broker answers those whose wait is over, lets muted
+sessions go on, and begins the syncs that are due. Nothing here blocks, reads a clock or calls back.
+`start` is the one call that may read files at length: nobody is connected.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,17 @@ from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.replying import SESSION_TURN_BYTES, TURN_BYTES, Replying
 from sparklog_server.broker.requests import NotServed, read_request
-from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Encoded, Parked, Session, Wakeable, first_frame_bytes_max
+from sparklog_server.broker.session import (
+    FLOWING,
+    MUTING_SILENT,
+    SILENT,
+    Call,
+    Encoded,
+    Parked,
+    Session,
+    Wakeable,
+    first_frame_bytes_max,
+)
 from sparklog_server.broker.standing import Standing
 from sparklog_server.broker.transactions import Resolver, Transactions
 from sparklog_server.config.settings import BrokerSettings
@@ -49,8 +60,9 @@ from sparklog_server.replica.partitions import Partitions
 class Broker:
     """One node of a cluster.
 
-    Invariants: a session's answers leave in the order of its requests; a muted session runs no request; every effect of a turn is
-    returned by the call that began it. A simulation plants faults by a subclass with other `handlers` or shards.
+    Invariants: a session's answers leave in the order of its requests; a muted session runs no request;
+    every effect of a turn is returned by the call that began it. A simulation plants faults by a subclass
+    with other `handlers` or shards.
     """
 
     handlers, transactions = HANDLERS, Transactions
@@ -72,7 +84,9 @@ class Broker:
         self._disk = disk
         self._entropy = entropy
         self._trace = trace
-        self._receive_buffer = receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_BYTES)
+        self._receive_buffer = (
+            receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_BYTES)
+        )
         self._spare_buffers = spare_buffers()
         self._sessions: dict[SessionId, Session] = {}
         self._resumable: list[Session] = []
@@ -101,7 +115,9 @@ class Broker:
         return self._is_started and self._standing.is_ready and not self.is_stopping
 
     def start(self, now: Instant) -> list[Effect]:
-        """Open the directories, recover the logs, join the quorum and register. Raises StorageError or DirectoryRefused."""
+        """Open the directories, recover the logs, join the quorum and register. Raises StorageError or
+        DirectoryRefused.
+        """
         settings = self.settings
         log_dirs = open_log_dirs(settings, self._disk, self._entropy, self._trace, now)
         cluster_id, metadata_directory_id = log_dirs[0].cluster_id, log_dirs[0].directory_id
@@ -133,7 +149,9 @@ class Broker:
             cluster_id,
             self._quorum,
             self._partitions,
-            open_groups(self._live, self._allow, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
+            open_groups(
+                self._live, self._allow, tickets=self._ticket, entropy=self._entropy, trace=self._trace
+            ),
             self.transactions(self._live, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
             self._allow,
             newest_served=newest_served(settings),
@@ -147,15 +165,21 @@ class Broker:
         self._replying.hold_up = self._context.slices.unread
         self._standing = Standing(self._context, self._failed_directories, self._trace)
         self._is_started = True
-        self._standing.begin(registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), now)
+        self._standing.begin(
+            registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), now
+        )
         return self._end_of_turn(now)
 
     def resolve_by(self, resolver: Resolver) -> None:
-        """From now on `resolver` is asked what is to become of the exactly-once sink's transactions whose time is over."""
+        """From now on `resolver` is asked what is to become of the exactly-once sink's transactions whose
+        time is over.
+        """
         self._context.transactions.resolver = resolver
 
     def stop(self, now: Instant) -> list[Effect]:
-        """Begin a clean stop: answer nothing more, make everything durable, then close the logs. `is_stopped` tells the end."""
+        """Begin a clean stop: answer nothing more, make everything durable, then close the logs.
+        `is_stopped` tells the end.
+        """
         self.is_stopping = True
         self._partitions.stop()
         return self._end_of_turn(now)
@@ -166,10 +190,14 @@ class Broker:
 
     # -- sessions
 
-    def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]:
+    def connected(
+        self, session_id: SessionId, listener: str, peer_address: str, now: Instant
+    ) -> list[Effect]:
         """A connection was accepted on `listener`."""
         frame_bytes_max = first_frame_bytes_max(self.settings, listener)
-        framer = Framer(frame_bytes_max=frame_bytes_max, shared=self._receive_buffer, spares=self._spare_buffers)
+        framer = Framer(
+            frame_bytes_max=frame_bytes_max, shared=self._receive_buffer, spares=self._spare_buffers
+        )
         self._sessions[session_id] = Session(session_id, framer, listener=listener, peer_address=peer_address)
         return []
 
@@ -202,7 +230,9 @@ class Broker:
         return self._end_of_turn(now)
 
     def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]:
-        """So many bytes of answers to this session wait in memory until its client reads them; whether it has read some since last told."""
+        """So many bytes of answers to this session wait in memory until its client reads them; whether it
+        has read some since last told.
+        """
         session = self._sessions.get(session_id)
         if session is not None:
             self._replying.unread(session, size, now, has_read=has_read)
@@ -229,11 +259,15 @@ class Broker:
 
     @property
     def request_bytes(self) -> int:
-        """What requests hold of memory between turns, over all sessions; `queued.max.request.bytes` bounds it."""
+        """What requests hold of memory between turns, over all sessions; `queued.max.request.bytes` bounds
+        it.
+        """
         return self._memory.total_bytes
 
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]:
-        """The sessions that must no longer be read (True) or may be read again (False), since the last call."""
+        """The sessions that must no longer be read (True) or may be read again (False), since the last
+        call.
+        """
         changes, self._mute_changes = self._mute_changes, []
         return changes
 
@@ -250,18 +284,27 @@ class Broker:
         """A sync (None or StorageError) or a job (its result or exception) came back."""
         error = result if isinstance(result, StorageError) else None
         job = self._context.jobs.pop(ticket, None)
-        if isinstance(result, Exception) and error is None and not (isinstance(result, MemoryError) and job is not None):
-            raise result  # our own fault: a job may fail only by the disk's, and that of a request for want of memory
+        if (
+            isinstance(result, Exception)
+            and error is None
+            and not (isinstance(result, MemoryError) and job is not None)
+        ):
+            # our own fault: a job may fail only by the disk's, and that of a request for want of memory
+            raise result
         if job is not None:
             self._job_finished(job, result, now)
-        elif not self._partitions.finished(ticket, result, now) and not self._context.shard_loaded(ticket, result, now):
+        elif not self._partitions.finished(ticket, result, now) and not self._context.shard_loaded(
+            ticket, result, now
+        ):
             self._effects.extend(self._quorum.synced(ticket, error, now))
         self._effects.extend(self._partitions.jobs)
         self._partitions.jobs.clear()
         return self._end_of_turn(now)
 
     def _job_finished(self, job: RequestJob, result: object, now: Instant) -> None:
-        """Go on with a request; also when its session is gone, since a produce without acknowledgement counts all the same."""
+        """Go on with a request; also when its session is gone, since a produce without acknowledgement
+        counts all the same.
+        """
         self._memory.copied_bytes -= job.copied_bytes
         if self.is_stopping:
             return
@@ -287,7 +330,11 @@ class Broker:
         timers = self._context.timers
         while timers and timers[0][0] <= now.mono_us:
             waiting = heappop(timers)[2]
-            if waiting.call.answer is None and not waiting.call.session.is_closing and (answer := waiting.expired(now)) is not None:
+            if (
+                waiting.call.answer is None
+                and not waiting.call.session.is_closing
+                and (answer := waiting.expired(now)) is not None
+            ):
                 self._answer(waiting.call, answer, now)
         self._resumable += (*self.quotas.rested(now), *self._replying.take_rested())
         self._effects.extend(self._partitions.due_checkpoints(now))
@@ -330,7 +377,9 @@ class Broker:
         quotas = self.quotas
         begun_ns = quotas.work_ns() if quotas.is_timed else 0
         try:
-            header, handler, request = read_request(frame, self.handlers, self._context.newest_served, self.settings)
+            header, handler, request = read_request(
+                frame, self.handlers, self._context.newest_served, self.settings
+            )
         except UnsupportedVersion as unsupported:
             self._refuse_version(session, unsupported, now)
             return
@@ -354,23 +403,34 @@ class Broker:
                 session.owed.append(call)
             if answer is not FLOWING:
                 session.held_by = call
-            if not session.is_muted and (session.held_by is not None or len(session.owed) >= self._in_flight_max):
+            if not session.is_muted and (
+                session.held_by is not None or len(session.owed) >= self._in_flight_max
+            ):
                 self._mute(session)
 
     def _refuse_version(self, session: Session, unsupported: UnsupportedVersion, now: Instant) -> None:
-        """ApiVersions is answered in version 0 with what is spoken (KIP-511); anything else ends the connection, as Kafka does."""
+        """ApiVersions is answered in version 0 with what is spoken (KIP-511); anything else ends the
+        connection, as Kafka does.
+        """
         header = unsupported.header
         if header.api_key != API_VERSIONS:
             self._close(session, str(unsupported))
         else:
-            self._answer(Call(session, header.api_key, 0, header.correlation_id, header.client_id), of_unsupported_version(), now)
+            self._answer(
+                Call(session, header.api_key, 0, header.correlation_id, header.client_id),
+                of_unsupported_version(),
+                now,
+            )
 
     def _answer(self, call: Call, message: Message, now: Instant, encoded: list[Chunk] | None = None) -> None:
         """Give the answer out as soon as every earlier one of the session is out."""
         session = call.session
         try:
             chunks = encoded or encode_reply(message, call.api_key, call.version, call.correlation_id)
-        except (ValueError, OverflowError) as error:  # longer than a length field can say: what a peer asked for may not end the process
+        except (
+            ValueError,
+            OverflowError,
+        ) as error:  # longer than a length field can say: what a peer asked for may not end the process
             self._close(session, f"the answer cannot be written: {error}")
             return
         if self.quotas.is_set and (throttled := self.quotas.charged(call, message, chunks, now)) is not None:
@@ -409,7 +469,9 @@ class Broker:
     # -- the end of a turn
 
     def _end_of_turn(self, now: Instant) -> list[Effect]:
-        """Whatever this turn has set in motion, until nothing moves: commits, wake-ups, resumed sessions, syncs."""
+        """Whatever this turn has set in motion, until nothing moves: commits, wake-ups, resumed sessions,
+        syncs.
+        """
         context, partitions = self._context, self._partitions
         memory, replies = self._memory, self._replying.memory
         while True:
@@ -439,7 +501,9 @@ class Broker:
                 if self.is_stopping:
                     partitions.hurry()
                 self._effects.extend(partitions.due_syncs(now))
-                if not partitions.released:  # a disk that refuses to begin a sync releases all who wait for it
+                if (
+                    not partitions.released
+                ):  # a disk that refuses to begin a sync releases all who wait for it
                     break
         if context.disconnects:
             self._disconnect()
@@ -447,7 +511,13 @@ class Broker:
         if replies.is_short:
             for session, reason in self._replying.take_excess(now):
                 self._close(session, reason, is_at_once=True)
-        if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet and not context.jobs:
+        if (
+            self.is_stopping
+            and not self.is_stopped
+            and partitions.is_quiet
+            and self._quorum.is_quiet
+            and not context.jobs
+        ):
             self._quorum.close(now)
             partitions.close(now)
             if self._metadata_dir is not None:
@@ -457,7 +527,8 @@ class Broker:
         return effects
 
     def _wake(self, now: Instant) -> None:
-        # Once each: a fetch of a thousand partitions reads them all when woken, and one sync may move them all.
+        # Once each: a fetch of a thousand partitions reads them all when woken, and one sync may move them
+        # all.
         released = cast(list[Wakeable | ShardWaits], list(dict.fromkeys(self._partitions.released)))
         self._partitions.released.clear()
         for waiting in released:
@@ -475,7 +546,9 @@ class Broker:
                     self._answer(call, answer, now)
 
     def _let_go(self, call: Call, parked: Parked) -> None:
-        """A request that held up its session has found its place: the next ones may run, though it is not answered yet."""
+        """A request that held up its session has found its place: the next ones may run, though it is not
+        answered yet.
+        """
         if parked in (FLOWING, SILENT):
             call.session.held_by = None
             self._resumable.append(call.session)
@@ -507,10 +580,16 @@ class Broker:
                     self._effects.append(halt)
 
     def _resume(self, session: Session, now: Instant) -> None:
-        """Run what arrived while the session was muted, until it is muted again or nothing is left; then read on."""
+        """Run what arrived while the session was muted, until it is muted again or nothing is left; then
+        read on.
+        """
         if not session.is_muted or session.is_closing or session.is_paused or session.held_by is not None:
             return
-        if len(session.owed) >= self._in_flight_max or session.throttled_until_us is not None or session.awaits_reader:
+        if (
+            len(session.owed) >= self._in_flight_max
+            or session.throttled_until_us is not None
+            or session.awaits_reader
+        ):
             return
         replying = self._replying
         if replying.turn_bytes > TURN_BYTES:

@@ -4,7 +4,7 @@
                        └─► too many over all ─────────► nobody is admitted for as long as it is over, then this one is the first
 
 Rates are taken as those of other quotas are; no wait is longer than one of their windows.
-"""
+"""  # noqa: E501
 
 from contextlib import suppress
 from ipaddress import ip_address
@@ -45,26 +45,33 @@ class ConnectionRates:
     def published(self, quotas: Quotas) -> None:
         """These numbers hold from now on; what came before is remembered.
 
-        A host's name, which Kafka's controller takes where it can resolve it, limits nobody: nothing is resolved here.
+        A host's name, which Kafka's controller takes where it can resolve it, limits nobody: nothing is
+        resolved here.
         """
         limits: dict[str | None, float] = {}
         for entity, numbers in quotas.items():
             for kind, name in entity:
                 if kind == IP and CONNECTION_CREATION_RATE in numbers:
                     with suppress(ValueError):
-                        limits[name if name is None else str(ip_address(name))] = numbers[CONNECTION_CREATION_RATE]
+                        limits[name if name is None else str(ip_address(name))] = numbers[
+                            CONNECTION_CREATION_RATE
+                        ]
         self._limits = limits
         if not limits:
             self._rates.clear()
 
     def connecting(self, address: str, per_second: int, now_ms: Millis) -> Throttled:
-        """A connection has come from `address`, where `per_second` are admitted over all; `now_ms` never goes back."""
+        """A connection has come from `address`, where `per_second` are admitted over all; `now_ms` never
+        goes back.
+        """
         window_ms = self._window[1]
         address = address.removeprefix(_MAPPED)
         waits_ms = 0
         if per_second < RATE_MAX:
             # A rate of zero would never admit anybody again: Kafka waits a window each time.
-            waits_ms = min(self._over_all.charge(1, per_second, now_ms) if per_second > 0 else window_ms, window_ms)
+            waits_ms = min(
+                self._over_all.charge(1, per_second, now_ms) if per_second > 0 else window_ms, window_ms
+            )
         limit = self._limits.get(address, self._limits.get(None)) if self._limits else None
         if limit is not None and limit < RATE_MAX:
             rate = self._rate_of(address)

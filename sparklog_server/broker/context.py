@@ -1,4 +1,6 @@
-"""What a handler may use: the image, this node's partitions, the quorum, and the ways to park, propose and disconnect."""
+"""What a handler may use: the image, this node's partitions, the quorum, and the ways to park, propose and
+disconnect.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappush
@@ -25,7 +27,9 @@ from sparklog_server.replica.partitions import Partitions
 
 
 class Proposed:
-    """The token of a request whose answer is the controller's own, `completed` by what was refused before it was asked."""
+    """The token of a request whose answer is the controller's own, `completed` by what was refused before
+    it was asked.
+    """
 
     __slots__ = ("call", "completed")
 
@@ -55,7 +59,8 @@ class CoordinatorTopic(NamedTuple):
 
 
 class RequestJob(NamedTuple):
-    """What part of a request runs beside the loop: `finished` takes its result, and says what becomes of the request.
+    """What part of a request runs beside the loop: `finished` takes its result, and says what becomes of
+    the request.
 
     A job that ends with MemoryError has the result `without_memory`; if that is None, its session is closed.
     """
@@ -67,15 +72,19 @@ class RequestJob(NamedTuple):
 
 
 OWN_DISK_WAIT_MS = 30_000
-"""How long a request waits at least where it waits for this broker's disk alone (Kafka's default request.timeout.ms).
+"""How long a request waits at least where it waits for this broker's disk alone (Kafka's default
+request.timeout.ms).
 
-The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica completes whatever the timeout is.
+The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica
+completes whatever the timeout is.
 """
 _TIMERS_SWEPT_FROM = 1024
 
 
 class Context:
-    """The broker as its handlers see it; `effects` and `disconnects` are emptied by the broker at the end of each turn."""
+    """The broker as its handlers see it; `effects` and `disconnects` are emptied by the broker at the end
+    of each turn.
+    """
 
     def __init__(
         self,
@@ -186,10 +195,12 @@ class Context:
         memory_bytes: int = 0,
         without_memory: object = None,
     ) -> None:
-        """Run `job` beside the loop, then `finished` with its result or StorageError, within a turn; the call must mute its session.
+        """Run `job` beside the loop, then `finished` with its result or StorageError, within a turn; the
+        call must mute its session.
 
-        `copies` is all that the job holds of the request's bytes: the buffers they came in are filled anew meanwhile. `memory_bytes` is
-        what it makes beside them at most. `without_memory` is its result if memory runs out; if None, the session is closed then.
+        `copies` is all that the job holds of the request's bytes: the buffers they came in are filled anew
+        meanwhile. `memory_bytes` is what it makes beside them at most. `without_memory` is its result if
+        memory runs out; if None, the session is closed then.
         """
         assert not any(self._is_received_in(copy) for copy in copies), "a job may not hold the receive buffer"
         ticket = self._tickets()
@@ -204,14 +215,20 @@ class Context:
         return any(content is buffer for buffer in self._receive_buffers)
 
     def kept(self, parts: Sequence[memoryview]) -> Sequence[bytearray | memoryview]:
-        """Parts of a request as a job may hold them: copied, unless they are nearly all of a buffer that nothing else is received in."""
+        """Parts of a request as a job may hold them: copied, unless they are nearly all of a buffer that
+        nothing else is received in.
+        """
         if self._is_received_in(parts[0]) or 10 * sum(map(len, parts)) < 9 * memoryview(parts[0].obj).nbytes:
             return [bytearray(part) for part in parts]
         return parts
 
     def hold(self, copies: Sequence[bytearray]) -> int:
-        """Count what a parked request holds of its bytes, and give how many: the buffers they came in are filled anew meanwhile."""
-        assert not any(self._is_received_in(copy) for copy in copies), "nothing parked may hold the receive buffer"
+        """Count what a parked request holds of its bytes, and give how many: the buffers they came in are
+        filled anew meanwhile.
+        """
+        assert not any(self._is_received_in(copy) for copy in copies), (
+            "nothing parked may hold the receive buffer"
+        )
         size = sum(map(len, copies))
         self._memory.copied_bytes += size
         return size
@@ -225,13 +242,21 @@ class Context:
         self._memory.copied_bytes += size
 
     def _sweep_timers(self) -> None:
-        """Drop the timers of answered calls: most are answered long before their time, and would pile up until then."""
-        self.timers = [timer for timer in self.timers if timer[2].call.answer is None and not timer[2].call.session.is_closing]
+        """Drop the timers of answered calls: most are answered long before their time, and would pile up
+        until then.
+        """
+        self.timers = [
+            timer
+            for timer in self.timers
+            if timer[2].call.answer is None and not timer[2].call.session.is_closing
+        ]
         heapify(self.timers)
         self._timers_swept_at = max(_TIMERS_SWEPT_FROM, 2 * len(self.timers))
 
     def propose(self, command: Message, token: object, principal: str, now: Instant) -> None:
-        """Have the controller decide `command` of `principal`; `token` comes back with its reply once that is committed."""
+        """Have the controller decide `command` of `principal`; `token` comes back with its reply once that
+        is committed.
+        """
         self.effects.extend(self.quorum.propose(command, token, principal, now))
 
     def pause(self, session: Session) -> None:

@@ -1,4 +1,6 @@
-"""Requests that a coordinator's shards answer: the tokens by which an answer finds its way back, and what is said when there is none."""
+"""Requests that a coordinator's shards answer: the tokens by which an answer finds its way back, and what
+is said when there is none.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -8,7 +10,10 @@ import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
-from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from sparklog.wire.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic, ProducerIdBlock
@@ -62,7 +67,9 @@ class Asked(msgspec.Struct, eq=False):
 
 
 class Gathered:
-    """A request of which several shards answer a part each; the parts keep the order in which they were asked for."""
+    """A request of which several shards answer a part each; the parts keep the order in which they were
+    asked for.
+    """
 
     __slots__ = ("_combine", "_missing", "_parts", "call")
 
@@ -147,7 +154,14 @@ class Known(NamedTuple):
 
 def command_of(call: Call, request: Message, proof: object = None) -> Command:
     """A request as its shard gets it."""
-    return Command(request, call.version, call.client_id or "", _host_of(call.session.peer_address), call.session.principal, proof)
+    return Command(
+        request,
+        call.version,
+        call.client_id or "",
+        _host_of(call.session.peer_address),
+        call.session.principal,
+        proof,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -198,13 +212,16 @@ def gather(
     now: Instant,
     shards: Shards | None = None,
 ) -> Message | Parked:
-    """Have several shards answer, each its (shard, request, refusal), a key's shard being what `Shards.shard_of` says; those of groups
-    unless `shards` are given. What asks more than a slice is asked over several turns."""
+    """Have several shards answer, each its (shard, request, refusal), a key's shard being what
+    `Shards.shard_of` says; those of groups unless `shards` are given. What asks more than a slice is asked
+    over several turns."""
     shards = context.groups if shards is None else shards
     if len(asked) > SLICE:
         parts: list[Message] = []
         asks = (ToShard(shards, *one) for one in asked)
-        return context.slices.add(call, len(asked), asks, parts.extend, lambda: combine(parts), lambda: len(parts) * _PART_BYTES)
+        return context.slices.add(
+            call, len(asked), asks, parts.extend, lambda: combine(parts), lambda: len(parts) * _PART_BYTES
+        )
     return gather_at_once(shards, call, asked, combine, now)
 
 
@@ -215,7 +232,9 @@ def gather_at_once(
     combine: Callable[[list[Message]], Message | None],
     now: Instant,
 ) -> Message | Parked:
-    """As `gather`, within this turn, however many are asked; it is not yet answered if `combine` makes no answer."""
+    """As `gather`, within this turn, however many are asked; it is not yet answered if `combine` makes no
+    answer.
+    """
     whole = Gathered(call, len(asked), combine)
     call.waiting = whole
     answer: Message | None = combine([]) if not asked else None
@@ -265,7 +284,9 @@ def ask_for_producer_ids(context: Context, now: Instant) -> None:
     ids = context.producer_ids
     if not ids.is_asked:
         ids.is_asked = True
-        block = AllocateProducerIdsRequest(broker_id=context.settings.node_id, broker_epoch=context.broker_epoch)
+        block = AllocateProducerIdsRequest(
+            broker_id=context.settings.node_id, broker_epoch=context.broker_epoch
+        )
         context.propose(block, ProducerIdBlock(), BROKER_PRINCIPAL, now)
 
 

@@ -15,12 +15,16 @@ from sparklog_server.metadata.features import SUPPORTED
 from sparklog_server.replica.directory import Trace
 
 
-def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int], bytes], trace: Trace, now: Instant) -> list[LogDir]:
-    """The directory of the metadata log, then those of the data; one that cannot be read is left out, for the others can serve without it.
+def open_log_dirs(
+    settings: BrokerSettings, disk: Disk, entropy: Callable[[int], bytes], trace: Trace, now: Instant
+) -> list[LogDir]:
+    """The directory of the metadata log, then those of the data; one that cannot be read is left out, for
+    the others can serve without it.
 
     A log that is damaged costs its partition alone.
 
-    Raises DirectoryRefused, DirectoryInUse, and StorageError for the metadata log's or if no other can be read.
+    Raises DirectoryRefused, DirectoryInUse, and StorageError for the metadata log's or if no other can be
+    read.
     """
     refuse_without_metadata(disk, settings.metadata_log_dir, _listed(disk, settings.log_dirs))
     if not has_metadata_log(disk, settings.metadata_log_dir):
@@ -44,14 +48,25 @@ def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int],
         except StorageError as error:
             if path == settings.metadata_log_dir or isinstance(error, DirectoryInUse):
                 raise
-            trace("log-directory-offline", path=path, reason=str(error), **({"remedy": error.remedy} if error.remedy else {}))
+            trace(
+                "log-directory-offline",
+                path=path,
+                reason=str(error),
+                **({"remedy": error.remedy} if error.remedy else {}),
+            )
             failed = error
             continue
         for cut in log_dir.cuts:
             trace("log-cut", partition=cut.path.split("/")[-2], **cut.fields)
         for topic_partition, log in log_dir.logs.items():
             for start, end in log.holes:
-                trace("log-hole", partition=str(topic_partition), start=start, end=end, reason="compaction leaves such, a lost file too")
+                trace(
+                    "log-hole",
+                    partition=str(topic_partition),
+                    start=start,
+                    end=end,
+                    reason="compaction leaves such, a lost file too",
+                )
         for topic_partition, damaged in log_dir.damaged.items():
             remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}
             trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error), **remedy)
@@ -74,17 +89,25 @@ def _listed(disk: Disk, paths: Sequence[str]) -> list[str]:
 
 
 def close_without_logs(log_dir: LogDir, trace: Trace, now: Instant) -> None:
-    """Close the directory of the metadata log where it is none of the data directories; a disk that fails costs its mark alone."""
+    """Close the directory of the metadata log where it is none of the data directories; a disk that fails
+    costs its mark alone.
+    """
     try:
         log_dir.close({}, now)
     except StorageError as error:
         trace("log-directory-offline", path=log_dir.path, reason=str(error))
 
 
-def registration(settings: BrokerSettings, log_dirs: list[LogDir], cluster_id: str, *, incarnation_id: Uuid) -> BrokerRegistrationRequest:
-    """What the controller is told of this broker; its previous epoch only if it stopped cleanly in every data directory."""
+def registration(
+    settings: BrokerSettings, log_dirs: list[LogDir], cluster_id: str, *, incarnation_id: Uuid
+) -> BrokerRegistrationRequest:
+    """What the controller is told of this broker; its previous epoch only if it stopped cleanly in every
+    data directory.
+    """
     previous_epoch = log_dirs[0].previous_broker_epoch
-    if len(log_dirs) < len(settings.log_dirs) or any(log_dir.previous_broker_epoch != previous_epoch for log_dir in log_dirs):
+    if len(log_dirs) < len(settings.log_dirs) or any(
+        log_dir.previous_broker_epoch != previous_epoch for log_dir in log_dirs
+    ):
         previous_epoch = -1
     return BrokerRegistrationRequest(
         broker_id=settings.node_id,
@@ -95,7 +118,10 @@ def registration(settings: BrokerSettings, log_dirs: list[LogDir], cluster_id: s
             for listener in settings.advertised_listeners
         ],
         rack=settings.broker_rack,
-        features=[Feature(name=name, min_supported_version=low, max_supported_version=high) for name, (low, high) in SUPPORTED.items()],
+        features=[
+            Feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED.items()
+        ],
         log_dirs=[log_dir.directory_id for log_dir in log_dirs],
         previous_broker_epoch=previous_epoch,
     )

@@ -69,10 +69,18 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.acls import create_acls, delete_acls, describe_acls
 from sparklog_server.broker.handlers.alter_configs import alter_configs, incremental_alter_configs
 from sparklog_server.broker.handlers.api_versions import api_versions
-from sparklog_server.broker.handlers.cluster import describe_cluster, describe_quorum, unregister_broker, update_features
+from sparklog_server.broker.handlers.cluster import (
+    describe_cluster,
+    describe_quorum,
+    unregister_broker,
+    update_features,
+)
 from sparklog_server.broker.handlers.configs import describe_configs, list_config_resources
 from sparklog_server.broker.handlers.coordinators import find_coordinator
-from sparklog_server.broker.handlers.credentials import alter_user_scram_credentials, describe_user_scram_credentials
+from sparklog_server.broker.handlers.credentials import (
+    alter_user_scram_credentials,
+    describe_user_scram_credentials,
+)
 from sparklog_server.broker.handlers.delegation_tokens import (
     create_delegation_token,
     describe_delegation_token,
@@ -104,7 +112,10 @@ from sparklog_server.broker.handlers.offsets import list_offsets
 from sparklog_server.broker.handlers.produce import produce
 from sparklog_server.broker.handlers.producers import init_producer_id
 from sparklog_server.broker.handlers.quotas import alter_client_quotas, describe_client_quotas
-from sparklog_server.broker.handlers.reassignments import alter_partition_reassignments, list_partition_reassignments
+from sparklog_server.broker.handlers.reassignments import (
+    alter_partition_reassignments,
+    list_partition_reassignments,
+)
 from sparklog_server.broker.handlers.sasl import sasl_authenticate, sasl_handshake
 from sparklog_server.broker.handlers.topics import create_partitions, create_topics, delete_topics
 from sparklog_server.broker.handlers.transactions import (

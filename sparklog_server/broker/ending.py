@@ -14,7 +14,14 @@ def marker_writer(context: Context) -> WriteMarkers:
     return partial(_write, context, Markers())
 
 
-def _write(context: Context, markers: Markers, due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant) -> None:
+def _write(
+    context: Context,
+    markers: Markers,
+    due: MarkersDue,
+    coordinator_epoch: int,
+    done: MarkersDone,
+    now: Instant,
+) -> None:
     marker = TxnMarker(
         producer_id=due.producer_id,
         producer_epoch=due.producer_epoch,

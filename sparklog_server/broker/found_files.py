@@ -3,8 +3,9 @@
     names before the logs are opened ──► what is missing            after ──► what was damaged, and is made anew
     checkpoints of the directory     ──► which cannot be read, and what holds instead
 
-Nothing here reads a log: one listing for each partition. `sparklog log verify` compares every file with every other.
-"""
+Nothing here reads a log: one listing for each partition. `sparklog log verify` compares every file with
+every other.
+"""  # noqa: E501
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,18 @@ from sparklog_server.log.log_dir import (
 )
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.recovery import EPOCH_FILE
-from sparklog_server.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name, offset_of
+from sparklog_server.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    file_name,
+    offset_of,
+)
 from sparklog_server.replica.directory import Trace
 
 _HOLDS_INSTEAD = {
-    RECOVERY_POINT_FILE: "no log has a recovery point: each is checked whole, and ends at its first batch that cannot be read",
+    RECOVERY_POINT_FILE: "no log has a recovery point: each is checked whole, and ends at its first batch that cannot be read",  # noqa: E501
     HIGH_WATERMARK_FILE: "high watermarks begin at the log starts",
     LOG_START_FILE: "each log begins with its first segment",
     CLEANER_CHECKPOINT: "every compacted log counts as dirty",
@@ -37,7 +45,9 @@ _HOLDS_INSTEAD = {
 
 
 class FoundFiles:
-    """The small files of one log directory as a start finds them. Raises StorageError where it lists or reads."""
+    """The small files of one log directory as a start finds them. Raises StorageError where it lists or
+    reads.
+    """
 
     def __init__(self, disk: Disk, path: str, trace: Trace) -> None:
         self._disk = disk
@@ -61,7 +71,10 @@ class FoundFiles:
             directory = f"{self._path}/{at}"
             if log.topic_id == ZERO_UUID and at in self._identified:
                 self._tell(
-                    "file-damaged", at, f"{directory}/{PARTITION_METADATA_FILE}", "it is written anew with the id that the metadata has"
+                    "file-damaged",
+                    at,
+                    f"{directory}/{PARTITION_METADATA_FILE}",
+                    "it is written anew with the id that the metadata has",
                 )
             if not log.epochs.is_saved and log.epochs.entries:
                 effect = "missing, damaged or ahead of the log: the epochs come from the batches"
@@ -70,9 +83,14 @@ class FoundFiles:
             if self._was_clean and log.log_start_offset < log.log_end_offset:
                 due = file_name(log.log_end_offset, SNAPSHOT_SUFFIX)
                 if snapshot is None or snapshot < due:
-                    self._tell("file-missing", at, f"{directory}/{due}", "producers come from an older snapshot and the batches behind it")
+                    self._tell(
+                        "file-missing",
+                        at,
+                        f"{directory}/{due}",
+                        "producers come from an older snapshot and the batches behind it",
+                    )
             if snapshot is not None and self._disk.size(f"{directory}/{snapshot}") == 0:
-                effect = "damaged, or beyond the log end: producers come from an older snapshot and the batches behind it"
+                effect = "damaged, or beyond the log end: producers come from an older snapshot and the batches behind it"  # noqa: E501
                 self._tell("file-removed", at, f"{directory}/{snapshot}", effect)
             self._check_offsets(at, log)
 
@@ -84,7 +102,7 @@ class FoundFiles:
         try:
             return parse_offsets(content) if content else {}
         except CheckpointCorrupt as error:
-            effect = f"{_HOLDS_INSTEAD[file]}; `sparklog log repair {self._path}` before a start keeps the lines that can be read"
+            effect = f"{_HOLDS_INSTEAD[file]}; `sparklog log repair {self._path}` before a start keeps the lines that can be read"  # noqa: E501
             self._trace("checkpoint-damaged", file=f"{self._path}/{file}", reason=str(error), effect=effect)
             return {}
 
@@ -94,11 +112,16 @@ class FoundFiles:
             json.loads(self._disk.read(path) or b"")
         except ValueError as error:
             self._trace(
-                "file-damaged", file=path, reason=str(error), effect="the stop counts as clean, the epoch of the broker is not known"
+                "file-damaged",
+                file=path,
+                reason=str(error),
+                effect="the stop counts as clean, the epoch of the broker is not known",
             )
 
     def _check_names(self, at: TopicPartition, names: Sequence[str]) -> None:
-        """What should be in a partition's directory, below its recovery point, and is not; and a log that no segment can have."""
+        """What should be in a partition's directory, below its recovery point, and is not; and a log that
+        no segment can have.
+        """
         directory = f"{self._path}/{at}"
         bases: list[Offset] = []
         snapshots: list[Offset] = []
@@ -106,7 +129,12 @@ class FoundFiles:
             if name.endswith(LOG_SUFFIX):
                 base = offset_of(name, LOG_SUFFIX)
                 if base is None:
-                    self._tell("file-not-known", at, f"{directory}/{name}", "no segment has such a name: the file is not read")
+                    self._tell(
+                        "file-not-known",
+                        at,
+                        f"{directory}/{name}",
+                        "no segment has such a name: the file is not read",
+                    )
                 else:
                     bases.append(base)
             elif (snapshot := offset_of(name, SNAPSHOT_SUFFIX)) is not None:
@@ -119,21 +147,30 @@ class FoundFiles:
         if not bases or not recovery_point:
             return
         missing = [name for name in (PARTITION_METADATA_FILE, EPOCH_FILE) if name not in names]
-        durable = [base for base, following in pairwise(bases) if self._was_clean or following < recovery_point]
+        durable = [
+            base for base, following in pairwise(bases) if self._was_clean or following < recovery_point
+        ]
         known = frozenset(names)
         missing += [
-            name for base in durable for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) if (name := file_name(base, suffix)) not in known
+            name
+            for base in durable
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+            if (name := file_name(base, suffix)) not in known
         ]
         if max(snapshots, default=-1) < bases[-1] < recovery_point and bases[-1] > 0 and not self._was_clean:
             missing.append(file_name(bases[-1], SNAPSHOT_SUFFIX))
         for name in missing:
-            self._tell("file-missing", at, f"{directory}/{name}", "it is made from the log, or from the metadata")
+            self._tell(
+                "file-missing", at, f"{directory}/{name}", "it is made from the log, or from the metadata"
+            )
 
     def _check_offsets(self, at: TopicPartition, log: PartitionLog) -> None:
         """What a checkpoint says of records that the log does not have."""
         for file in (HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_CHECKPOINT):
             says = self._offsets.get(file, {}).get(at, 0)
-            if says > log.log_end_offset or (file == LOG_START_FILE and says == log.log_end_offset > log.log_start_offset):
+            if says > log.log_end_offset or (
+                file == LOG_START_FILE and says == log.log_end_offset > log.log_start_offset
+            ):
                 self._trace(
                     "checkpoint-beyond-log",
                     partition=str(at),

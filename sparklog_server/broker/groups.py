@@ -1,6 +1,8 @@
-"""The group coordinator of this broker: its shards over the partitions of `__consumer_offsets` that this node leads.
+"""The group coordinator of this broker: its shards over the partitions of `__consumer_offsets` that this
+node leads.
 
-A request goes to the shard of its group as a command with a token; what comes back goes to the token, which knows whose answer it is.
+A request goes to the shard of its group as a command with a token; what comes back goes to the token,
+which knows whose answer it is.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +40,9 @@ def open_groups(
     group_settings = group_settings_of(settings)
 
     def describable(command: Command, topics: Sequence[str]) -> list[str]:
-        return [topic for topic in topics if allow(command.principal, Operation.DESCRIBE, Resource.TOPIC, topic)]
+        return [
+            topic for topic in topics if allow(command.principal, Operation.DESCRIBE, Resource.TOPIC, topic)
+        ]
 
     def record_bytes_max() -> int:
         return min(RECORD_BYTES_MAX, live.log(OFFSETS_TOPIC).max_message_bytes - _AROUND_A_RECORD)
@@ -61,7 +65,8 @@ def open_groups(
     is_delay_set = _INITIAL_DELAY in settings.given
 
     def initial_delay_ms() -> int:
-        # Kafka's 3 s are for consumers that start with a cluster; a cluster of one waits for no fleet (decision 0014).
+        # Kafka's 3 s are for consumers that start with a cluster; a cluster of one waits for no fleet
+        # (decision 0014).
         return group_settings.initial_rebalance_delay_ms if is_delay_set or not live.is_only_broker else 0
 
     def make_shard() -> GroupShard:
@@ -75,7 +80,15 @@ def open_groups(
             initial_delay_ms=initial_delay_ms,
         )
 
-    return Shards(topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace, sought=crowds.sought)
+    return Shards(
+        topic,
+        make_shard,
+        node_id=settings.node_id,
+        tickets=tickets,
+        entropy=entropy,
+        trace=trace,
+        sought=crowds.sought,
+    )
 
 
 def group_settings_of(settings: BrokerSettings) -> GroupSettings:

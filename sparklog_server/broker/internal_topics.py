@@ -1,4 +1,6 @@
-"""The topics that the cluster keeps for itself: clients read them, and write and cut them only through the requests that are theirs."""
+"""The topics that the cluster keeps for itself: clients read them, and write and cut them only through the
+requests that are theirs.
+"""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"

@@ -1,4 +1,5 @@
-"""The settings of this broker while it runs: what it was started with, and what the metadata has changed since.
+"""The settings of this broker while it runs: what it was started with, and what the metadata has changed
+since.
 
 Whoever must see a change asks here again, or is told by the broker when `follow` says that there is one.
 """
@@ -37,7 +38,11 @@ class LiveSettings:
     def log(self, topic: str) -> LogSettings:
         """What holds for the logs of a topic; topics without settings of their own share theirs."""
         overrides = self._image.topic_config(topic)
-        return log_settings(TopicSettings.kept(self.settings.topics, overrides), self.settings) if overrides else self._log_defaults
+        return (
+            log_settings(TopicSettings.kept(self.settings.topics, overrides), self.settings)
+            if overrides
+            else self._log_defaults
+        )
 
     def follow(self, delta: MetadataDelta) -> bool:
         """The metadata changed; whether settings of this broker did."""
@@ -54,7 +59,9 @@ class LiveSettings:
         """One line for a change; never the values, of which some are secrets."""
         after = self.layers
         pairs = ((before.cluster, after.cluster), (before.broker, after.broker))
-        names = sorted({name for old, new in pairs for name in {**old, **new} if old.get(name) != new.get(name)})
+        names = sorted(
+            {name for old, new in pairs for name in {**old, **new} if old.get(name) != new.get(name)}
+        )
         idle = [name for name in names if (key := dynamic_key(name)) is not None and not key.has_effect]
         more = {"without_effect": ",".join(idle)} if idle else {}
         if after.conflict:

@@ -1,4 +1,6 @@
-"""The partitions of this node as a broker's settings have them: their directories, their retention and their compaction."""
+"""The partitions of this node as a broker's settings have them: their directories, their retention and
+their compaction.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -28,7 +30,9 @@ def open_partitions(
     entropy: Callable[[int], bytes],
     trace: Trace,
 ) -> Partitions:
-    """The partitions over these data directories, none followed yet; `failed` will tell which directories fail."""
+    """The partitions over these data directories, none followed yet; `failed` will tell which directories
+    fail.
+    """
     settings = live.settings
 
     def waits_for_sync(topic: str, replica_count: int) -> bool:
@@ -70,8 +74,12 @@ def open_partitions(
         is_missing_directories=len(log_dirs) < len(settings.log_dirs),
         trace=trace,
     )
-    partitions.cleaning = Cleaning(cleaning_limits(settings), disk, partitions.directories, tickets=tickets, entropy=entropy, trace=trace)
-    partitions.moving = Moving(disk, cleaning=partitions.cleaning, retention=retention, tickets=tickets, trace=trace)
+    partitions.cleaning = Cleaning(
+        cleaning_limits(settings), disk, partitions.directories, tickets=tickets, entropy=entropy, trace=trace
+    )
+    partitions.moving = Moving(
+        disk, cleaning=partitions.cleaning, retention=retention, tickets=tickets, trace=trace
+    )
     partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
     _cordon(live, partitions)
     return partitions
@@ -84,7 +92,9 @@ def _cordon(live: LiveSettings, partitions: Partitions) -> None:
 
 
 def follow(live: LiveSettings, partitions: Partitions, delta: MetadataDelta, now: Instant) -> list[Effect]:
-    """The metadata changed: first what holds, then the partitions, those last whose defaults are others now."""
+    """The metadata changed: first what holds, then the partitions, those last whose defaults are others
+    now.
+    """
     is_changed = live.follow(delta)
     effects = partitions.apply(delta, now)
     if is_changed:

@@ -12,7 +12,9 @@ INLINE_BYTES_MAX: Final = 256 << 10
 
 
 class DecompressMemory(NamedTuple):
-    """How `sparklog.decompress.memory.max` is divided; what is left is for what is decompressed on the loop, one request at a time."""
+    """How `sparklog.decompress.memory.max` is divided; what is left is for what is decompressed on the
+    loop, one request at a time.
+    """
 
     jobs_bytes: int
     """For the jobs of requests together."""
@@ -38,7 +40,8 @@ def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogSettings:
     return LogSettings(
         segment_bytes=topic.segment_bytes_effective,
         segment_index_bytes=topic.segment_index_bytes,
-        # Compaction leaves the active segment alone, so what must be compacted in time must be rolled in time.
+        # Compaction leaves the active segment alone, so what must be compacted in time must be rolled in
+        # time.
         segment_ms=min(topic.segment_ms, topic.max_compaction_lag_ms) if is_compacted else topic.segment_ms,
         segment_jitter_ms=topic.segment_jitter_ms,
         index_interval_bytes=topic.index_interval_bytes,
@@ -51,7 +54,9 @@ def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogSettings:
         is_deleted="delete" in topic.cleanup_policy,
         validates_compressed=broker.sparklog_validate_compressed,
         # A batch that compaction cannot decompress would stop the compaction of its log.
-        decompressed_bytes_max=min(decompressed_bytes_max, memory.cleaned_batch_bytes_max) if is_compacted else decompressed_bytes_max,
+        decompressed_bytes_max=min(decompressed_bytes_max, memory.cleaned_batch_bytes_max)
+        if is_compacted
+        else decompressed_bytes_max,
         decompressed_ratio_max=broker.sparklog_decompress_ratio_max,
         checking_bytes_max=memory.job_bytes_max,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,

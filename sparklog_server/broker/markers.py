@@ -3,9 +3,10 @@
     Markers.write ─┬─► a partition of records ─► appended ─► parked until the high watermark has passed it ─┐
                    └─► a partition of offsets ─► its group shard, in the order of its own batches ──────────┴─► `done`, once, with all
 
-The transaction coordinator of this broker writes by the same door as WriteTxnMarkers, which another broker or an administrator sends.
-No marker is written to another internal topic: its coordinator is the only writer there, and no transaction has records in it.
-"""
+The transaction coordinator of this broker writes by the same door as WriteTxnMarkers, which another broker
+or an administrator sends. No marker is written to another internal topic: its coordinator is the only
+writer there, and no transaction has records in it.
+"""  # noqa: E501
 
 from collections.abc import Callable, Mapping
 
@@ -22,15 +23,25 @@ from sparklog_server.replica.partition import Partition, PartitionUnavailable
 
 Outcomes = Mapping[TopicPartition, ErrorCode]
 Done = Callable[[Outcomes, Instant], None]
-"""Told once, within a turn, when the fate of the marker is known in every partition; it may be told before `write` returns."""
+"""Told once, within a turn, when the fate of the marker is known in every partition; it may be told before
+`write` returns.
+"""
 
 _BUMPED_SINCE = 2
-_NOT_READY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
-"""What a group shard that is not up to date says; a transaction coordinator knows NOT_LEADER_OR_FOLLOWER, and tries again."""
+_NOT_READY = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""What a group shard that is not up to date says; a transaction coordinator knows NOT_LEADER_OR_FOLLOWER,
+and tries again.
+"""
 
 
 class TxnMarker(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one transaction. `transaction_version` 2 and above says that the epoch is one above the transaction's (KIP-890)."""
+    """The end of one transaction. `transaction_version` 2 and above says that the epoch is one above the
+    transaction's (KIP-890).
+    """
 
     producer_id: int
     producer_epoch: int
@@ -46,9 +57,10 @@ class Markers:
     def write(self, context: Context, marker: TxnMarker, done: Done, now: Instant) -> None:
         """Append the marker to each of its partitions, and tell `done` what became of it there.
 
-        NONE tells that it is committed; NOT_LEADER_OR_FOLLOWER and the other codes that may be tried again, that it must be;
-        UNKNOWN_TOPIC_OR_PARTITION that the partition is not here; INVALID_TOPIC_EXCEPTION that it holds no transactions;
-        INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED that a newer transaction, or coordinator, was there before.
+        NONE tells that it is committed; NOT_LEADER_OR_FOLLOWER and the other codes that may be tried
+        again, that it must be; UNKNOWN_TOPIC_OR_PARTITION that the partition is not here;
+        INVALID_TOPIC_EXCEPTION that it holds no transactions; INVALID_PRODUCER_EPOCH and
+        TRANSACTION_COORDINATOR_FENCED that a newer transaction, or coordinator, was there before.
         """
         writing = _Writing(marker.partitions, done)
         for topic_partition in dict.fromkeys(marker.partitions):
@@ -65,8 +77,11 @@ class Markers:
                     token=share,
                     now=now,
                 )
-                if code is ErrorCode.NOT_COORDINATOR and not context.groups.runtime.is_coming(topic_partition.partition):
-                    # A shard that cannot be read is dropped for good. The transaction is ended in the log, so that the producer goes on.
+                if code is ErrorCode.NOT_COORDINATOR and not context.groups.runtime.is_coming(
+                    topic_partition.partition
+                ):
+                    # A shard that cannot be read is dropped for good. The transaction is ended in the log, so
+                    # that the producer goes on.
                     _append(writing, partition, marker, now)
                 elif code is not ErrorCode.NONE:
                     share.refused(code)
@@ -98,7 +113,8 @@ def _append(writing: "_Writing", partition: Partition, marker: TxnMarker, now: I
         code = refused.code
     else:
         if partition.high_watermark <= result.last_offset:
-            # Ours: clients that wait here in great numbers shall not keep transactions from their ends. A marker each is all there is.
+            # Ours: clients that wait here in great numbers shall not keep transactions from their ends. A
+            # marker each is all there is.
             until = Offset(result.last_offset + 1)
             partition.park(until, _Share(writing, partition, until), is_ours=True)
             return
@@ -146,12 +162,18 @@ class _Share:
         """It is committed, or the partition is led here no more."""
         code = ErrorCode.NONE
         if self._partition.high_watermark < self._until:
-            code = self._partition.error if self._partition.error is not ErrorCode.NONE else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            code = (
+                self._partition.error
+                if self._partition.error is not ErrorCode.NONE
+                else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
         self._writing.known(self._partition.topic_partition, code, now)
 
 
 class _OffsetsShare:
-    """A marker in one partition of offsets, as a token of the group shard there; what that says is passed on in its own time."""
+    """A marker in one partition of offsets, as a token of the group shard there; what that says is passed
+    on in its own time.
+    """
 
     __slots__ = ("_code", "_context", "_topic_partition", "_writing")
 

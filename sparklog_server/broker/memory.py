@@ -1,4 +1,5 @@
-"""The memory that requests hold between turns: frames that are only partly here, frames behind a muted session, copies that jobs work on.
+"""The memory that requests hold between turns: frames that are only partly here, frames behind a muted
+session, copies that jobs work on.
 
     total ≤ limit       everybody is read
     total > limit       who is in the middle of a frame is not read on, but for the eldest of them: its frame comes to an end, or
@@ -6,7 +7,7 @@
     total > 2 × limit   the session that adds to it is closed, or the youngest frame's if that session has the eldest
 
 Frames that arrive whole and are served at once hold nothing, so what others hold never keeps them waiting.
-"""
+"""  # noqa: E501
 
 import sys
 from collections.abc import Callable
@@ -17,12 +18,15 @@ from sparklog_server.broker.session import Session
 
 _CLOSED_BEYOND: Final = 2
 STALLED_US: Final = 10_000_000
-"""The buffer of a frame grows by as much as has arrived, at most by 4 MiB, so a session that sends a byte now and then stalls too."""
+"""The buffer of a frame grows by as much as has arrived, at most by 4 MiB, so a session that sends a byte
+now and then stalls too.
+"""
 
 
 class RequestMemory:
-    """Invariants: `held_bytes` is the sum over the sessions' own; `_partial` has the sessions in the middle of a frame, eldest first,
-    and when the buffer of each last grew or it was read on; `starved` those of them that are not read on, empty in nearly every turn."""
+    """Invariants: `held_bytes` is the sum over the sessions' own; `_partial` has the sessions in the
+    middle of a frame, eldest first, and when the buffer of each last grew or it was read on; `starved`
+    those of them that are not read on, empty in nearly every turn."""
 
     __slots__ = ("_partial", "bytes_max", "copied_bytes", "held_bytes", "starved")
 
@@ -45,8 +49,8 @@ class RequestMemory:
         return self.total_bytes > _CLOSED_BEYOND * self.bytes_max
 
     def excess(self, session: Session) -> Session | None:
-        """The session to close because `session` adds to what is beyond twice the limit; None if its frame is the only one, or the eldest
-        beside what jobs and muted sessions hold."""
+        """The session to close because `session` adds to what is beyond twice the limit; None if its frame
+        is the only one, or the eldest beside what jobs and muted sessions hold."""
         if not self.is_beyond:
             return None
         if session not in self._partial or next(iter(self._partial)) is not session:
@@ -54,20 +58,30 @@ class RequestMemory:
         youngest = next(reversed(self._partial))
         return None if youngest is session else youngest
 
-    def bound(self, session: Session, now: Instant, close: Callable[[Session, str], None], mute: Callable[[Session], None]) -> None:
-        """Count what the session holds after it has sent something; close who is in excess, and read it no further if all hold too much."""
+    def bound(
+        self,
+        session: Session,
+        now: Instant,
+        close: Callable[[Session, str], None],
+        mute: Callable[[Session], None],
+    ) -> None:
+        """Count what the session holds after it has sent something; close who is in excess, and read it no
+        further if all hold too much.
+        """
         self.count(session, now)
         if not session.held_bytes or session.is_closing:
             return
         while (excess := self.excess(session)) is not None and not excess.is_closing:
-            held = f"requests hold {self.total_bytes} bytes, where queued.max.request.bytes is {self.bytes_max}"
+            held = (
+                f"requests hold {self.total_bytes} bytes, where queued.max.request.bytes is {self.bytes_max}"
+            )
             close(excess, f"{held}: twice as much is too much")
         if not session.is_closing and not session.is_muted and self.starves(session):
             mute(session)
 
     def close_stalled(self, now: Instant, close: Callable[[Session, str], None]) -> None:
-        """Close the session with the eldest frame if it has stalled while others wait for it; if the broker does not read it, for a reason
-        of its own, it makes way as the youngest."""
+        """Close the session with the eldest frame if it has stalled while others wait for it; if the
+        broker does not read it, for a reason of its own, it makes way as the youngest."""
         deadline = self.deadline()
         if deadline is None or deadline > now.mono_us:
             return
@@ -80,7 +94,9 @@ class RequestMemory:
         close(eldest, f"{held}: the frame that others wait for has not grown for {STALLED_US // 1_000_000} s")
 
     def deadline(self) -> Micros | None:
-        """When the eldest frame has stalled, if it does not grow before; None while no session waits for it."""
+        """When the eldest frame has stalled, if it does not grow before; None while no session waits for
+        it.
+        """
         if not self.starved or self.total_bytes <= self.bytes_max:
             return None
         return Micros(next(iter(self._partial.values())) + STALLED_US)
@@ -110,7 +126,11 @@ class RequestMemory:
 
     def starves(self, session: Session) -> bool:
         """Whether the session must not be read on now; if so, `take_readable` gives it back when it may."""
-        if self.total_bytes <= self.bytes_max or session not in self._partial or next(iter(self._partial)) is session:
+        if (
+            self.total_bytes <= self.bytes_max
+            or session not in self._partial
+            or next(iter(self._partial)) is session
+        ):
             return False
         self.starved[session] = None
         return True
@@ -118,7 +138,9 @@ class RequestMemory:
     @property
     def has_readable(self) -> bool:
         """Whether some that starved may be read again."""
-        return bool(self.starved) and (self.total_bytes <= self.bytes_max or next(iter(self._partial)) in self.starved)
+        return bool(self.starved) and (
+            self.total_bytes <= self.bytes_max or next(iter(self._partial)) in self.starved
+        )
 
     def take_readable(self, now: Instant) -> list[Session]:
         """Those that starved and may be read again."""

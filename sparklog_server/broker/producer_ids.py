@@ -28,7 +28,9 @@ class ProducerIds:
         return taken
 
     def granted(self, first: int, count: int) -> None:
-        """The controller granted the block `[first, first + count)`; what was left of the old one is dropped."""
+        """The controller granted the block `[first, first + count)`; what was left of the old one is
+        dropped.
+        """
         self._next = first
         self._limit = first + count
         self.is_asked = False

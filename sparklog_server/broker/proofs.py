@@ -1,11 +1,13 @@
-"""What a transaction's coordinator says of partitions before anything is appended there (KIP-890), and how whoever waits goes on.
+"""What a transaction's coordinator says of partitions before anything is appended there (KIP-890), and how
+whoever waits goes on.
 
     Proof.ask ─► the shard of the transactional id ─► told ─┬─► finish(codes) within the turn: an answer, or how the request waits now
                               ▲                             └─ CONCURRENT_TRANSACTIONS of a producer that adds its partitions ─┐
                               └────────────────────── add.partitions.to.txn.retry.backoff(.max).ms ◄───────────────────────────┘
 
-A producer of transaction version 1 has added its partitions before, and is only verified; one of version 2 adds them by writing.
-"""
+A producer of transaction version 1 has added its partitions before, and is only verified; one of version 2
+adds them by writing.
+"""  # noqa: E501
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,7 +27,9 @@ _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up b
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose transaction, and which partitions; `knows_abortable` tells whether the client's version knows TRANSACTION_ABORTABLE."""
+    """Whose transaction, and which partitions; `knows_abortable` tells whether the client's version knows
+    TRANSACTION_ABORTABLE.
+    """
 
     transactional_id: str
     producer_id: int
@@ -37,7 +41,9 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof:
-    """One question to a coordinator, and the request that waits for it with its session muted. `copies` is what it holds of its bytes."""
+    """One question to a coordinator, and the request that waits for it with its session muted. `copies` is
+    what it holds of its bytes.
+    """
 
     __slots__ = (
         "_asking",
@@ -53,7 +59,15 @@ class Proof:
 
     call = None  # it is told also when the session is gone
 
-    def __init__(self, context: Context, call: Call, asking: Asking, finish: Finish, copies: Sequence[bytearray], now: Instant) -> None:
+    def __init__(
+        self,
+        context: Context,
+        call: Call,
+        asking: Asking,
+        finish: Finish,
+        copies: Sequence[bytearray],
+        now: Instant,
+    ) -> None:
         self._context = context
         self._waiting_call = call
         self._asking = asking
@@ -111,12 +125,18 @@ class Proof:
         is_gone = self._waiting_call.session.is_closing
         is_concurrent = ErrorCode.CONCURRENT_TRANSACTIONS in self._codes.values()
         keys = self._context.settings.transactions
-        if is_concurrent and self._asking.is_retried and now.mono_us - self._begun_us < keys.add_retry_backoff_max_ms * 1000:
+        if (
+            is_concurrent
+            and self._asking.is_retried
+            and now.mono_us - self._begun_us < keys.add_retry_backoff_max_ms * 1000
+        ):
             self._is_resting = True
             if is_gone:
                 self._end()
             else:
-                self._context.park(_Timer(self._waiting_call, self, is_retry=True), keys.add_retry_backoff_ms, now)
+                self._context.park(
+                    _Timer(self._waiting_call, self, is_retry=True), keys.add_retry_backoff_ms, now
+                )
         elif is_gone:
             self._end()
             self._finish(self._codes, now)
@@ -132,7 +152,9 @@ class Proof:
             self._context.partitions.released.append(_Told(self._waiting_call, self._finish, codes))
 
     def abandoned(self) -> None:
-        """Nobody waits any more; what was sent counts all the same once it is vouched for, as in Kafka, but is not asked about again."""
+        """Nobody waits any more; what was sent counts all the same once it is vouched for, as in Kafka,
+        but is not asked about again.
+        """
         if self._is_resting and not self._is_over:
             self._end()
 

@@ -1,13 +1,15 @@
-"""The metadata quorum as the broker sees it: propose a command, and get its reply back once the decision is committed.
+"""The metadata quorum as the broker sees it: propose a command, and get its reply back once the decision
+is committed.
 
     propose ─► controller.decide(pending) ─► raft.append ─► controller.replay into pending ─► parked with its end offset
                                                   │
                           image, deltas, replies ◄┴─ synced: the high watermark passed that offset
 
-Two images: the controller's pending one, after everything appended, on which it decides; and the published one, after everything
-committed, which is all that anybody else sees. Also a reply without records waits until what it was decided on is committed, so nobody is
-told what a crash could undo. Proposals made before this node leads wait in order.
-"""
+Two images: the controller's pending one, after everything appended, on which it decides; and the published
+one, after everything committed, which is all that anybody else sees. Also a reply without records waits
+until what it was decided on is committed, so nobody is told what a crash could undo. Proposals made before
+this node leads wait in order.
+"""  # noqa: E501
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +39,9 @@ _RECORDS_PER_BATCH = 2000
 
 
 class _Parked(msgspec.Struct, frozen=True):
-    """What becomes public at the high watermark `end_offset`: an image, after `size` more bytes of records, or the reply to a token."""
+    """What becomes public at the high watermark `end_offset`: an image, after `size` more bytes of
+    records, or the reply to a token.
+    """
 
     end_offset: Offset
     delta: MetadataDelta | None = None
@@ -49,11 +53,13 @@ class _Parked(msgspec.Struct, frozen=True):
 class Quorum:
     """Raft and controller, joined.
 
-    Invariants: `image` has exactly the records below the high watermark; parked entries are in order of their end offsets; after a halt
-    nothing more becomes public.
+    Invariants: `image` has exactly the records below the high watermark; parked entries are in order of
+    their end offsets; after a halt nothing more becomes public.
     """
 
-    def __init__(self, raft: RaftNode, controller: Controller, snapshotting: Snapshotting, trace: Callable[..., None]) -> None:
+    def __init__(
+        self, raft: RaftNode, controller: Controller, snapshotting: Snapshotting, trace: Callable[..., None]
+    ) -> None:
         self.image = MetadataImage()
         self._raft = raft
         self._snapshotting = snapshotting
@@ -77,9 +83,11 @@ class Quorum:
         trace: Callable[..., None],
         now: Instant,
     ) -> tuple["Quorum", list[Effect]]:
-        """Open the metadata log, replay it and stand for election. `directory_id` is that of the directory of the metadata log.
+        """Open the metadata log, replay it and stand for election. `directory_id` is that of the directory
+        of the metadata log.
 
-        Raises StorageError, ElectionStateCorrupt, and DecodeError for a log or snapshot that holds what this release does not know.
+        Raises StorageError, ElectionStateCorrupt, and DecodeError for a log or snapshot that holds what
+        this release does not know.
         """
         node_id = NodeId(settings.node_id)
         raft = RaftNode.open(
@@ -87,7 +95,9 @@ class Quorum:
             settings.metadata_log_dir,
             # What goes is a matter of snapshots, and never of the age or size of a segment.
             LogSettings(
-                segment_bytes=settings.metadata_log_segment_bytes, segment_ms=max(settings.metadata_log_segment_ms, 1), is_deleted=False
+                segment_bytes=settings.metadata_log_segment_bytes,
+                segment_ms=max(settings.metadata_log_segment_ms, 1),
+                is_deleted=False,
             ),
             node_id=node_id,
             directory_id=directory_id,
@@ -138,13 +148,22 @@ class Quorum:
         return self._raft.log_end_offset
 
     def propose(self, command: Message, token: object, principal: str, now: Instant) -> list[Effect]:
-        """Decide on a wire request of `principal`; its reply comes with `token` out of `take_committed`. Commands share syncs."""
+        """Decide on a wire request of `principal`; its reply comes with `token` out of `take_committed`.
+        Commands share syncs.
+        """
         if self._raft.is_leader:
             return [*self._decide(command, token, principal, now), *self._raft.flush(now)]
         if self._raft.role is Role.CANDIDATE:
             self._waiting.append((command, token, principal))
         else:
-            self._committed.append((token, refusal_of(command, ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum.")))
+            self._committed.append(
+                (
+                    token,
+                    refusal_of(
+                        command, ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum."
+                    ),
+                )
+            )
         return []
 
     def synced(self, ticket: Ticket, error: StorageError | None, now: Instant) -> list[Effect]:
@@ -193,20 +212,28 @@ class Quorum:
         if raft.role is not _LEADER:
             return raft.deadline()
         earliest = earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
-        return earliest if raft.retry_at_us is None and raft.recovery.due_us is None else earlier(earliest, raft.deadline())
+        return (
+            earliest
+            if raft.retry_at_us is None and raft.recovery.due_us is None
+            else earlier(earliest, raft.deadline())
+        )
 
     def close(self, now: Instant) -> None:
         """Close the metadata log."""
         self._raft.close(now)
 
     def _replay_log(self) -> None:
-        """Bring the controller up to the end of the log in one go; it all becomes public when this leadership commits its first record."""
+        """Bring the controller up to the end of the log in one go; it all becomes public when this
+        leadership commits its first record.
+        """
         delta = self._controller.replay(self._records(), self._raft.epoch)
         if delta.after.offset >= 0:
             self._parked.append(_Parked(self._raft.log_end_offset, delta=delta))
 
     def _records(self) -> Iterator[tuple[Offset, Message]]:
-        """The records of the newest snapshot, all at the offset of the last that it stands for, and of the log from there on."""
+        """The records of the newest snapshot, all at the offset of the last that it stands for, and of the
+        log from there on.
+        """
         snapshot = self._raft.load_snapshot()
         start = self._raft.log.log_start_offset
         if snapshot is not None:
@@ -231,7 +258,12 @@ class Quorum:
         reply = outcome.reply
         effects: list[Effect] = []
         if outcome.records:
-            self._trace("metadata-change", command=type(command).__name__, principal=principal, records=len(outcome.records))
+            self._trace(
+                "metadata-change",
+                command=type(command).__name__,
+                principal=principal,
+                records=len(outcome.records),
+            )
             try:
                 effects = self._append(outcome, now)
             except _Full as full:
@@ -253,7 +285,8 @@ class Quorum:
                 base_offset = self._raft.append(batch, now)
             except StorageError as error:
                 if error.is_full:
-                    # Nothing was written, so this command alone fails: the cluster lives on for those who delete.
+                    # Nothing was written, so this command alone fails: the cluster lives on for those who
+                    # delete.
                     raise _Full(error) from error
                 return self._raft.halt(error)
             self._replay(records, base_offset, len(batch))
@@ -276,7 +309,8 @@ class Quorum:
 
     def _publish(self) -> None:
         """Hand out what the high watermark has passed."""
-        # Replies may be due at once, but never before this leadership has committed anything: until then nothing is public.
+        # Replies may be due at once, but never before this leadership has committed anything: until then
+        # nothing is public.
         high_watermark = self._raft.high_watermark
         while self._parked and high_watermark and self._parked[0].end_offset <= high_watermark:
             parked = self._parked.popleft()

@@ -1,12 +1,14 @@
-"""Client quotas at work: what each client may use, what it has used lately, and how long it must rest (KIP-13, KIP-219, KIP-599).
+"""Client quotas at work: what each client may use, what it has used lately, and how long it must rest
+(KIP-13, KIP-219, KIP-599).
 
     request served ─► what it used is recorded ─► within its quota ─► answered
                                                 └► beyond it ───────► answered with throttle_time_ms, and the session rests that long
 
-A rate is taken over the samples of the last `quota.window.num` windows, the one begun last included. Numbers hold for the most specific
-entity that has any, kind by kind: user and client id, user and any client id, user, any user and client id, any user and any client id,
-any user, client id, any client id. Who shares the entity of a user shares the rate; a default is a rate for each.
-"""
+A rate is taken over the samples of the last `quota.window.num` windows, the one begun last included.
+Numbers hold for the most specific entity that has any, kind by kind: user and client id, user and any
+client id, user, any user and client id, any user and any client id, any user, client id, any client id.
+Who shares the entity of a user shares the rate; a default is a rate for each.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterable
 from enum import IntEnum
@@ -20,7 +22,12 @@ from sparklog_server.broker.connection_rates import ConnectionRates
 from sparklog_server.broker.rates import Rate, TokenBucket
 from sparklog_server.broker.session import Call, Session
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.controller.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from sparklog_server.controller.quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
 from sparklog_server.metadata.quotas import CLIENT_ID, USER, Quotas
 
 _PRODUCE = 0
@@ -49,7 +56,9 @@ _KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_
 
 
 class _Client:
-    """What holds for one user and client id: (limit per second, what was used) by kind, None where nothing is limited."""
+    """What holds for one user and client id: (limit per second, what was used) by kind, None where nothing
+    is limited.
+    """
 
     __slots__ = ("fetch", "mutation", "produce", "request")
 
@@ -63,9 +72,9 @@ class _Client:
 class ClientQuotas:
     """The quotas of the published image and their use on this broker.
 
-    `is_set` is False while no quota can touch a request: nothing else is to be called then, but for `published` and `deadline`.
-    `is_timed` asks for `work_ns` before each request.
-    Invariant: each entry of `resting` has `is_throttled` set until `rested` returns it.
+    `is_set` is False while no quota can touch a request: nothing else is to be called then, but for
+    `published` and `deadline`. `is_timed` asks for `work_ns` before each request. Invariant: each entry of
+    `resting` has `is_throttled` set until `rested` returns it.
     """
 
     def __init__(self, settings: BrokerSettings, work_clock: WorkClock) -> None:
@@ -73,7 +82,10 @@ class ClientQuotas:
         self.is_timed = False
         self.work_ns = work_clock
         self._window = (settings.quota_window_num, settings.quota_window_size_seconds * 1000)
-        self._mutation_window = (settings.controller_quota_window_num, settings.controller_quota_window_size_seconds * 1000)
+        self._mutation_window = (
+            settings.controller_quota_window_num,
+            settings.controller_quota_window_size_seconds * 1000,
+        )
         self._limits: tuple[dict[tuple[str | None, str | None], float], ...] = ({}, {}, {}, {})
         self._clients: dict[tuple[str, str | None], _Client] = {}
         self._rates: dict[tuple[int, str, str], Rate | TokenBucket] = {}
@@ -111,7 +123,9 @@ class ClientQuotas:
             self._rest(call.session, limited[1].charge(call.used[0], limited[0], now.mono_us // 1000), now)
 
     def charged(self, call: Call, message: Message, chunks: list[Chunk], now: Instant) -> Message | None:
-        """The answer in place of this one if its client used too much, and must rest; None to send it as it is encoded."""
+        """The answer in place of this one if its client used too much, and must rest; None to send it as
+        it is encoded.
+        """
         if call.used is None:
             return None  # it was run before there was any quota
         request_bytes, work_ns, delay_ms = call.used
@@ -147,12 +161,20 @@ class ClientQuotas:
         return message
 
     def fetch_bytes_max(self, call: Call) -> int:
-        """The most a fetch of this client may carry without being withheld for sure, had it used nothing yet."""
+        """The most a fetch of this client may carry without being withheld for sure, had it used nothing
+        yet.
+        """
         limited = self._client_of(call).fetch
-        return _UNLIMITED if limited is None else int(min(limited[0] * (self._window[0] - 1) * (self._window[1] // 1000), _UNLIMITED))
+        return (
+            _UNLIMITED
+            if limited is None
+            else int(min(limited[0] * (self._window[0] - 1) * (self._window[1] // 1000), _UNLIMITED))
+        )
 
     def admits(self, call: Call, partitions: int, *, is_strict: bool, now: Instant) -> bool:
-        """Take `partitions` created or deleted from what the client may change; False if it has used that up and must be refused."""
+        """Take `partitions` created or deleted from what the client may change; False if it has used that
+        up and must be refused.
+        """
         limited = self._client_of(call).mutation
         if limited is None:
             return True
@@ -202,8 +224,12 @@ class ClientQuotas:
             heappush(self.resting, (until_us, self._sequence, session))
 
     def _sweep(self) -> None:
-        """Drop those that went away meanwhile, or rest longer by now: a client may come back under another number as often as it likes."""
-        self.resting = [one for one in self.resting if not one[2].is_closing and one[0] == one[2].throttled_until_us]
+        """Drop those that went away meanwhile, or rest longer by now: a client may come back under another
+        number as often as it likes.
+        """
+        self.resting = [
+            one for one in self.resting if not one[2].is_closing and one[0] == one[2].throttled_until_us
+        ]
         heapify(self.resting)
         self._swept_at = max(_SWEPT_FROM, 2 * len(self.resting))
 
@@ -246,7 +272,9 @@ class ClientQuotas:
         return limit, rate
 
     def _find(self, kind: Kind, user: str, client_id: str) -> tuple[float, tuple[str, str]] | None:
-        """The number that holds and whose use counts towards it; a client without an id has none of its own."""
+        """The number that holds and whose use counts towards it; a client without an id has none of its
+        own.
+        """
         limits = self._limits[kind]
         for level, owner in _levels(user, client_id):
             if level in limits:

@@ -1,4 +1,6 @@
-"""Amounts per second, as Kafka measures them: over the samples of the last windows, or as tokens that come back."""
+"""Amounts per second, as Kafka measures them: over the samples of the last windows, or as tokens that come
+back.
+"""
 
 from collections import deque
 from math import floor
@@ -7,7 +9,9 @@ from sparklog.wire.schema import INT32_MAX
 
 
 class Rate:
-    """An amount per second over the last windows (Kafka's Rate over a SampledStat). Amounts are whole; times in ms, never falling."""
+    """An amount per second over the last windows (Kafka's Rate over a SampledStat). Amounts are whole;
+    times in ms, never falling.
+    """
 
     __slots__ = ("_ends_ms", "_full_s", "_newest", "_samples", "_total", "_window_count", "_window_ms")
 
@@ -21,7 +25,8 @@ class Rate:
         self._total = 0
 
     def charge(self, amount: int, per_second: float, now_ms: int) -> int:
-        """Count `amount`; how long nothing more may be used until the rate is down at `per_second`, 0 if it is not above.
+        """Count `amount`; how long nothing more may be used until the rate is down at `per_second`, 0 if
+        it is not above.
 
         A negative amount takes back what was counted at the same time.
         """
@@ -41,7 +46,8 @@ class Rate:
             self._total -= samples.popleft()[2]
             if not samples:
                 self._ends_ms = 0
-        # Too little time since the first sample would tell of a rate that is far too high: whole windows are assumed before it.
+        # Too little time since the first sample would tell of a rate that is far too high: whole windows are
+        # assumed before it.
         elapsed_ms = now_ms - samples[0][0] if samples else 0
         missing = self._window_count - 1 - elapsed_ms // window_ms
         if missing > 0:
@@ -51,7 +57,9 @@ class Rate:
         return 0 if rate <= per_second else _whole_ms((rate - per_second) / per_second * span_ms)
 
     def _begin_sample(self, amount: int, now_ms: int) -> None:
-        if len(self._samples) > self._window_count:  # one more than the windows: the oldest may still overlap them
+        if (
+            len(self._samples) > self._window_count
+        ):  # one more than the windows: the oldest may still overlap them
             self._total -= self._samples.popleft()[2]
         self._newest = [now_ms, now_ms, amount]
         self._ends_ms = now_ms + self._window_ms
@@ -59,7 +67,9 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that come back at a rate up to `burst` windows' worth (KIP-599); an amount may be taken while the count is not negative."""
+    """Tokens that come back at a rate up to `burst` windows' worth (KIP-599); an amount may be taken while
+    the count is not negative.
+    """
 
     __slots__ = ("_refilled_ms", "_span_s", "_tokens")
 

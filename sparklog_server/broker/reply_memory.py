@@ -1,14 +1,17 @@
-"""The memory that replies hold between turns: those made over several turns, those behind an earlier request, those that wait to be read.
+"""The memory that replies hold between turns: those made over several turns, those behind an earlier
+request, those that wait to be read.
 
     total ≤ limit / 2   every session is served
     total > limit / 2   a session that holds replies is neither read nor served until it has read them; of the replies that are made over
-                        several turns only the eldest goes on; a session that has replies to read and reads nothing for 10 s is closed
+                        several turns only the eldest goes on; a session that has replies to read and reads
+                        nothing for 10 s is closed
     total > limit       while sessions hold more than limit / 2, the one whose last read is longest ago is closed, the last that read
                         excepted; what is made over several turns is not theirs
 
-A session that reads its replies holds nothing, so what others hold never keeps it waiting. The exception lets one reply that is larger than
-the limit reach a client that reads it. A session whose replies all wait behind an earlier request has nothing to read.
-"""
+A session that reads its replies holds nothing, so what others hold never keeps it waiting. The exception
+lets one reply that is larger than the limit reach a client that reads it. A session whose replies all wait
+behind an earlier request has nothing to read.
+"""  # noqa: E501
 
 import sys
 from typing import Final
@@ -20,11 +23,12 @@ STALLED_US: Final = 10_000_000
 
 
 class ReplyMemory:
-    """Invariants: `total_bytes` is the sum of `reply_bytes` over the sessions and of `built_bytes`; `_holders` has the sessions that hold
-    replies, the one that read, or whose answers left, longest ago first; `_unread` those of them whose clients have replies to read and
-    when each last read, longest ago first; `starved` those that are to be served again later, `fed` those that were among these and hold
-    nothing any more. While `is_short`, sessions that hold replies are served no further. The broker asks for these at each turn, so they
-    are attributes.
+    """Invariants: `total_bytes` is the sum of `reply_bytes` over the sessions and of `built_bytes`;
+    `_holders` has the sessions that hold replies, the one that read, or whose answers left, longest ago
+    first; `_unread` those of them whose clients have replies to read and when each last read, longest ago
+    first; `starved` those that are to be served again later, `fed` those that were among these and hold
+    nothing any more. While `is_short`, sessions that hold replies are served no further. The broker asks
+    for these at each turn, so they are attributes.
     """
 
     __slots__ = ("_holders", "_limit", "_unread", "built_bytes", "fed", "is_short", "starved", "total_bytes")
@@ -49,7 +53,9 @@ class ReplyMemory:
         self.is_short = 2 * self.total_bytes > self._limit
 
     def unread(self, session: Session, size: int, now: Instant, *, has_read: bool) -> None:
-        """So many bytes of replies wait until the client of the session reads them; whether it has read some since last told."""
+        """So many bytes of replies wait until the client of the session reads them; whether it has read
+        some since last told.
+        """
         grown = size - session.unread_bytes
         session.unread_bytes = size
         if has_read or not size:

@@ -1,7 +1,8 @@
-"""Answers on their way out of a broker: in order per session, so much in one turn, and no more than clients read.
+"""Answers on their way out of a broker: in order per session, so much in one turn, and no more than
+clients read.
 
-Only the outside knows whether a client reads, and tells it after a turn. So a session that was answered much within a turn has its further
-requests served in the next one.
+Only the outside knows whether a client reads, and tells it after a turn. So a session that was answered
+much within a turn has its further requests served in the next one.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,9 @@ from sparklog_server.broker.session import Call, Session
 
 SESSION_TURN_BYTES: Final = 1 << 20
 TURN_BYTES: Final = 8 << 20
-"""Beyond these bytes of answers in one turn, to one session and to all, requests that are here already wait for the next turn."""
+"""Beyond these bytes of answers in one turn, to one session and to all, requests that are here already
+wait for the next turn.
+"""
 _LEFT: list[Chunk] = []
 """In place of an answer that has left: its chunks may hold files open."""
 
@@ -47,12 +50,16 @@ class Replying:
             self._await_reader(session)
 
     def unread(self, session: Session, size: int, now: Instant, *, has_read: bool) -> None:
-        """So many bytes of answers wait in memory until the client of the session reads them; whether it has read some since last told."""
+        """So many bytes of answers wait in memory until the client of the session reads them; whether it
+        has read some since last told.
+        """
         self.memory.unread(session, size, now, has_read=has_read)
         self._changed(session)
 
     def in_order(self, call: Call, chunks: list[Chunk], size: int) -> list[Reply]:
-        """The answers that may leave now that one of a session which owes some is known; it takes `size` bytes of memory."""
+        """The answers that may leave now that one of a session which owes some is known; it takes `size`
+        bytes of memory.
+        """
         session, owed = call.session, call.session.owed
         is_held, owed_before = owed[0] is not call, session.owed_bytes
         if is_held:
@@ -86,7 +93,9 @@ class Replying:
         if not self.yielding:
             return []
         yielding, self.yielding = self.yielding, []
-        rested = [session for session in yielding if not session.is_closing and not self.memory.starves(session)]
+        rested = [
+            session for session in yielding if not session.is_closing and not self.memory.starves(session)
+        ]
         return _readable(rested)
 
     def take_readable(self) -> list[Session]:
@@ -99,7 +108,11 @@ class Replying:
 
 
 def _held_by(session: Session) -> str:
-    return "its client has not read its replies" if session.unread_bytes else "its replies wait behind an earlier request"
+    return (
+        "its client has not read its replies"
+        if session.unread_bytes
+        else "its replies wait behind an earlier request"
+    )
 
 
 def _readable(sessions: list[Session]) -> list[Session]:

@@ -1,4 +1,6 @@
-"""From a frame to its request and the handler of that; what is not to be served is known by its header, before it costs anything."""
+"""From a frame to its request and the handler of that; what is not to be served is known by its header,
+before it costs anything.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,8 +13,12 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.dispatch import Handler
 from sparklog_server.config.settings import BrokerSettings
 
-BEGIN_WITH_TOPICS: Final = frozenset((3, 19, 20, 30, 31, 32, 33, 35, 37, 41, 44, 48, 49, 50, 51, 55, 61, 74, 75))
-"""Metadata, CreateTopics and others of administration: in every version the first field is the array of topics, or of resources."""
+BEGIN_WITH_TOPICS: Final = frozenset(
+    (3, 19, 20, 30, 31, 32, 33, 35, 37, 41, 44, 48, 49, 50, 51, 55, 61, 74, 75)
+)
+"""Metadata, CreateTopics and others of administration: in every version the first field is the array of
+topics, or of resources.
+"""
 
 _PRODUCE: Final = 0
 _VARINT_BYTES_MAX: Final = 5
@@ -23,9 +29,14 @@ class NotServed(Exception):
 
 
 def read_request(
-    frame: memoryview, handlers: Mapping[int, tuple[Handler, type[Message]]], newest: Mapping[int, int], settings: BrokerSettings
+    frame: memoryview,
+    handlers: Mapping[int, tuple[Handler, type[Message]]],
+    newest: Mapping[int, int],
+    settings: BrokerSettings,
 ) -> tuple[RequestHeader, Handler, Message]:
-    """The request in a frame, and who serves it, up to the newest version of each API; raises NotServed or UnsupportedVersion."""
+    """The request in a frame, and who serves it, up to the newest version of each API; raises NotServed or
+    UnsupportedVersion.
+    """
     try:
         header, body = decode_request_header(frame)
         api_key = header.api_key
@@ -39,10 +50,13 @@ def read_request(
                 raise NotServed(f"a request of API {api_key} with {len(frame)} bytes")
             if (
                 api_key in BEGIN_WITH_TOPICS
-                and (count := topic_count(api_key, header.api_version, body)) > settings.sparklog_partitions_max
+                and (count := topic_count(api_key, header.api_version, body))
+                > settings.sparklog_partitions_max
             ):
                 named = f"a request of API {api_key} that names {count} topics"
-                raise NotServed(f"{named}, where sparklog.partitions.max is {settings.sparklog_partitions_max}")
+                raise NotServed(
+                    f"{named}, where sparklog.partitions.max is {settings.sparklog_partitions_max}"
+                )
         handler, request_class = entry
         return header, handler, decode_request(request_class, header.api_version, body)
     except DecodeError as error:
@@ -50,7 +64,9 @@ def read_request(
 
 
 def topic_count(api_key: int, version: int, body: memoryview) -> int:
-    """The length of the array that a request of `BEGIN_WITH_TOPICS` begins with; 0 for null and for what is no length."""
+    """The length of the array that a request of `BEGIN_WITH_TOPICS` begins with; 0 for null and for what
+    is no length.
+    """
     if version < API_BY_KEY[api_key].flexible:
         return max(int.from_bytes(body[:4], "big", signed=True), 0) if len(body) >= 4 else 0
     length = 0

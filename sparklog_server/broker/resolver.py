@@ -1,11 +1,13 @@
-"""What is to become of a sink's transaction whose time is over: its last decision tells, read from `__sparklog_commits` like any client.
+"""What is to become of a sink's transaction whose time is over: its last decision tells, read from
+`__sparklog_commits` like any client.
 
     verdict(id) ─► named in a decision ─► COMMIT
               ├─► read to the end since it was first asked about, and not named ─► ABORT
               └─► ASK_AGAIN, and a round begins:  metadata ─► where the logs end ─► read-committed up to there
 
-A machine without I/O; nothing is sent and nothing kept until somebody asks. It looks only into the partitions of sinks that were asked
-about, goes on where the last round ended, and forgets all of it once nobody has asked for a while.
+A machine without I/O; nothing is sent and nothing kept until somebody asks. It looks only into the
+partitions of sinks that were asked about, goes on where the last round ended, and forgets all of it once
+nobody has asked for a while.
 """
 
 from collections.abc import Callable
@@ -15,25 +17,49 @@ import msgspec
 
 from sparklog.client.chunk import Aborted, whole_batches, without_aborted
 from sparklog.client.cluster import NO_NODE, Cluster
-from sparklog.client.decisions import TOPIC, About, is_coordinator, is_readable, key_told, names, partition_of, sink_of
+from sparklog.client.decisions import (
+    TOPIC,
+    About,
+    is_coordinator,
+    is_readable,
+    key_told,
+    names,
+    partition_of,
+    sink_of,
+)
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.errors import DecodeError, ErrorCode, SparklogError
 from sparklog.model import Instant, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.record.batch import decode_records
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from sparklog.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from sparklog.wire.messages.metadata import MetadataResponse
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.txn.events import Answer
 
 ROUND_US_MAX: Final = 30_000_000
 KEPT_US: Final = 60_000_000
-"""How long what was read and the connections are kept after the last question; it comes again every ten seconds."""
+"""How long what was read and the connections are kept after the last question; it comes again every ten
+seconds.
+"""
 ASKED_MAX: Final = 100_000
 SINKS_MAX: Final = 1_000
 DECISIONS_BYTES_MAX: Final = 64 << 20
-"""How much of decisions is kept at once: sixteen of the largest. Who asks about a sink whose decision had to go has it read again."""
+"""How much of decisions is kept at once: sixteen of the largest. Who asks about a sink whose decision had
+to go has it read again.
+"""
 FETCH_BYTES: Final = 8 << 20
 FETCH_WAIT_MS: Final = 500
 RETRY_US: Final = 200_000
@@ -51,11 +77,13 @@ class Ask(msgspec.Struct, eq=False):
 
 
 class SinkResolver:
-    """`broker.transactions.Resolver`. Invariants: a sink's decision is the last one below its partition's position; ASK_AGAIN is said only
-    while a round is under way or about to begin.
+    """`broker.transactions.Resolver`. Invariants: a sink's decision is the last one below its partition's
+    position; ASK_AGAIN is said only while a round is under way or about to begin.
     """
 
-    def __init__(self, settings: ClientSettings, *, entropy: Callable[[int], bytes], trace: Callable[..., None]) -> None:
+    def __init__(
+        self, settings: ClientSettings, *, entropy: Callable[[int], bytes], trace: Callable[..., None]
+    ) -> None:
         self.cluster = Cluster(settings, entropy)
         self._trace = trace
         self._asked: dict[str, Micros] = {}  # when each id was asked about first
@@ -72,7 +100,7 @@ class SinkResolver:
         self._metadata: Ask | None = None
         self._not_before = Micros(0)
 
-    # -- the port -------------------------------------------------------------------------------------------------------------------------
+    # -- the port --------------------------------------------------------------------------------------------
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Answer:
         """See `broker.transactions.Resolver`."""
@@ -81,14 +109,25 @@ class SinkResolver:
             return Answer.ABORT  # no decision names one
         self._asked_last = now.mono_us
         value = self._decisions.get(sink)
-        if value is not None and names(value, ProducerIdentity(transactional_id, ProducerId(producer_id), ProducerEpoch(producer_epoch))):
+        if value is not None and names(
+            value, ProducerIdentity(transactional_id, ProducerId(producer_id), ProducerEpoch(producer_epoch))
+        ):
             self._asked.pop(transactional_id, None)
             return Answer.COMMIT
         first_us = self._asked.get(transactional_id)
-        if first_us is not None and self._read_since > first_us and sink in self._decisions and (value is None or is_readable(value)):
+        if (
+            first_us is not None
+            and self._read_since > first_us
+            and sink in self._decisions
+            and (value is None or is_readable(value))
+        ):
             del self._asked[transactional_id]
             return Answer.ABORT
-        if first_us is None and len(self._asked) < ASKED_MAX and (sink in self._decisions or len(self._decisions) < SINKS_MAX):
+        if (
+            first_us is None
+            and len(self._asked) < ASKED_MAX
+            and (sink in self._decisions or len(self._decisions) < SINKS_MAX)
+        ):
             self._asked[transactional_id] = now.mono_us
             if sink not in self._decisions:
                 self._decisions[sink] = None
@@ -99,7 +138,7 @@ class SinkResolver:
             self._begin(Micros(now.mono_us + 1))
         return Answer.ASK_AGAIN
 
-    # -- what to send ---------------------------------------------------------------------------------------------------------------------
+    # -- what to send ----------------------------------------------------------------------------------------
 
     @property
     def is_at_work(self) -> bool:
@@ -122,7 +161,12 @@ class SinkResolver:
         if self._begun is None:
             return []
         if now - self._begun > ROUND_US_MAX:
-            self._trace("decisions-unread", topic=TOPIC, reason="not read to the end in time", remedy="the next question begins anew")
+            self._trace(
+                "decisions-unread",
+                topic=TOPIC,
+                reason="not read to the end in time",
+                remedy="the next question begins anew",
+            )
             self._begun = None
             return []
         if now < self._not_before:
@@ -185,7 +229,7 @@ class SinkResolver:
             del self._asking[ask.node]
             self._try_again(now)
 
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _begin(self, now: Micros) -> None:
         self._begun = now
@@ -229,11 +273,20 @@ class SinkResolver:
         unknown = [partition for partition in partitions if partition not in self._ends]
         if unknown:
             # As far as anything was written: what is decided below is waited for.
-            asked = [ListOffsetsPartition(partition_index=partition, timestamp=_LATEST) for partition in unknown]
-            return Ask(node, ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=asked)]))
+            asked = [
+                ListOffsetsPartition(partition_index=partition, timestamp=_LATEST) for partition in unknown
+            ]
+            return Ask(
+                node,
+                ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=asked)]),
+            )
         topic_id = self.cluster.id_of(TOPIC)
         fetched = [
-            FetchPartition(partition=partition, fetch_offset=self._positions.get(partition, 0), partition_max_bytes=FETCH_BYTES)
+            FetchPartition(
+                partition=partition,
+                fetch_offset=self._positions.get(partition, 0),
+                partition_max_bytes=FETCH_BYTES,
+            )
             for partition in partitions
         ]
         request = FetchRequest(
@@ -282,7 +335,9 @@ class SinkResolver:
         self._positions[partition] = max(position, headers[-1][1].next_offset)
 
     def _keep(self, sink: str, value: bytes | None) -> None:
-        """A newer decision of a sink; the oldest ones of others go if all are too much. Of a sink that goes, no question is remembered."""
+        """A newer decision of a sink; the oldest ones of others go if all are too much. Of a sink that
+        goes, no question is remembered.
+        """
         self._decisions_bytes += len(value or b"") - len(self._decisions.pop(sink) or b"")
         self._decisions[sink] = value
         evicted = []
@@ -295,7 +350,9 @@ class SinkResolver:
         if evicted:
             for other in evicted:
                 del self._decisions[other]
-            self._asked = {one: first for one, first in self._asked.items() if sink_of(one) in self._decisions}
+            self._asked = {
+                one: first for one, first in self._asked.items() if sink_of(one) in self._decisions
+            }
 
     def _end_if_read(self) -> None:
         if self._begun is not None and TOPIC in self.cluster.topics:

@@ -1,11 +1,12 @@
-"""One client connection as the broker sees it: who it is, which bytes are half here, and which answers are still owed.
+"""One client connection as the broker sees it: who it is, which bytes are half here, and which answers are
+still owed.
 
     reading ──a request parks that must hold up the next, or its client must rest, or the disk──► muted ──that is over──► reading
        └── nonsense, or acks=0 that failed ──► closing
 
-Answers leave in the order of their requests. `owed` holds a call from the moment it could not be answered at once until every earlier
-call and itself are answered.
-"""
+Answers leave in the order of their requests. `owed` holds a call from the moment it could not be answered
+at once until every earlier call and itself are answered.
+"""  # noqa: E501
 
 from collections import deque
 from enum import Enum
@@ -20,14 +21,16 @@ from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 
 Used = tuple[int, int, int]
-"""What a request used, once its broker has any quota: its bytes, ns of work, and the ms to rest for the changes it made to the cluster."""
+"""What a request used, once its broker has any quota: its bytes, ns of work, and the ms to rest for the
+changes it made to the cluster.
+"""
 
 
 class Call(msgspec.Struct, eq=False):
     """One request on its way: where its answer goes and how it is to be written.
 
-    `answer` is None until it is known, and empty once it has left; it takes `answer_bytes` of memory. `waiting` is what a parked request
-    waits by, `used` what counts towards the quotas of its client.
+    `answer` is None until it is known, and empty once it has left; it takes `answer_bytes` of memory.
+    `waiting` is what a parked request waits by, `used` what counts towards the quotas of its client.
     """
 
     session: "Session"
@@ -42,8 +45,8 @@ class Call(msgspec.Struct, eq=False):
 
 
 class Session:
-    """A connection; `backlog` holds whole frames that arrived while it was muted, `held_by` the parked call that the next
-    ones wait for; paused is one that waits for the disk to catch up."""
+    """A connection; `backlog` holds whole frames that arrived while it was muted, `held_by` the parked
+    call that the next ones wait for; paused is one that waits for the disk to catch up."""
 
     __slots__ = (
         "awaits_reader",
@@ -81,8 +84,12 @@ class Session:
         self.is_muted = False
         self.is_paused = False
         self.is_closing = False
-        self.awaits_reader = False  # is not served before its client has read its replies, or others have had their turn
-        self.throttled_until_us: Micros | None = None  # it used more than its quota, and is answered nothing until then
+        self.awaits_reader = (
+            False  # is not served before its client has read its replies, or others have had their turn
+        )
+        self.throttled_until_us: Micros | None = (
+            None  # it used more than its quota, and is answered nothing until then
+        )
 
     @property
     def has_request_in_flight(self) -> bool:
@@ -96,10 +103,16 @@ class Session:
 
 
 def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:
-    """The largest frame of a session before it has said who it is; it stays so where the listener asks nobody who they are."""
-    needs_authentication = any(one.name == listener and one.protocol.startswith("SASL_") for one in settings.listeners)
+    """The largest frame of a session before it has said who it is; it stays so where the listener asks
+    nobody who they are.
+    """
+    needs_authentication = any(
+        one.name == listener and one.protocol.startswith("SASL_") for one in settings.listeners
+    )
     largest = settings.socket_request_max_bytes
-    return min(settings.sparklog_frame_unauthenticated_max_bytes, largest) if needs_authentication else largest
+    return (
+        min(settings.sparklog_frame_unauthenticated_max_bytes, largest) if needs_authentication else largest
+    )
 
 
 @final
@@ -119,7 +132,9 @@ MUTING_SILENT: Final = Parked.MUTING_SILENT
 
 
 class Encoded(NamedTuple):
-    """An answer that a job has encoded; lists of the message may be emptied where no quota can have it encoded anew."""
+    """An answer that a job has encoded; lists of the message may be emptied where no quota can have it
+    encoded anew.
+    """
 
     message: Message
     chunks: list[Chunk]
@@ -133,7 +148,9 @@ class Wakeable(Protocol):
         """Whose request; None for what the broker itself waits for."""
 
     def woken(self, now: Instant) -> Message | Parked | None:
-        """What was waited for has come, or never will: the answer, or None to go on waiting, or how a request that muted waits now."""
+        """What was waited for has come, or never will: the answer, or None to go on waiting, or how a
+        request that muted waits now.
+        """
 
 
 class Waiting(Protocol):

@@ -1,6 +1,8 @@
-"""The shards of one internal topic on this node: where a key is kept, and how a command finds its shard and an answer its token.
+"""The shards of one internal topic on this node: where a key is kept, and how a command finds its shard
+and an answer its token.
 
-Groups and transactions are kept alike, each in a topic of their own: `groups.py` and `transactions.py` say what differs.
+Groups and transactions are kept alike, each in a topic of their own: `groups.py` and `transactions.py` say
+what differs.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -66,7 +68,9 @@ class LedPartition:
         except (PartitionUnavailable, RecordsRefused) as refusal:
             raise _refused(refusal) from refusal
 
-    def append_marker(self, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, now: Instant) -> Offset:
+    def append_marker(
+        self, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, now: Instant
+    ) -> Offset:
         producer_id, producer_epoch = producer
         try:
             return self._partition.append_marker(
@@ -76,7 +80,8 @@ class LedPartition:
             raise _refused(refusal) from refusal
 
     def park(self, until: Offset, token: object) -> None:
-        # One token at a time: clients that wait for this partition in great numbers shall not keep its groups from their answers.
+        # One token at a time: clients that wait for this partition in great numbers shall not keep its groups
+        # from their answers.
         self._partition.park(until, token, is_ours=True)
 
     def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
@@ -92,7 +97,9 @@ class LedPartition:
 
     def offset_behind(self, part: FileSlice) -> Offset | None:
         segments = self._partition.log.segments.all
-        at = next((number for number, segment in enumerate(segments) if segment.file is part.file), len(segments))
+        at = next(
+            (number for number, segment in enumerate(segments) if segment.file is part.file), len(segments)
+        )
         return segments[at + 1].base_offset if at + 1 < len(segments) else None
 
 
@@ -101,7 +108,9 @@ def _refused(refusal: PartitionUnavailable | RecordsRefused) -> Refused:
 
 
 class Shards:
-    """A coordinator: `is_asked` tells that its topic is on its way, `awaited` who wants to be told where a key is kept."""
+    """A coordinator: `is_asked` tells that its topic is on its way, `awaited` who wants to be told where a
+    key is kept.
+    """
 
     def __init__(
         self,
@@ -129,7 +138,9 @@ class Shards:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every key there may be can be asked for, or is in a partition that does not serve and will not soon."""
+        """Whether every key there may be can be asked for, or is in a partition that does not serve and
+        will not soon.
+        """
         count = self.partition_count
         return count > 0 and not self._is_coming(range(count))
 
@@ -139,11 +150,15 @@ class Shards:
         if not count:
             return True
         # All are up to date, nearly always.
-        return self.runtime.loaded_count < count and self._is_coming([partition_for(key, count) for key in keys])
+        return self.runtime.loaded_count < count and self._is_coming(
+            [partition_for(key, count) for key in keys]
+        )
 
     def _is_coming(self, indexes: Iterable[int]) -> bool:
         node_id = self._node_id
-        return any(self._partitions[index].leader == node_id and self.runtime.is_coming(index) for index in indexes)
+        return any(
+            self._partitions[index].leader == node_id and self.runtime.is_coming(index) for index in indexes
+        )
 
     def shard_of(self, key: str) -> int | None:
         """The partition that keeps a key; None before the topic exists."""
@@ -193,7 +208,11 @@ class Shards:
 
     def send_to_shard(self, index: int | None, command: Command, token: object, now: Instant) -> ErrorCode:
         """Have one shard decide, of those that `shard_of` and `shards` give."""
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE if index is None else self.runtime.decide(index, command, token, now)
+        return (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if index is None
+            else self.runtime.decide(index, command, token, now)
+        )
 
     def abandoned(self, key: str, token: object) -> None:
         """The connection of whoever waits by `token` is gone."""
@@ -218,7 +237,9 @@ class Shards:
         return answers, refused, jobs
 
     def woken(self, waits: ShardWaits, now: Instant) -> None:
-        """The high watermark of a shard's partition has moved, or it is led no more; nothing happens if the shard is another's."""
+        """The high watermark of a shard's partition has moved, or it is led no more; nothing happens if
+        the shard is another's.
+        """
         if waits.topic == self.topic:
             self.runtime.woken(waits, now)
 
@@ -231,7 +252,9 @@ class Shards:
         self.runtime.tick(now)
 
 
-def compacted_topic(name: str, *, partition_count: int, replication_factor: int, configs: dict[str, str]) -> CreatableTopic:
+def compacted_topic(
+    name: str, *, partition_count: int, replication_factor: int, configs: dict[str, str]
+) -> CreatableTopic:
     """An internal topic that keeps the last record of each key."""
     configs = {"cleanup.policy": "compact", "compression.type": "producer", **configs}
     return CreatableTopic(

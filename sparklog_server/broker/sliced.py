@@ -1,10 +1,12 @@
-"""Requests about so many keys that they are answered over several turns: a slice of them each turn, and everybody else in between.
+"""Requests about so many keys that they are answered over several turns: a slice of them each turn, and
+everybody else in between.
 
 add ─► ready ──a turn──► a slice is asked ─► its replies are here ─► folded, in the order asked ─► ready ─► … ─► answered
                              └─► ready again at once, while few slices are under way
 
-An answer is held up while its client has not read earlier replies, and while replies hold much memory all but the eldest are.
-"""
+An answer is held up while its client has not read earlier replies, and while replies hold much memory all
+but the eldest are.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -144,11 +146,13 @@ class Sliced:
 class Slices:
     """The sliced requests of a broker. While `is_due`, `tick` is wanted at once.
 
-    Invariants: `_going` has those that are not held up, eldest first; `ready` those of them that may ask for a slice, in turn; `_held_up`
-    the others by session, of which each has one at most.
+    Invariants: `_going` has those that are not held up, eldest first; `ready` those of them that may ask
+    for a slice, in turn; `_held_up` the others by session, of which each has one at most.
     """
 
-    def __init__(self, released: Callable[[Sliced], None], hold: Callable[[int], None], replies: ReplyMemory) -> None:
+    def __init__(
+        self, released: Callable[[Sliced], None], hold: Callable[[int], None], replies: ReplyMemory
+    ) -> None:
         self._going: dict[Sliced, None] = {}
         self.ready: dict[Sliced, None] = {}
         self._held_up: dict[Session, Sliced] = {}
@@ -165,7 +169,8 @@ class Slices:
         finish: Callable[[], Message],
         built: Callable[[], int],
     ) -> Parked:
-        """Answer a request about `count` keys from the next turn on; its session runs nothing else meanwhile, as with Kafka.
+        """Answer a request about `count` keys from the next turn on; its session runs nothing else
+        meanwhile, as with Kafka.
 
         `built` tells the bytes of the answer so far.
         """
@@ -191,7 +196,9 @@ class Slices:
         return eldest if eldest in self.ready else None
 
     def unread(self, session: Session) -> None:
-        """The client of this session has replies to read, or has read them all: its next answer is held up, or goes on."""
+        """The client of this session has replies to read, or has read them all: its next answer is held
+        up, or goes on.
+        """
         if session.reply_bytes:
             waiting = session.held_by.waiting if session.held_by is not None else None
             if isinstance(waiting, Sliced) and waiting in self._going:

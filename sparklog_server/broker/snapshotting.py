@@ -1,10 +1,12 @@
-"""When the metadata log gets a snapshot, and which of the old ones may go: one job at a time, beside the loop.
+"""When the metadata log gets a snapshot, and which of the old ones may go: one job at a time, beside the
+loop.
 
     published image ── enough bytes, or old enough ──► WRITE ──► listed
     too many bytes, or too old ──► CHECK the second oldest ──► REMOVE the oldest, and the log that the second stands for
 
-The image is immutable, so the job writes it while the cluster changes on. Nothing is written where nothing has changed.
-"""
+The image is immutable, so the job writes it while the cluster changes on. Nothing is written where nothing
+has changed.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -23,7 +25,15 @@ from sparklog_server.metadata.batches import batch_of
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.snapshot import records_of_image
 from sparklog_server.raft.node import RaftNode
-from sparklog_server.raft.snapshots import SnapshotDamaged, check, file_name, is_outdated, last_timestamp, remove, write
+from sparklog_server.raft.snapshots import (
+    SnapshotDamaged,
+    check,
+    file_name,
+    is_outdated,
+    last_timestamp,
+    remove,
+    write,
+)
 
 _RECORDS_PER_BATCH = 16
 """Few, for a job must not keep the loop waiting for longer than it takes to make one batch."""
@@ -49,7 +59,9 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 class Snapshotting:
-    """The snapshots of one metadata log. Invariant: `raft.snapshots` changes when a job is done, in the turn that hears of it."""
+    """The snapshots of one metadata log. Invariant: `raft.snapshots` changes when a job is done, in the
+    turn that hears of it.
+    """
 
     def __init__(
         self,
@@ -97,7 +109,9 @@ class Snapshotting:
         return write_us if clean_us is None or write_us < clean_us else clean_us
 
     def due(self, image: MetadataImage, now: Instant) -> list[Effect]:
-        """Begin to write a snapshot of the published image if one is due, or else remove the oldest if it is no longer kept."""
+        """Begin to write a snapshot of the published image if one is due, or else remove the oldest if it
+        is no longer kept.
+        """
         if self._job is not None or not self._raft.is_leader:
             return []
         is_large = self._new_bytes >= self._settings.metadata_log_max_record_bytes_between_snapshots
@@ -120,7 +134,9 @@ class Snapshotting:
             return []
         if isinstance(error, SnapshotDamaged):
             snapshots.remove(job.snapshot)
-            self._trace("metadata-snapshot-damaged", path=error.path, position=error.position, reason=error.reason)
+            self._trace(
+                "metadata-snapshot-damaged", path=error.path, position=error.position, reason=error.reason
+            )
         elif error is not None:
             return self._refused(error, now)
         elif job.task is _Task.WRITE:
@@ -167,7 +183,11 @@ class Snapshotting:
         if not is_outdated(
             [self._disk.size(f"{directory}/{file_name(snapshot)}") for snapshot in raft.snapshots],
             last_timestamp(self._disk, directory, oldest),
-            log_bytes=sum(self._disk.size(f"{directory}/{name}") for name in self._disk.list(directory) if name.endswith(LOG_SUFFIX)),
+            log_bytes=sum(
+                self._disk.size(f"{directory}/{name}")
+                for name in self._disk.list(directory)
+                if name.endswith(LOG_SUFFIX)
+            ),
             retention_bytes=self._settings.metadata_max_retention_bytes,
             retention_ms=self._settings.metadata_max_retention_ms,
             now_ms=now.wall_ms,
@@ -185,9 +205,13 @@ class Snapshotting:
             retire = raft.log.retire(raft.high_watermark, now)
         except StorageError as error:
             return self._refused(error, now)
-        return self._begin(_Task.REMOVE, oldest, partial(remove, self._disk, raft.log.directory, oldest, retire))
+        return self._begin(
+            _Task.REMOVE, oldest, partial(remove, self._disk, raft.log.directory, oldest, retire)
+        )
 
-    def _begin(self, task: _Task, snapshot: OffsetAndEpoch, job: Callable[[], None], *, new_bytes: int = 0) -> list[Effect]:
+    def _begin(
+        self, task: _Task, snapshot: OffsetAndEpoch, job: Callable[[], None], *, new_bytes: int = 0
+    ) -> list[Effect]:
         self._job = _Job(task, self._tickets(), snapshot, new_bytes)
         return [Run(job, self._job.ticket)]
 

@@ -4,7 +4,7 @@ begun ── registered, with an epoch ──► fenced ── heartbeat: not fe
             └── refused ──► halted
 
 What the controller cannot write down, since its disk is full, is asked again every second.
-"""
+"""  # noqa: E501
 
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +30,9 @@ from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.moving import Assignment
 
 TOLD_AT_ONCE_MAX: Final = 2_000
-"""For how many replicas one request tells where they lie: a controller refuses a request that is too large as a whole."""
+"""For how many replicas one request tells where they lie: a controller refuses a request that is too large
+as a whole.
+"""
 
 
 _RETRY_US: Final = 1_000_000
@@ -65,7 +67,9 @@ class CordonReport:
 
 
 class Standing:
-    """Registers the broker, and tells of `failed`: the ids of directories that can no longer be used and are not yet told of."""
+    """Registers the broker, and tells of `failed`: the ids of directories that can no longer be used and
+    are not yet told of.
+    """
 
     def __init__(self, context: Context, failed: list[Uuid], trace: Trace) -> None:
         self.is_ready = False
@@ -98,10 +102,16 @@ class Standing:
     @property
     def has_failures(self) -> bool:
         """Whether there is something to tell of directories, and somebody who listens."""
-        return self.is_ready and bool(self._failed or self._assignments or self._told_cordoned is not self._live.settings.cordoned_log_dirs)
+        return self.is_ready and bool(
+            self._failed
+            or self._assignments
+            or self._told_cordoned is not self._live.settings.cordoned_log_dirs
+        )
 
     def report_failures(self, now: Instant) -> None:
-        """Tell which directories can no longer be used, so that nothing is led from them or placed there; before that, what lies where."""
+        """Tell which directories can no longer be used, so that nothing is led from them or placed there;
+        before that, what lies where.
+        """
         if self._assignments:
             told = tuple(islice(self._assignments.values(), TOLD_AT_ONCE_MAX))
             for one in told:
@@ -115,10 +125,14 @@ class Standing:
 
     def _tell_cordoned(self, token: Unfencing | CordonReport, now: Instant) -> None:
         """A heartbeat, which asks to be unfenced too."""
-        self._context.propose(self._heartbeat(offline_log_dirs=[], tells_cordoned=True), token, BROKER_PRINCIPAL, now)
+        self._context.propose(
+            self._heartbeat(offline_log_dirs=[], tells_cordoned=True), token, BROKER_PRINCIPAL, now
+        )
 
     def _tell_failed(self, failed: tuple[Uuid, ...], now: Instant) -> None:
-        self._context.propose(self._heartbeat(offline_log_dirs=list(failed)), FailureReport(failed), BROKER_PRINCIPAL, now)
+        self._context.propose(
+            self._heartbeat(offline_log_dirs=list(failed)), FailureReport(failed), BROKER_PRINCIPAL, now
+        )
 
     def committed(self, token: object, reply: Message, now: Instant) -> Halt | None:
         """The controller's reply to one of the tokens above is committed."""
@@ -140,7 +154,9 @@ class Standing:
                 self._tell_cordoned(Unfencing(), now)
             case Unfencing(), BrokerHeartbeatResponse():
                 self.is_ready = not reply.is_fenced
-                self._trace("broker-ready" if self.is_ready else "broker-still-fenced", node=context.settings.node_id)
+                self._trace(
+                    "broker-ready" if self.is_ready else "broker-still-fenced", node=context.settings.node_id
+                )
             case CordonReport(), _:
                 pass  # whoever places partitions knows of it now
             case DirectoryReport(), AssignReplicasToDirsResponse():
@@ -161,10 +177,15 @@ class Standing:
         return AssignReplicasToDirsRequest(
             broker_id=self._context.settings.node_id,
             broker_epoch=self._context.broker_epoch,
-            directories=[AssignReplicasToDirsRequestDirectoryData(one, list(topics.values())) for one, topics in directories.items()],
+            directories=[
+                AssignReplicasToDirsRequestDirectoryData(one, list(topics.values()))
+                for one, topics in directories.items()
+            ],
         )
 
-    def _assigned(self, told: tuple[Assignment, ...], reply: AssignReplicasToDirsResponse, now: Instant) -> None:
+    def _assigned(
+        self, told: tuple[Assignment, ...], reply: AssignReplicasToDirsResponse, now: Instant
+    ) -> None:
         refused = frozenset(
             (Uuid(topic.topic_id), part.partition_index)
             for directory in reply.directories
@@ -178,11 +199,17 @@ class Standing:
         if moving is not None:
             self._context.effects.extend(moving.assigned(told, refused, now))
 
-    def _heartbeat(self, *, offline_log_dirs: list[Uuid], tells_cordoned: bool = False) -> BrokerHeartbeatRequest:
+    def _heartbeat(
+        self, *, offline_log_dirs: list[Uuid], tells_cordoned: bool = False
+    ) -> BrokerHeartbeatRequest:
         cordoned = None
         if tells_cordoned:
             self._told_cordoned = self._context.settings.cordoned_log_dirs
-            cordoned = [Uuid(one.log_dir.directory_id) for one in self._context.partitions.directories if one.is_cordoned]
+            cordoned = [
+                Uuid(one.log_dir.directory_id)
+                for one in self._context.partitions.directories
+                if one.is_cordoned
+            ]
         return BrokerHeartbeatRequest(
             broker_id=self._context.settings.node_id,
             broker_epoch=self._context.broker_epoch,

@@ -1,4 +1,5 @@
-"""The transaction coordinator of this broker: its shards over the partitions of `__transaction_state` that this node leads.
+"""The transaction coordinator of this broker: its shards over the partitions of `__transaction_state` that
+this node leads.
 
 handler, produce ─► send, vouch ─► the shard of the id ─► the answer to its token
                                               │
@@ -43,26 +44,34 @@ _NEEDS_NONE = (
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
 )
-"""What tells that a partition has its marker, that a newer one of the producer's ended what was open there, or that it takes none."""
+"""What tells that a partition has its marker, that a newer one of the producer's ended what was open
+there, or that it takes none.
+"""
 
 _MARKERS_AT_ONCE = 200
 """The markers that are written in one turn of the loop: some milliseconds."""
 _JUDGED_AT_ONCE = 4
-"""The verdicts that are given in one turn of the loop: each looks through a decision, 0.1 ms where that names ten thousand tasks."""
+"""The verdicts that are given in one turn of the loop: each looks through a decision, 0.1 ms where that
+names ten thousand tasks.
+"""
 
 Tokens = list[tuple[object, ErrorCode]]
 MarkersDone = Callable[[Mapping[TopicPartition, ErrorCode], Instant], None]
 WriteMarkers = Callable[[MarkersDue, int, MarkersDone, Instant], None]
-"""Writes the markers of a MarkersDue in the coordinator's epoch, and tells once what became of each: the port to `markers.py`."""
+"""Writes the markers of a MarkersDue in the coordinator's epoch, and tells once what became of each: the
+port to `markers.py`.
+"""
 
 
 class Resolver(Protocol):
-    """Who knows the outcome of transactions whose producer is silent: it has read the decisions of the exactly-once sink."""
+    """Who knows the outcome of transactions whose producer is silent: it has read the decisions of the
+    exactly-once sink.
+    """
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
         """What is to become of a transaction whose timeout is over. Asked again every
-        `transaction.abort.timed.out.transaction.cleanup.interval.ms` as long as it says ASK_AGAIN, until the transaction has been open
-        for `transaction.max.timeout.ms`; must answer at once."""
+        `transaction.abort.timed.out.transaction.cleanup.interval.ms` as long as it says ASK_AGAIN, until
+        the transaction has been open for `transaction.max.timeout.ms`; must answer at once."""
 
 
 class NobodyKnows:
@@ -80,7 +89,8 @@ def nobody_writes(due: MarkersDue, coordinator_epoch: int, done: MarkersDone, no
 class Transactions:
     """The coordinator of transactions; `due` are markers that nobody has begun to write.
 
-    `write` is the port to those who do, `resolver` the one to whoever knows the outcome of `sl.` ids: they are set once, at the start.
+    `write` is the port to those who do, `resolver` the one to whoever knows the outcome of `sl.` ids: they
+    are set once, at the start.
     """
 
     shard: ClassVar[type[TxnShard]] = TxnShard
@@ -110,7 +120,9 @@ class Transactions:
             return self.shard(txn_settings, take_producer_id=self._take_producer_id, trace=trace)
 
         self.producer_ids = ProducerIds()
-        self.shards = Shards(topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace)
+        self.shards = Shards(
+            topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace
+        )
         self.resolver: Resolver = NobodyKnows()
         self.write: WriteMarkers = nobody_writes
         self.due: list[MarkersDue] = []
@@ -131,7 +143,9 @@ class Transactions:
     # -- requests
 
     def send(self, transactional_id: str, command: Command, token: object, now: Instant) -> ErrorCode:
-        """Have the shard of a transactional id decide; NONE if it took the command up and `token` will be answered."""
+        """Have the shard of a transactional id decide; NONE if it took the command up and `token` will be
+        answered.
+        """
         return self.shards.send(transactional_id, command, token, now)
 
     def vouch(
@@ -145,31 +159,46 @@ class Transactions:
         *,
         adds_partitions: bool,
     ) -> ErrorCode:
-        """Ask whether partitions belong to the producer's transaction, as AddPartitionsToTxn 4+ does with `verify_only` (TV1, KIP-890); or
-        make them part of it, which begins by that if need be (TV2).
+        """Ask whether partitions belong to the producer's transaction, as AddPartitionsToTxn 4+ does with
+        `verify_only` (TV1, KIP-890); or make them part of it, which begins by that if need be (TV2).
 
-        NONE if `token` (a `coordinated.Token`) will be answered with an AddPartitionsToTxnResponse whose one result of
-        `results_by_transaction` has an error code for each partition; another code is for all of them, at once.
+        NONE if `token` (a `coordinated.Token`) will be answered with an AddPartitionsToTxnResponse whose
+        one result of `results_by_transaction` has an error code for each partition; another code is for
+        all of them, at once.
         """
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
         named = [AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()]
-        asked = AddPartitionsToTxnTransaction(transactional_id, producer_id, producer_epoch, not adds_partitions, named)
-        return self.send(transactional_id, Command(AddPartitionsToTxnRequest(transactions=[asked]), _BROKERS_VERSION), token, now)
+        asked = AddPartitionsToTxnTransaction(
+            transactional_id, producer_id, producer_epoch, not adds_partitions, named
+        )
+        return self.send(
+            transactional_id,
+            Command(AddPartitionsToTxnRequest(transactions=[asked]), _BROKERS_VERSION),
+            token,
+            now,
+        )
 
     def open_producers(self) -> frozenset[int] | None:
-        """The producer ids whose transactions are open, or about to end; None while not every transaction is known. Looks through all."""
+        """The producer ids whose transactions are open, or about to end; None while not every transaction
+        is known. Looks through all.
+        """
         if self.shards.partition_count and not self.shards.is_settled:
             return None
         shards = cast("list[TxnShard]", self.shards.runtime.serving())
-        return frozenset(one.producer_id for shard in shards for one in shard.transactions.values() if one.state not in FINISHED)
+        return frozenset(
+            one.producer_id
+            for shard in shards
+            for one in shard.transactions.values()
+            if one.state not in FINISHED
+        )
 
     # -- what is due
 
     def told(self, answers: list[Answer], refused: Tokens, now: Instant) -> tuple[list[Answer], Tokens]:
-        """Take up what the shards want done, and leave what somebody waits for. A shard that is dropped says again, once it is
-        loaded, what was due.
+        """Take up what the shards want done, and leave what somebody waits for. A shard that is dropped
+        says again, once it is loaded, what was due.
         """
         waited_for = []
         for answer in answers:
@@ -200,7 +229,9 @@ class Transactions:
             identity = one.producer_id, one.producer_epoch
             is_begun = self._writing.get(one.transactional_id) == identity
             if is_begun or one.end.is_over or not self.shards.partition_count:
-                continue  # the shard was loaded anew meanwhile, or is gone: a second marker could end the next transaction
+                # the shard was loaded anew meanwhile, or is gone: a second marker could end the next
+                # transaction
+                continue
             self._writing[one.transactional_id] = identity
             self._begin(one, image, now)
         while self._pieces and self._room > 0:
@@ -226,7 +257,9 @@ class Transactions:
 
         def done(ended: list[TopicPartition], again: list[TopicPartition], now: Instant) -> None:
             self._writing.pop(due.transactional_id, None)
-            written = MarkersWritten(due.transactional_id, due.producer_id, due.producer_epoch, (*gone, *ended), tuple(again))
+            written = MarkersWritten(
+                due.transactional_id, due.producer_id, due.producer_epoch, (*gone, *ended), tuple(again)
+            )
             self.send(due.transactional_id, Command(written, 0), None, now)
 
         if not there:
@@ -238,12 +271,17 @@ class Transactions:
 
 
 class _Writing:
-    """The markers of one MarkersDue, of which `missing` pieces are not written yet; invariant: `done` is told once, after the last."""
+    """The markers of one MarkersDue, of which `missing` pieces are not written yet; invariant: `done` is
+    told once, after the last.
+    """
 
     __slots__ = ("_again", "_done", "_ended", "_missing", "coordinator_epoch")
 
     def __init__(
-        self, missing: int, coordinator_epoch: int, done: Callable[[list[TopicPartition], list[TopicPartition], Instant], None]
+        self,
+        missing: int,
+        coordinator_epoch: int,
+        done: Callable[[list[TopicPartition], list[TopicPartition], Instant], None],
     ) -> None:
         self.coordinator_epoch = coordinator_epoch
         self._missing = missing

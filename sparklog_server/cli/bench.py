@@ -1,4 +1,6 @@
-"""`sparklog bench`: what a cluster of Kafka's protocol gives one client: throughput, latencies, from end to end."""
+"""`sparklog bench`: what a cluster of Kafka's protocol gives one client: throughput, latencies, from end
+to end.
+"""
 
 import sys
 from array import array
@@ -8,7 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sparklog_server.cli.options import admin, as_json, client_settings, print_json, print_table, reaches_cluster, topic_names
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    client_settings,
+    print_json,
+    print_table,
+    reaches_cluster,
+    topic_names,
+)
 
 if TYPE_CHECKING:
     from sparklog.client.consumer import Consumer
@@ -39,9 +49,21 @@ def _load(records: int) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for option in (
             click.option(
-                "--size", metavar="BYTES", type=click.IntRange(STAMP_BYTES, 1 << 30), default=100, show_default=True, help="Of a value."
+                "--size",
+                metavar="BYTES",
+                type=click.IntRange(STAMP_BYTES, 1 << 30),
+                default=100,
+                show_default=True,
+                help="Of a value.",
             ),
-            click.option("--records", metavar="N", type=click.IntRange(1), default=records, show_default=True, help="How many."),
+            click.option(
+                "--records",
+                metavar="N",
+                type=click.IntRange(1),
+                default=records,
+                show_default=True,
+                help="How many.",
+            ),
             click.argument("topic", required=False, metavar="[TOPIC]", shell_complete=topic_names),
         ):
             command = option(command)
@@ -52,20 +74,48 @@ def _load(records: int) -> Callable[[Command], Command]:
 
 @bench.command()
 @_load(200_000)
-@click.option("--rate", metavar="N", type=click.IntRange(1), help="Records a second at most. [default: as fast as it goes]")
-@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="Who must have a record.")
 @click.option(
-    "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True, help="The codec."
+    "--rate",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Records a second at most. [default: as fast as it goes]",
 )
 @click.option(
-    "--partitions", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Of the topic made where none is named."
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Who must have a record.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="The codec.",
+)
+@click.option(
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Of the topic made where none is named.",
 )
 @reaches_cluster
 @as_json
 def produce(
-    topic: str | None, records: int, size: int, rate: int | None, acks: str, compression: str, partitions: int, is_json: bool
+    topic: str | None,
+    records: int,
+    size: int,
+    rate: int | None,
+    acks: str,
+    compression: str,
+    partitions: int,
+    is_json: bool,
 ) -> None:
-    """Write records to TOPIC, or to one made for this and deleted; tell throughput and time to acknowledgement.
+    """Write records to TOPIC, or to one made for this and deleted; tell throughput and time to
+    acknowledgement.
 
     Other settings go in as --set linger.ms=0.
     """
@@ -82,9 +132,16 @@ def produce(
 
 
 def _write(
-    producer: "Producer", topic: str, records: int, size: int, rate: int | None, advance: Callable[[int], None]
+    producer: "Producer",
+    topic: str,
+    records: int,
+    size: int,
+    rate: int | None,
+    advance: Callable[[int], None],
 ) -> "tuple[array[float], float]":
-    """Send at the rate, wait for every acknowledgement: sampled latencies in ms, and how long it took in s."""
+    """Send at the rate, wait for every acknowledgement: sampled latencies in ms, and how long it took in
+    s.
+    """
     from time import perf_counter, sleep
 
     producer.partitions_for(topic)
@@ -123,8 +180,17 @@ def _write(
 
 @bench.command()
 @click.argument("topic", shell_complete=topic_names)
-@click.option("--records", metavar="N", type=click.IntRange(1), help="Stop after so many. [default: at the ends of the partitions]")
-@click.option("--batches", is_flag=True, help="Take whole batches and decode nothing: what the cluster and the network give.")
+@click.option(
+    "--records",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Stop after so many. [default: at the ends of the partitions]",
+)
+@click.option(
+    "--batches",
+    is_flag=True,
+    help="Take whole batches and decode nothing: what the cluster and the network give.",
+)
 @reaches_cluster
 @as_json
 def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> None:
@@ -141,13 +207,18 @@ def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> No
         there = sum(ends[partition] - begins[partition] for partition in partitions)
         wanted = there if records is None else min(records, there)
         if wanted == 0:
-            raise click.ClickException(f"topic {topic} has no records; `sparklog bench produce {topic}` writes some")
+            raise click.ClickException(
+                f"topic {topic} has no records; `sparklog bench produce {topic}` writes some"
+            )
         consumer.seek_to_beginning()
         count = size = 0
         with _progress("consume", wanted, is_json=is_json) as advance:
             start_s = last_s = perf_counter()
-            # Offsets that compaction or control batches took are never handed out: the positions tell when all is read.
-            while count < wanted and any(consumer.position(partition) < end for partition, end in ends.items()):
+            # Offsets that compaction or control batches took are never handed out: the positions tell when
+            # all is read.
+            while count < wanted and any(
+                consumer.position(partition) < end for partition, end in ends.items()
+            ):
                 if batches:
                     found = consumer.poll_batches(500)
                     count += sum(batch.next_offset - batch.fetch_offset for batch in found)
@@ -159,7 +230,9 @@ def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> No
                 now_s = perf_counter()
                 last_s = now_s if (found if batches else taken) else last_s
                 if now_s - last_s > QUIET_S_MAX:
-                    raise click.ClickException(f"{count} of {wanted} records came, and nothing for {QUIET_S_MAX:.0f} s")
+                    raise click.ClickException(
+                        f"{count} of {wanted} records came, and nothing for {QUIET_S_MAX:.0f} s"
+                    )
                 advance(min(count, wanted))
             seconds = perf_counter() - start_s
     _report("consume", count, size, seconds, (), is_json=is_json)
@@ -167,14 +240,24 @@ def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> No
 
 @bench.command()
 @_load(5_000)
-@click.option("--rate", metavar="N", type=click.IntRange(1), default=1_000, show_default=True, help="Records a second.")
-@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="Who must have a record.")
+@click.option(
+    "--rate", metavar="N", type=click.IntRange(1), default=1_000, show_default=True, help="Records a second."
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Who must have a record.",
+)
 @reaches_cluster
 @as_json
 def latency(topic: str | None, records: int, size: int, rate: int, acks: str, is_json: bool) -> None:
-    """Tell how old records are when a waiting consumer has them: written at a steady rate, read by this process too.
+    """Tell how old records are when a waiting consumer has them: written at a steady rate, read by this
+    process too.
 
-    One thread writes and reads, each record a batch of its own, so that what is measured is the cluster and not a client's threads.
+    One thread writes and reads, each record a batch of its own, so that what is measured is the cluster
+    and not a client's threads.
     """
     from sparklog.client.consumer import Consumer
     from sparklog.client.writer import BatchWriter
@@ -182,8 +265,13 @@ def latency(topic: str | None, records: int, size: int, rate: int, acks: str, is
 
     with (
         _topic(topic, 1) as name,
-        # Without a bound on what is in flight every record leaves when it is due, however long acknowledgements take.
-        BatchWriter(client_settings(acks=acks, enable_idempotence="false", max_in_flight_requests_per_connection=IN_FLIGHT_MAX)) as writer,
+        # Without a bound on what is in flight every record leaves when it is due, however long
+        # acknowledgements take.
+        BatchWriter(
+            client_settings(
+                acks=acks, enable_idempotence="false", max_in_flight_requests_per_connection=IN_FLIGHT_MAX
+            )
+        ) as writer,
         Consumer.from_settings(client_settings()) as consumer,
         _progress("latency", records, is_json=is_json) as advance,
     ):
@@ -217,18 +305,27 @@ def _age(
     while len(ages_ms) < records:
         while sent < records and (due_s := start_s + sent / rate - perf_counter()) <= 0:
             stamp = perf_counter_ns().to_bytes(STAMP_BYTES, "big")
-            writer.add(partition.topic, partition.partition, build_batch([(None, stamp + filler, (), int(time() * 1000))]), 1)
+            writer.add(
+                partition.topic,
+                partition.partition,
+                build_batch([(None, stamp + filler, (), int(time() * 1000))]),
+                1,
+            )
             sent += 1
         found = consumer.poll(POLL_MS if sent == records else max(1, min(POLL_MS, int(due_s * 1000))))
         now_ns = perf_counter_ns()
-        ages_ms.extend((now_ns - int.from_bytes((record.value or b"")[:STAMP_BYTES], "big")) / 1e6 for record in found)
+        ages_ms.extend(
+            (now_ns - int.from_bytes((record.value or b"")[:STAMP_BYTES], "big")) / 1e6 for record in found
+        )
         if found:
             last_s = perf_counter()
             advance(len(ages_ms))
         elif sent == records:
             writer.flush()  # what waited for room in flight goes out now
         if perf_counter() - last_s > QUIET_S_MAX:
-            raise click.ClickException(f"{len(ages_ms)} of {records} records came, and nothing for {QUIET_S_MAX:.0f} s")
+            raise click.ClickException(
+                f"{len(ages_ms)} of {records} records came, and nothing for {QUIET_S_MAX:.0f} s"
+            )
     writer.flush()
     return ages_ms, perf_counter() - start_s
 
@@ -282,10 +379,13 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[max(0, -(-len(ordered) * int(percent * 10) // 1000) - 1)]
 
 
-def _report(what: str, records: int, size: int, seconds: float, latencies_ms: Sequence[float], *, is_json: bool) -> None:
+def _report(
+    what: str, records: int, size: int, seconds: float, latencies_ms: Sequence[float], *, is_json: bool
+) -> None:
     ordered = sorted(latencies_ms)
     found = (
-        {f"p{percent:g}": round(percentile(ordered, percent), 3) for percent in PERCENTS} | {"max": round(ordered[-1], 3)}
+        {f"p{percent:g}": round(percentile(ordered, percent), 3) for percent in PERCENTS}
+        | {"max": round(ordered[-1], 3)}
         if ordered
         else {}
     )
@@ -296,5 +396,10 @@ def _report(what: str, records: int, size: int, seconds: float, latencies_ms: Se
             | {"records_per_s": per_s, "megabytes_per_s": megabytes_per_s, "latency_ms": found or None}
         )
         return
-    rows: list[list[object]] = [["records", records], ["seconds", round(seconds, 3)], ["records/s", per_s], ["MB/s", megabytes_per_s]]
+    rows: list[list[object]] = [
+        ["records", records],
+        ["seconds", round(seconds, 3)],
+        ["records/s", per_s],
+        ["MB/s", megabytes_per_s],
+    ]
     print_table([what, "value"], rows + [[f"{name} ms", value] for name, value in found.items()])

@@ -20,7 +20,13 @@ def describe(fenced: bool, is_json: bool) -> None:
         told = asked.describe_cluster(include_fenced=fenced)
     if is_json:
         nodes = [
-            {"node": n.node_id, "host": n.host, "port": n.port, "rack": n.rack, "is_controller": n.node_id == told.controller_id}
+            {
+                "node": n.node_id,
+                "host": n.host,
+                "port": n.port,
+                "rack": n.rack,
+                "is_controller": n.node_id == told.controller_id,
+            }
             | {"is_fenced": n.is_fenced}
             for n in told.nodes
         ]
@@ -46,21 +52,33 @@ def quorum(is_json: bool) -> None:
     """Show the leader, voters and observers of the metadata log, and how far behind each is."""
     with admin() as asked:
         told = asked.describe_quorum()
-    end = max((replica.log_end_offset for replica in told.voters if replica.node_id == told.leader), default=told.high_watermark)
-    replicas = [("leader" if r.node_id == told.leader else "voter", r) for r in told.voters] + [("observer", r) for r in told.observers]
+    end = max(
+        (replica.log_end_offset for replica in told.voters if replica.node_id == told.leader),
+        default=told.high_watermark,
+    )
+    replicas = [("leader" if r.node_id == told.leader else "voter", r) for r in told.voters] + [
+        ("observer", r) for r in told.observers
+    ]
     if is_json:
         print_json(
             {"leader": told.leader, "leader_epoch": told.leader_epoch, "high_watermark": told.high_watermark}
             | {
                 "replicas": [
-                    {"node": r.node_id, "role": role, "log_end_offset": r.log_end_offset, "lag": max(0, end - r.log_end_offset)}
+                    {
+                        "node": r.node_id,
+                        "role": role,
+                        "log_end_offset": r.log_end_offset,
+                        "lag": max(0, end - r.log_end_offset),
+                    }
                     | {"last_fetch_ms": r.last_fetch_ms, "last_caught_up_ms": r.last_caught_up_ms}
                     for role, r in replicas
                 ]
             }
         )
         return
-    click.echo(f"quorum\tleader={told.leader}\tepoch={told.leader_epoch}\thigh-watermark={told.high_watermark}")
+    click.echo(
+        f"quorum\tleader={told.leader}\tepoch={told.leader_epoch}\thigh-watermark={told.high_watermark}"
+    )
     rows = [[r.node_id, role, r.log_end_offset, max(0, end - r.log_end_offset)] for role, r in replicas]
     print_table(["node", "role", "log end", "lag"], rows)
 
@@ -75,9 +93,17 @@ def features(is_json: bool) -> None:
     if is_json:
         print_json(
             [
-                {"feature": f.name, "min_level": f.min_level, "max_level": f.max_level, "finalized_level": f.finalized_level}
+                {
+                    "feature": f.name,
+                    "min_level": f.min_level,
+                    "max_level": f.max_level,
+                    "finalized_level": f.finalized_level,
+                }
                 for f in told.values()
             ]
         )
         return
-    print_table(["feature", "from", "to", "in use"], [[f.name, f.min_level, f.max_level, f.finalized_level] for f in told.values()])
+    print_table(
+        ["feature", "from", "to", "in use"],
+        [[f.name, f.min_level, f.max_level, f.finalized_level] for f in told.values()],
+    )

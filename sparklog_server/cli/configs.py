@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sparklog_server.cli.options import admin, as_json, group_names, keep, print_json, print_table, reaches_cluster, say, topic_names
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    group_names,
+    keep,
+    print_json,
+    print_table,
+    reaches_cluster,
+    say,
+    topic_names,
+)
 
 if TYPE_CHECKING:
     from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResource, Operation
@@ -44,7 +54,10 @@ def _of_resources(command: Command) -> Command:
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @_of_resources
 @click.option(
-    "--all", "is_all", is_flag=True, help="Also settings at their default. Naming KEYs shows those alone, wherever they come from."
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="Also settings at their default. Naming KEYs shows those alone, wherever they come from.",
 )
 @click.option("--doc", is_flag=True, help="Say what each setting does.")
 @reaches_cluster
@@ -143,9 +156,14 @@ def _resources() -> "list[ConfigResource]":
     given = click.get_current_context().meta
     for broker in given["broker"]:
         if broker != ALL_BROKERS and not broker.isdecimal():
-            raise click.BadParameter(f"{broker!r} is neither a node id nor `{ALL_BROKERS}`", param_hint="--broker")
+            raise click.BadParameter(
+                f"{broker!r} is neither a node id nor `{ALL_BROKERS}`", param_hint="--broker"
+            )
     found = [ConfigResource("topic", name) for name in given["topic"]]
-    found += [ConfigResource("broker", "" if broker == ALL_BROKERS else str(int(broker))) for broker in given["broker"]]
+    found += [
+        ConfigResource("broker", "" if broker == ALL_BROKERS else str(int(broker)))
+        for broker in given["broker"]
+    ]
     found += [ConfigResource("group", name) for name in given["group"]]
     found += [ConfigResource("client-metrics", name) for name in given["client-metrics"]]
     if not found:

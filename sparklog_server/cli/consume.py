@@ -36,20 +36,39 @@ FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "heade
     "--from",
     "start",
     metavar="POSITION",
-    help="Where to begin: beginning, end, an offset, -N (the last N of each partition), -10m (so long ago), s@MS or a time in ISO 8601. "
+    help="Where to begin: beginning, end, an offset, -N (the last N of each partition), -10m (so long ago), s@MS or a time in ISO 8601. "  # noqa: E501
     "[default: end; with --group: what it committed]",
 )
 @click.option("--from-beginning", is_flag=True, help="Begin with the oldest record.")
 @click.option("-f", "--format", "text", metavar="FORMAT", help=r"As in kcat: '%t/%p@%o %k: %s\n'; see below.")
 @click.option("-c", "--max", "records_max", metavar="N", type=click.IntRange(0), help="Stop after N records.")
-@click.option("-e", "--exit-eof", is_flag=True, help="Stop at what is the end of every partition when this begins.")
-@click.option("--timeout-ms", metavar="MS", type=click.IntRange(0), help="Stop when nothing has arrived for so long.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="Print the key too, with this between it and the value.")
-@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", show_default=True, help="What follows each record.")
 @click.option(
-    "-p", "--partition", "partitions", metavar="N", type=click.IntRange(0), multiple=True, help="Read only this partition. Repeatable."
+    "-e", "--exit-eof", is_flag=True, help="Stop at what is the end of every partition when this begins."
 )
-@click.option("-G", "--group", metavar="GROUP", help="Read as a member of this group, which shares out the partitions and commits.")
+@click.option(
+    "--timeout-ms", metavar="MS", type=click.IntRange(0), help="Stop when nothing has arrived for so long."
+)
+@click.option(
+    "-K", "--key-separator", metavar="TEXT", help="Print the key too, with this between it and the value."
+)
+@click.option(
+    "-D", "--delimiter", metavar="TEXT", default="\\n", show_default=True, help="What follows each record."
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    metavar="N",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Read only this partition. Repeatable.",
+)
+@click.option(
+    "-G",
+    "--group",
+    metavar="GROUP",
+    help="Read as a member of this group, which shares out the partitions and commits.",
+)
 @click.option(
     "--isolation",
     type=click.Choice(["read_uncommitted", "read_committed"]),
@@ -85,7 +104,9 @@ def consume(
 
     from sparklog.client.consumer import Consumer
 
-    begin = _start(start, from_beginning=from_beginning, is_group=group is not None, now_ms=int(time() * 1000))
+    begin = _start(
+        start, from_beginning=from_beginning, is_group=group is not None, now_ms=int(time() * 1000)
+    )
     print_all = _printer(text, key_separator, delimiter, is_json=is_json)
     if group is not None:
         if partitions or exit_eof:
@@ -109,7 +130,8 @@ def _start(text: str | None, *, from_beginning: bool, is_group: bool, now_ms: in
     begin = position(text, "--from", now_ms)
     if is_group and begin.kind not in ("earliest", "latest"):
         raise click.UsageError(
-            "a group begins where it committed, or at --from beginning or end; move it by `sparklog groups reset-offsets`"
+            "a group begins where it committed, or at --from beginning or end; move it by `sparklog groups "
+            "reset-offsets`"
         )
     return begin
 
@@ -129,13 +151,17 @@ def _consume_as_member(
     with admin() as cluster:
         topics_named(cluster, topics)
     reset = "latest" if begin is None else begin.kind
-    settings = client_settings(isolation_level=isolation, group_id=group, auto_offset_reset=reset, **_CREATES_NOTHING)
+    settings = client_settings(
+        isolation_level=isolation, group_id=group, auto_offset_reset=reset, **_CREATES_NOTHING
+    )
     with Consumer.from_settings(settings) as consumer:
         consumer.subscribe(topics)
         _read(consumer, print_all, records_max, timeout_ms, None)
 
 
-def _assign(consumer: "Consumer", topics: Sequence[str], partitions: tuple[int, ...], begin: Position) -> "list[TopicPartition]":
+def _assign(
+    consumer: "Consumer", topics: Sequence[str], partitions: tuple[int, ...], begin: Position
+) -> "list[TopicPartition]":
     numbers = "" if not partitions else ":" + ",".join(map(str, partitions))
     with admin() as cluster:
         assigned = partitions_named(cluster, [topic + numbers for topic in topics])
@@ -153,7 +179,9 @@ def _read(
     timeout_ms: int | None,
     ends: "Mapping[TopicPartition, int] | None",
 ) -> None:
-    """Print until there were `records_max`, until nothing came for so long, or until every position has reached its end."""
+    """Print until there were `records_max`, until nothing came for so long, or until every position has
+    reached its end.
+    """
     from time import monotonic
 
     left = sys.maxsize if records_max is None else records_max
@@ -161,14 +189,18 @@ def _read(
     while left > 0 and (timeout_ms is None or (monotonic() - quiet_since_s) * 1000 < timeout_ms):
         if ends is not None and all(consumer.position(partition) >= end for partition, end in ends.items()):
             return
-        records = consumer.poll(POLL_MS if timeout_ms is None else min(POLL_MS, timeout_ms), min(left, POLL_RECORDS_MAX))
+        records = consumer.poll(
+            POLL_MS if timeout_ms is None else min(POLL_MS, timeout_ms), min(left, POLL_RECORDS_MAX)
+        )
         if records:
             quiet_since_s = monotonic()
             left -= len(records)
             print_all(records)
 
 
-def _printer(text: str | None, key_separator: str | None, delimiter: str, *, is_json: bool) -> "Callable[[list[ConsumerRecord]], None]":
+def _printer(
+    text: str | None, key_separator: str | None, delimiter: str, *, is_json: bool
+) -> "Callable[[list[ConsumerRecord]], None]":
     """How to print records; what cannot be meant is refused before anything is read."""
     if text is not None and (is_json or key_separator is not None):
         raise click.UsageError("--format says all there is to print: leave --json and --key-separator out")

@@ -26,7 +26,9 @@ FIELDS: dict[str, Part] = {
     "s": lambda record: record.value or b"",
     "S": lambda record: b"%d" % _length(record.value),
     "R": lambda record: _length(record.value).to_bytes(4, "big", signed=True),
-    "h": lambda record: b",".join(name.encode() + b"=" + (value if value is not None else b"NULL") for name, value in record.headers),
+    "h": lambda record: b",".join(
+        name.encode() + b"=" + (value if value is not None else b"NULL") for name, value in record.headers
+    ),
 }
 ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
 
@@ -44,11 +46,15 @@ def unescaped(text: str, hint: str) -> bytes:
         next(rest, None)
         if letter in ESCAPES:
             written += ESCAPES[letter]
-        elif letter == "x" and len(digits) == 2 and all(digit in "0123456789abcdefABCDEF" for digit in digits):
+        elif (
+            letter == "x" and len(digits) == 2 and all(digit in "0123456789abcdefABCDEF" for digit in digits)
+        ):
             written.append(int(digits, 16))
             next(rest), next(rest)
         else:
-            raise click.BadParameter(f"\\{letter} in {text!r} is none of \\n \\r \\t \\0 \\xHH \\\\", param_hint=hint)
+            raise click.BadParameter(
+                f"\\{letter} in {text!r} is none of \\n \\r \\t \\0 \\xHH \\\\", param_hint=hint
+            )
     return bytes(written)
 
 

@@ -38,8 +38,16 @@ groups.add_command(reset_offsets)
 
 
 @groups.command(name="list")
-@click.option("--state", "states", metavar="STATE", multiple=True, help="Stable, Empty, PreparingRebalance, Assigning … Repeatable.")
-@click.option("--type", "types", metavar="TYPE", multiple=True, help="classic, consumer, share or streams. Repeatable.")
+@click.option(
+    "--state",
+    "states",
+    metavar="STATE",
+    multiple=True,
+    help="Stable, Empty, PreparingRebalance, Assigning … Repeatable.",
+)
+@click.option(
+    "--type", "types", metavar="TYPE", multiple=True, help="classic, consumer, share or streams. Repeatable."
+)
 @reaches_cluster
 @as_json
 def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) -> None:
@@ -47,21 +55,35 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) 
     with admin() as cluster:
         found = cluster.list_groups(states=states, types=types)
     if is_json:
-        print_json([{"group": g.group_id, "type": g.type, "state": g.state, "protocol_type": g.protocol_type} for g in found])
+        print_json(
+            [
+                {"group": g.group_id, "type": g.type, "state": g.state, "protocol_type": g.protocol_type}
+                for g in found
+            ]
+        )
         return
-    print_table(["group", "type", "state", "protocol"], [[g.group_id, g.type, g.state, g.protocol_type] for g in found])
+    print_table(
+        ["group", "type", "state", "protocol"],
+        [[g.group_id, g.type, g.state, g.protocol_type] for g in found],
+    )
 
 
 @groups.command()
 @click.argument("names", nargs=-1, metavar="[GROUP]...", shell_complete=group_names)
-@click.option("--members", is_flag=True, help="The members with what is assigned to them, in place of the offsets.")
+@click.option(
+    "--members", is_flag=True, help="The members with what is assigned to them, in place of the offsets."
+)
 @click.option("--state", is_flag=True, help="State, assignor and coordinator, in place of the offsets.")
 @reaches_cluster
 @as_json
 def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) -> None:
-    """Show what groups committed, how far that is behind, and who reads it; of all groups if none is named."""
+    """Show what groups committed, how far that is behind, and who reads it; of all groups if none is
+    named.
+    """
     if members and state:
-        raise click.UsageError("--members and --state show different tables: leave one out, or take --json, which has both")
+        raise click.UsageError(
+            "--members and --state show different tables: leave one out, or take --json, which has both"
+        )
     with admin() as cluster:
         wanted = names or [group.group_id for group in cluster.list_groups()]
         described = cluster.describe_groups(wanted)
@@ -73,7 +95,16 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
         print_table(
             STATE_COLUMNS,
             [
-                [g.group_id, g.type, g.state, g.protocol_type, g.assignor, g.coordinator, _none_below(g.epoch), len(g.members)]
+                [
+                    g.group_id,
+                    g.type,
+                    g.state,
+                    g.protocol_type,
+                    g.assignor,
+                    g.coordinator,
+                    _none_below(g.epoch),
+                    len(g.members),
+                ]
                 for g in described.values()
             ],
         )
@@ -131,7 +162,13 @@ def delete_offsets(group: str, topics: tuple[str, ...]) -> None:
 @groups.command(name="remove-members")
 @click.argument("group", shell_complete=group_names)
 @click.option("--member", "members", metavar="ID", multiple=True, help="By member id. Repeatable.")
-@click.option("--instance", "instances", metavar="ID", multiple=True, help="By group.instance.id: a static member. Repeatable.")
+@click.option(
+    "--instance",
+    "instances",
+    metavar="ID",
+    multiple=True,
+    help="By group.instance.id: a static member. Repeatable.",
+)
 @reaches_cluster
 def remove_members(group: str, members: tuple[str, ...], instances: tuple[str, ...]) -> None:
     """Have members of a classic group leave it now, for example static ones that will not come back."""
@@ -141,7 +178,7 @@ def remove_members(group: str, members: tuple[str, ...], instances: tuple[str, .
         cluster.remove_group_members(group, members, instance_ids=instances)
 
 
-# -- lag ----------------------------------------------------------------------------------------------------------------------------------
+# -- lag -----------------------------------------------------------------------------------------------------
 
 
 def _partitions_of(
@@ -151,7 +188,9 @@ def _partitions_of(
     if not committed:
         return []
     found = {partition for offsets in committed.values() for partition in offsets}
-    found |= {partition for group in groups.values() for member in group.members for partition in member.assignment}
+    found |= {
+        partition for group in groups.values() for member in group.members for partition in member.assignment
+    }
     return sorted(found)
 
 
@@ -167,7 +206,9 @@ def _ends(cluster: "Admin", partitions: "list[TopicPartition]") -> "dict[TopicPa
         topics = cluster.list_topics(include_internal=True)
     led = {(t.name, p.partition) for t in topics.values() for p in t.partitions if p.leader >= 0}
     asked = {partition: LATEST for partition in partitions if partition in led}
-    return {partition: told.offset for partition, told in cluster.list_offsets(asked).items()} if asked else {}
+    return (
+        {partition: told.offset for partition, told in cluster.list_offsets(asked).items()} if asked else {}
+    )
 
 
 def _rows_of(
@@ -184,7 +225,9 @@ def _lag(offset: "GroupOffset | None", end: int | None) -> int | None:
 
 
 def _lag_rows(
-    group: "GroupDescription", committed: "Mapping[TopicPartition, GroupOffset]", ends: "Mapping[TopicPartition, int]"
+    group: "GroupDescription",
+    committed: "Mapping[TopicPartition, GroupOffset]",
+    ends: "Mapping[TopicPartition, int]",
 ) -> list[list[object]]:
     return [
         [
@@ -213,7 +256,9 @@ def _assignment_text(partitions: "Iterable[TopicPartition]") -> str:
 
 
 def _as_json(
-    group: "GroupDescription", committed: "Mapping[TopicPartition, GroupOffset]", ends: "Mapping[TopicPartition, int]"
+    group: "GroupDescription",
+    committed: "Mapping[TopicPartition, GroupOffset]",
+    ends: "Mapping[TopicPartition, int]",
 ) -> dict[str, object]:
     return {
         "group": group.group_id,

@@ -31,19 +31,44 @@ LINES_MAX = 1_000_000
 
 @click.command(name="reset-offsets")
 @click.argument("group", shell_complete=group_names)
-@click.option("--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help="Which partitions. Repeatable.", shell_complete=topic_names)
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC[:0,1]",
+    multiple=True,
+    help="Which partitions. Repeatable.",
+    shell_complete=topic_names,
+)
 @click.option("--all-topics", is_flag=True, help="Every partition that the group has committed for.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="Behind the last record.")
-@click.option("--to-current", is_flag=True, help="To where the group stands; where it committed nothing, behind the last record.")
-@click.option("--to-offset", metavar="OFFSET", type=click.IntRange(0, INT64_MAX), help="To this offset, or the nearest that the log has.")
 @click.option(
-    "--shift-by", metavar="N", type=click.IntRange(-INT64_MAX, INT64_MAX), help="N records on from where it stands; back if negative."
+    "--to-current",
+    is_flag=True,
+    help="To where the group stands; where it committed nothing, behind the last record.",
 )
-@click.option("--to-datetime", metavar="TIME", help="To the first record at or after 2026-01-31T12:00:00 (UTC unless it says otherwise).")
+@click.option(
+    "--to-offset",
+    metavar="OFFSET",
+    type=click.IntRange(0, INT64_MAX),
+    help="To this offset, or the nearest that the log has.",
+)
+@click.option(
+    "--shift-by",
+    metavar="N",
+    type=click.IntRange(-INT64_MAX, INT64_MAX),
+    help="N records on from where it stands; back if negative.",
+)
+@click.option(
+    "--to-datetime",
+    metavar="TIME",
+    help="To the first record at or after 2026-01-31T12:00:00 (UTC unless it says otherwise).",
+)
 @click.option("--by-duration", metavar="DURATION", help="To the first record of the last 10m, 2d, PT1H30M …")
 @click.option(
-    "--from-file", type=click.File("r", encoding="utf-8"), help="To the offsets in a CSV file: topic,partition,offset, as this prints them."
+    "--from-file",
+    type=click.File("r", encoding="utf-8"),
+    help="To the offsets in a CSV file: topic,partition,offset, as this prints them.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show where the group would stand. This is the default.")
 @click.option("--execute", is_flag=True, help="Move the group. It must have no members.")
@@ -77,7 +102,9 @@ def reset_offsets(
         "--to-current": to_current or None,
         "--to-offset": None if to_offset is None else Position("offset", to_offset),
         "--shift-by": shift_by,
-        "--to-datetime": None if to_datetime is None else Position("time", time_ms(to_datetime, "--to-datetime")),
+        "--to-datetime": None
+        if to_datetime is None
+        else Position("time", time_ms(to_datetime, "--to-datetime")),
         "--by-duration": None
         if by_duration is None
         else Position("time", max(0, int(time() * 1000) - duration_ms(by_duration, "--by-duration"))),
@@ -85,7 +112,10 @@ def reset_offsets(
     }
     given = [name for name, way in ways.items() if way is not None]
     if len(given) != 1:
-        raise click.UsageError(f"give one of {', '.join(ways)}" + (f"; {' and '.join(given)} exclude each other" if given else ""))
+        raise click.UsageError(
+            f"give one of {', '.join(ways)}"
+            + (f"; {' and '.join(given)} exclude each other" if given else "")
+        )
     if dry_run and execute:
         raise click.UsageError("--dry-run and --execute exclude each other")
     if from_file is None and bool(topics) == all_topics:
@@ -101,7 +131,9 @@ def reset_offsets(
         else:
             partitions = list(committed) if all_topics else partitions_named(cluster, topics)
             if not partitions:
-                raise click.ClickException(f"group {group!r} has committed nothing; name the partitions with --topic")
+                raise click.ClickException(
+                    f"group {group!r} has committed nothing; name the partitions with --topic"
+                )
             way = ways[given[0]]
             if isinstance(way, Position):
                 wanted = offsets_at(cluster, partitions, way)
@@ -114,19 +146,32 @@ def reset_offsets(
 
 
 def _relative(
-    cluster: "Admin", committed: "dict[TopicPartition, GroupOffset]", partitions: "list[TopicPartition]", shift: int
+    cluster: "Admin",
+    committed: "dict[TopicPartition, GroupOffset]",
+    partitions: "list[TopicPartition]",
+    shift: int,
 ) -> "dict[TopicPartition, int]":
     """So many records from where the group stands; where it stands nowhere, from the end."""
-    ends = offsets_at(cluster, [partition for partition in partitions if partition not in committed], Position("latest"))
-    stands = {partition: committed[partition].offset if partition in committed else ends[partition] for partition in partitions}
-    return _within_logs(cluster, {partition: max(0, min(offset + shift, INT64_MAX)) for partition, offset in stands.items()})
+    ends = offsets_at(
+        cluster, [partition for partition in partitions if partition not in committed], Position("latest")
+    )
+    stands = {
+        partition: committed[partition].offset if partition in committed else ends[partition]
+        for partition in partitions
+    }
+    return _within_logs(
+        cluster, {partition: max(0, min(offset + shift, INT64_MAX)) for partition, offset in stands.items()}
+    )
 
 
 def _within_logs(cluster: "Admin", offsets: "dict[TopicPartition, int]") -> "dict[TopicPartition, int]":
     """Each offset, or the nearest one that its log has."""
     partitions = list(offsets)
     begins, ends = (offsets_at(cluster, partitions, Position(kind)) for kind in ("earliest", "latest"))
-    return {partition: min(max(offset, begins[partition]), ends[partition]) for partition, offset in offsets.items()}
+    return {
+        partition: min(max(offset, begins[partition]), ends[partition])
+        for partition, offset in offsets.items()
+    }
 
 
 def _require_idle(cluster: "Admin", group: str) -> None:
@@ -142,12 +187,15 @@ def _require_idle(cluster: "Admin", group: str) -> None:
         raise
     if described.state not in IDLE_STATES:
         raise click.ClickException(
-            f"group {group!r} is {described.state} with {len(described.members)} members; stop them, then reset its offsets"
+            f"group {group!r} is {described.state} with {len(described.members)} members; stop them, then "
+            f"reset its offsets"
         )
 
 
 def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":
-    """Lines `topic,partition,offset`, or with tabs, or `group,topic,partition,offset` as Kafka's tool has them for several groups."""
+    """Lines `topic,partition,offset`, or with tabs, or `group,topic,partition,offset` as Kafka's tool has
+    them for several groups.
+    """
     from sparklog.model import TopicPartition
 
     found: dict[TopicPartition, int] = {}
@@ -157,14 +205,22 @@ def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":
             continue
         # A fourth field is the group in front, or what we print last: the offset of now.
         topic, partition, offset = (
-            fields[:3] if len(fields) == 3 or (len(fields) == 4 and fields[1].isdecimal()) else (fields[1:4] + [""] * 3)[:3]
+            fields[:3]
+            if len(fields) == 3 or (len(fields) == 4 and fields[1].isdecimal())
+            else (fields[1:4] + [""] * 3)[:3]
         )
         if not topic or not (partition.isdecimal() and offset.isdecimal()):
-            raise click.BadParameter(f"line {number} is {line.strip()!r}, not topic,partition,offset", param_hint="--from-file")
+            raise click.BadParameter(
+                f"line {number} is {line.strip()!r}, not topic,partition,offset", param_hint="--from-file"
+            )
         if int(partition) > PARTITION_NUMBER_MAX or int(offset) > INT64_MAX or number > LINES_MAX:
-            raise click.BadParameter(f"line {number} is beyond what there can be: {line.strip()!r}", param_hint="--from-file")
+            raise click.BadParameter(
+                f"line {number} is beyond what there can be: {line.strip()!r}", param_hint="--from-file"
+            )
         if TopicPartition(topic, int(partition)) in found:
-            raise click.BadParameter(f"line {number} names {topic}-{partition} a second time", param_hint="--from-file")
+            raise click.BadParameter(
+                f"line {number} names {topic}-{partition} a second time", param_hint="--from-file"
+            )
         found[TopicPartition(topic, int(partition))] = int(offset)
     if not found:
         raise click.BadParameter("no partition is named", param_hint="--from-file")
@@ -172,11 +228,22 @@ def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":
 
 
 def _print(
-    wanted: "dict[TopicPartition, int]", committed: "dict[TopicPartition, GroupOffset]", group: str, *, is_done: bool, is_json: bool
+    wanted: "dict[TopicPartition, int]",
+    committed: "dict[TopicPartition, GroupOffset]",
+    group: str,
+    *,
+    is_done: bool,
+    is_json: bool,
 ) -> None:
-    rows = [(at.topic, at.partition, wanted[at], committed[at].offset if at in committed else None) for at in sorted(wanted)]
+    rows = [
+        (at.topic, at.partition, wanted[at], committed[at].offset if at in committed else None)
+        for at in sorted(wanted)
+    ]
     if is_json:
-        offsets = [{"topic": topic, "partition": number, "offset": new, "committed": old} for topic, number, new, old in rows]
+        offsets = [
+            {"topic": topic, "partition": number, "offset": new, "committed": old}
+            for topic, number, new, old in rows
+        ]
         print_json({"group": group, "is_executed": is_done, "offsets": offsets})
         return
     print_table(["topic", "partition", "new offset", "committed"], rows)

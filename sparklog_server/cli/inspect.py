@@ -24,7 +24,9 @@ FINDING_COLUMNS = ("file", "position", "what", "remedy")
 
 
 class Printer:
-    """Rows as they come: JSON objects line by line, lines with tabs that begin with the row's kind, or tables on a terminal."""
+    """Rows as they come: JSON objects line by line, lines with tabs that begin with the row's kind, or
+    tables on a terminal.
+    """
 
     def __init__(self, *, is_json: bool) -> None:
         self._is_json = is_json
@@ -58,13 +60,21 @@ class Printer:
     def flush(self) -> None:
         """Show what is held back for a table."""
         if self._rows:
-            print_table([self._columns[0] if self._kind == "file" else f"{self._kind}: {self._columns[0]}", *self._columns[1:]], self._rows)
+            print_table(
+                [
+                    self._columns[0] if self._kind == "file" else f"{self._kind}: {self._columns[0]}",
+                    *self._columns[1:],
+                ],
+                self._rows,
+            )
             self._rows = []
         sys.stdout.flush()
 
 
 def one_line(value: object) -> str:
-    """A value as text without line breaks, tabs or what else steers a terminal; None is empty, what has parts is JSON."""
+    """A value as text without line breaks, tabs or what else steers a terminal; None is empty, what has
+    parts is JSON.
+    """
     if value is None:
         return ""
     if isinstance(value, dict | list):
@@ -73,18 +83,27 @@ def one_line(value: object) -> str:
         text = dumps(value, ensure_ascii=False, separators=(",", ":"))
     else:
         text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-    return text if text.isprintable() else "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    )
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...", type=click.Path(exists=True))
-@click.option("--deep", "is_deep", is_flag=True, help="Also the records of each batch; for a directory, also what is in each file.")
+@click.option(
+    "--deep",
+    "is_deep",
+    is_flag=True,
+    help="Also the records of each batch; for a directory, also what is in each file.",
+)
 @as_json
 def inspect(paths: tuple[str, ...], is_deep: bool, is_json: bool) -> int:
     """Show and check files of a broker: segments, indexes, snapshots, checkpoints, metadata.
 
-    Nothing is changed, and a broker may be running. The exit code is 1 where something is damaged: file, byte, what is wrong and what to do
-    are told.
+    Nothing is changed, and a broker may be running. The exit code is 1 where something is damaged: file,
+    byte, what is wrong and what to do are told.
     """
     from sparklog_server.disk.door import StorageError
     from sparklog_server.disk.os_disk import OsDisk
@@ -136,7 +155,14 @@ class Inspection:
         self._small(path, reader, is_summary=is_summary)
 
     def _summary(self, path: str, kind: str, size: int, **more: object) -> None:
-        facts: dict[str, object] = {"path": path, "type": kind, "bytes": size, "entries": None, "first_offset": None, "last_offset": None}
+        facts: dict[str, object] = {
+            "path": path,
+            "type": kind,
+            "bytes": size,
+            "entries": None,
+            "first_offset": None,
+            "last_offset": None,
+        }
         self.printer.row("file", facts | more)
 
     def _told(self, findings: "Sequence[Finding]", more: int = 0) -> None:
@@ -177,7 +203,9 @@ class Inspection:
         check = SegmentCheck(path, base_offset or 0)
         if base_offset is None:
             return check  # a snapshot of the metadata, or a log under a name of its own
-        return with_indexes(check, self._disk, directory or ".", frozenset(self._disk.list(directory or ".")), {})
+        return with_indexes(
+            check, self._disk, directory or ".", frozenset(self._disk.list(directory or ".")), {}
+        )
 
     def _batches(self, path: str, *, is_shown: bool) -> None:
         from sparklog_server.log.examine import Unsound, sound_batches
@@ -202,7 +230,14 @@ class Inspection:
                     self._records(path, log, position, header)
         check.finish(log)
         kind = "metadata-snapshot" if path.endswith(".checkpoint") else "segment"
-        self._summary(path, kind, log.size, entries=check.batches, first_offset=check.first_offset, last_offset=check.end_offset - 1)
+        self._summary(
+            path,
+            kind,
+            log.size,
+            entries=check.batches,
+            first_offset=check.first_offset,
+            last_offset=check.end_offset - 1,
+        )
         self._told(check.all_findings, check.more)
 
     def _records(self, path: str, log: "DiskFile", position: int, header: "HeaderFields") -> None:
@@ -221,7 +256,9 @@ class Inspection:
                 name, fields = control_fields(record) if is_control else metadata_fields(record)
             except DecodeError as error:
                 name, fields = "unreadable", {"error": str(error)}
-            self.printer.row("control" if is_control else "metadata", place | {"name": name, "fields": fields}, path=path)
+            self.printer.row(
+                "control" if is_control else "metadata", place | {"name": name, "fields": fields}, path=path
+            )
 
 
 def batch_row(position: int, header: "HeaderFields") -> dict[str, object]:
@@ -231,7 +268,11 @@ def batch_row(position: int, header: "HeaderFields") -> dict[str, object]:
 
     batch = BatchHeader._make(header)
     codec = batch.attributes & 0x07
-    said = {"transactional": batch.is_transactional, "control": batch.is_control, "delete-horizon": batch.has_delete_horizon}
+    said = {
+        "transactional": batch.is_transactional,
+        "control": batch.is_control,
+        "delete-horizon": batch.has_delete_horizon,
+    }
     return {
         "position": position,
         "base_offset": batch.base_offset,
@@ -252,7 +293,10 @@ def batch_row(position: int, header: "HeaderFields") -> dict[str, object]:
 
 def headers_text(record: "Record") -> object:
     """The headers of a record: pairs, since a key may come twice."""
-    return [[name, None if value is None else value.decode(errors="backslashreplace")] for name, value in record.headers]
+    return [
+        [name, None if value is None else value.decode(errors="backslashreplace")]
+        for name, value in record.headers
+    ]
 
 
 def metadata_fields(record: "Record") -> tuple[str, dict[str, object]]:
@@ -270,7 +314,9 @@ def control_fields(record: "Record") -> tuple[str, dict[str, object]]:
     kind, message = control_type(record.key), parse_control(record)
     if kind is None or message is None:
         return "unknown", {"key": (record.key or b"").hex()}
-    return kind.name, {"coordinator_epoch": message.coordinator_epoch} if isinstance(message, Marker) else fields_of(message)
+    return kind.name, {"coordinator_epoch": message.coordinator_epoch} if isinstance(
+        message, Marker
+    ) else fields_of(message)
 
 
 def fields_of(message: "Message") -> dict[str, object]:
@@ -310,7 +356,9 @@ def other_readers() -> "Mapping[str, Reader]":
         except (ElectionStateCorrupt, ValueError) as error:
             position = getattr(error.__cause__, "pos", 0)
             what = str(error).removeprefix(f"{path}: ")
-            return Contents("quorum-state", [], [Finding(path, position, what, "restore the file from a copy")])
+            return Contents(
+                "quorum-state", [], [Finding(path, position, what, "restore the file from a copy")]
+            )
         return Contents("quorum-state", [{"key": key, "value": value} for key, value in found.items()], [])
 
     return {FILE_NAME: election_state, CLEAN_STOP_FILE: offsets, METADATA_POINT_FILE: offsets}

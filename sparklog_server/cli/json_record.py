@@ -18,7 +18,9 @@ Content = str | Binary | None
 
 
 class JsonRecord(Struct):
-    """A record to write; null stands for no key or value. `topic` and `offset`, which say where a record was read, are ignored."""
+    """A record to write; null stands for no key or value. `topic` and `offset`, which say where a record
+    was read, are ignored.
+    """
 
     value: Content
     key: Content = None

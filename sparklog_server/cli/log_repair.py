@@ -1,4 +1,6 @@
-"""`sparklog log repair`: what is damaged in a stopped broker's directory is repaired, once what that costs has been seen."""
+"""`sparklog log repair`: what is damaged in a stopped broker's directory is repaired, once what that costs
+has been seen.
+"""
 
 import sys
 import time
@@ -23,19 +25,40 @@ _DIRECTORY = click.Path(exists=True, file_okay=False)
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @click.option("--execute", "is_executed", is_flag=True, help="Do it. Without this option nothing is changed.")
-@click.option("--beside", metavar="DIR", multiple=True, type=_DIRECTORY, help="Another log directory of the broker, for ids. Repeatable.")
+@click.option(
+    "--beside",
+    metavar="DIR",
+    multiple=True,
+    type=_DIRECTORY,
+    help="Another log directory of the broker, for ids. Repeatable.",
+)
 @click.option("--cluster-id", metavar="ID", help="For meta.properties, where no other directory tells it.")
-@click.option("--node-id", metavar="ID", type=int, help="For meta.properties, where it is not known from elsewhere.")
-@click.option("--deep", "is_deep", is_flag=True, help="Check the records of each batch too, and take out those that cannot be read.")
+@click.option(
+    "--node-id", metavar="ID", type=int, help="For meta.properties, where it is not known from elsewhere."
+)
+@click.option(
+    "--deep",
+    "is_deep",
+    is_flag=True,
+    help="Check the records of each batch too, and take out those that cannot be read.",
+)
 @as_json
 def repair(
-    directory: str, is_executed: bool, beside: tuple[str, ...], cluster_id: str | None, node_id: int | None, is_deep: bool, is_json: bool
+    directory: str,
+    is_executed: bool,
+    beside: tuple[str, ...],
+    cluster_id: str | None,
+    node_id: int | None,
+    is_deep: bool,
+    is_json: bool,
 ) -> int:
-    """Repair the log directory of a stopped broker: print each step with its file, byte, reason and cost; with --execute, do them.
+    """Repair the log directory of a stopped broker: print each step with its file, byte, reason and cost;
+    with --execute, do them.
 
-    Unreadable stretches of a log are copied aside and replaced by an empty batch, so that no offset is used twice; sound batches are kept.
-    The metadata log is cut at the first batch that cannot be read. Indexes, snapshots and checkpoints are rebuilt. The exit code is 1 where
-    something cannot be repaired, or, without --execute, where there is something to repair. A directory that a running broker holds is
+    Unreadable stretches of a log are copied aside and replaced by an empty batch, so that no offset is
+    used twice; sound batches are kept. The metadata log is cut at the first batch that cannot be read.
+    Indexes, snapshots and checkpoints are rebuilt. The exit code is 1 where something cannot be repaired,
+    or, without --execute, where there is something to repair. A directory that a running broker holds is
     refused.
     """
     from sparklog_server.disk.door import DirectoryInUse, StorageError
@@ -45,7 +68,9 @@ def repair(
     path = directory.rstrip("/") or "/"
     disk = OsDisk(is_read_only=not is_executed)
     if not is_log_directory(disk.list(path)):
-        raise click.ClickException(f"{path} is no log directory: it has neither meta.properties nor partitions")
+        raise click.ClickException(
+            f"{path} is no log directory: it has neither meta.properties nor partitions"
+        )
     try:
         disk.lock(path)
         all_steps = 0
@@ -96,7 +121,9 @@ def planned(
     for one in (*beside, path):
         read_metadata(disk, f"{one.rstrip('/')}/{METADATA_DIRECTORY}", known)
     now_ms = int(time.time() * 1000) if wall_ms is None else wall_ms
-    repairing = Repairing(disk, now_ms, Looking(also=other_readers(), is_deep=is_deep, written_at=written_at), known.topic_ids)
+    repairing = Repairing(
+        disk, now_ms, Looking(also=other_readers(), is_deep=is_deep, written_at=written_at), known.topic_ids
+    )
     made: list[Plan] = []
     names = partition_directories(disk.list(path))
     if METADATA_DIRECTORY in names:
@@ -144,7 +171,14 @@ def tell(made: "list[Plan]", *, is_json: bool, is_executed: bool) -> int:
             print_json({"partition": name, "kind": kinds[step.is_possible]} | step._asdict())
     elif steps:
         rows = [
-            [kinds[one.is_possible], one.path, "" if one.position is None else one.position, one.what, one.action, one.lost or "nothing"]
+            [
+                kinds[one.is_possible],
+                one.path,
+                "" if one.position is None else one.position,
+                one.what,
+                one.action,
+                one.lost or "nothing",
+            ]
             for _, one in steps
         ]
         print_table(["", "file", "position", "what", "action", "lost"], rows)

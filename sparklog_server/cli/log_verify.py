@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from sparklog_server.log.examine_files import Reader
 
 EXIT_FAILURE = 1
-COLUMNS = ("partition", "state", "segments", "batches", "records", "bytes", "start_offset", "end_offset", "findings")
+COLUMNS = (
+    "partition",
+    "state",
+    "segments",
+    "batches",
+    "records",
+    "bytes",
+    "start_offset",
+    "end_offset",
+    "findings",
+)
 
 
 @click.group()
@@ -31,13 +41,20 @@ log.add_command(repair)
 
 @log.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--deep", "is_deep", is_flag=True, help="Also the records of each batch: slower, for compressed ones are decompressed.")
+@click.option(
+    "--deep",
+    "is_deep",
+    is_flag=True,
+    help="Also the records of each batch: slower, for compressed ones are decompressed.",
+)
 @as_json
 def verify(directory: str, is_deep: bool, is_json: bool) -> int:
-    """Check the log directory of a stopped broker, or one partition of it, and report each problem with file, byte, cause and remedy.
+    """Check the log directory of a stopped broker, or one partition of it, and report each problem with
+    file, byte, cause and remedy.
 
-    Nothing is changed. The state of a partition is `sound`, `recoverable` (a crash left it so, and the broker repairs it at its next start:
-    the remedy says what it cuts) or `damaged`; the exit code is 1 where one is damaged. A directory that a running broker holds is refused.
+    Nothing is changed. The state of a partition is `sound`, `recoverable` (a crash left it so, and the
+    broker repairs it at its next start: the remedy says what it cuts) or `damaged`; the exit code is 1
+    where one is damaged. A directory that a running broker holds is refused.
     """
     from sparklog_server.disk.door import DirectoryInUse, StorageError
     from sparklog_server.disk.os_disk import OsDisk
@@ -47,7 +64,9 @@ def verify(directory: str, is_deep: bool, is_json: bool) -> int:
     path = directory.rstrip("/") or "/"
     names = disk.list(path)
     if not is_log_directory(names) and not any(name.endswith(".log") for name in names):
-        raise click.ClickException(f"{path} is no log directory: it has neither meta.properties nor partitions")
+        raise click.ClickException(
+            f"{path} is no log directory: it has neither meta.properties nor partitions"
+        )
     locked = path if is_log_directory(names) else str(Path(path).absolute().parent)
     try:
         disk.lock(locked)
@@ -63,7 +82,9 @@ def verify(directory: str, is_deep: bool, is_json: bool) -> int:
         if not is_json and sys.stdout.isatty():
             tell(reports)
     except DirectoryInUse as error:
-        raise click.ClickException(f"{error.path} is held by a running broker: stop it first, or use `sparklog inspect`") from error
+        raise click.ClickException(
+            f"{error.path} is held by a running broker: stop it first, or use `sparklog inspect`"
+        ) from error
     except StorageError as error:
         raise click.ClickException(str(error)) from error
     finally:
@@ -86,20 +107,41 @@ def progress(total: int, what: str) -> "Iterator[Callable[[int], None] | None]":
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)
 
 
 def tell(reports: "list[Report]") -> None:
-    """The partitions, and behind them what was found: lines with tabs begin with `partition`, `damage` or `note`."""
+    """The partitions, and behind them what was found: lines with tabs begin with `partition`, `damage` or
+    `note`.
+    """
     is_terminal = sys.stdout.isatty()
-    rows = [[report.name, report.state, *counts(report), len(report.findings) + report.more] for report in reports]
+    rows = [
+        [report.name, report.state, *counts(report), len(report.findings) + report.more] for report in reports
+    ]
     print_table(COLUMNS, rows if is_terminal else [["partition", *row] for row in rows])
-    found = [(finding, "damage" if finding.is_damage else "note") for report in reports for finding in report.findings]
+    found = [
+        (finding, "damage" if finding.is_damage else "note")
+        for report in reports
+        for finding in report.findings
+    ]
     if found or not is_terminal:
         print_table(
             ["", "file", "position", "what", "remedy"],
@@ -108,7 +150,14 @@ def tell(reports: "list[Report]") -> None:
 
 
 def counts(report: "Report") -> list[int]:
-    return [report.segments, report.batches, report.records, report.bytes, report.start_offset, report.end_offset]
+    return [
+        report.segments,
+        report.batches,
+        report.records,
+        report.bytes,
+        report.start_offset,
+        report.end_offset,
+    ]
 
 
 def as_dict(report: "Report") -> dict[str, object]:

@@ -43,7 +43,9 @@ COMMANDS = {
 
 
 class Program(click.Group):
-    """The commands, as one that ends well when whoever read its output has enough: `sparklog consume | head` is no failure."""
+    """The commands, as one that ends well when whoever read its output has enough: `sparklog consume |
+    head` is no failure.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which people meet them."""
@@ -107,7 +109,10 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 def _tell(error: Exception) -> None:
     """A line for what failed, or for each item that did."""
     if isinstance(error, UnicodeEncodeError):
-        print(f"sparklog: {error.object!a} is not UTF-8; only keys, values and headers may be other bytes", file=sys.stderr)
+        print(
+            f"sparklog: {error.object!a} is not UTF-8; only keys, values and headers may be other bytes",
+            file=sys.stderr,
+        )
         return
     items: dict[object, Exception] = getattr(error, "errors", None) or {None: error}
     for one in list(items.values())[:ERRORS_SHOWN_MAX]:

@@ -1,7 +1,8 @@
-"""What the commands that talk to a broker have in common: how to reach it, which settings to take, how to print.
+"""What the commands that talk to a broker have in common: how to reach it, which settings to take, how to
+print.
 
-The options that say where the cluster is are kept beside the command and are no parameters of it: `admin()` and `client_settings()`
-find them.
+The options that say where the cluster is are kept beside the command and are no parameters of it:
+`admin()` and `client_settings()` find them.
 """
 
 import json
@@ -73,7 +74,9 @@ def as_json(command: Command) -> Command:
 
 
 def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """The callback of an option that stands before many commands: its value is kept in the context's `meta`."""
+    """The callback of an option that stands before many commands: its value is kept in the context's
+    `meta`.
+    """
 
     # Any: click hands over what the option's type made of the text.
     def keep(context: click.Context, _: click.Parameter, value: Any) -> None:
@@ -94,11 +97,17 @@ def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
 
 
 def client_settings(**more: str) -> "ClientSettings":
-    """The settings of a client of this command: `more` by names with `_` for `.`, then the file's, then those of --set."""
+    """The settings of a client of this command: `more` by names with `_` for `.`, then the file's, then
+    those of --set.
+    """
     from sparklog.client.settings import ClientSettings
 
     meta = click.get_current_context().meta
-    patience = {"default.api.timeout.ms": str(API_TIMEOUT_MS), "max.block.ms": str(API_TIMEOUT_MS), "client.id": "sparklog-cli"}
+    patience = {
+        "default.api.timeout.ms": str(API_TIMEOUT_MS),
+        "max.block.ms": str(API_TIMEOUT_MS),
+        "client.id": "sparklog-cli",
+    }
     given = patience | {name.replace("_", "."): value for name, value in more.items()}
     if meta[_FILE] is not None:
         given |= _properties(meta[_FILE])
@@ -124,7 +133,9 @@ def _properties(file: str) -> dict[str, str]:
 
 
 def _check_reachable(servers: Sequence[str]) -> None:
-    """Say at once that nobody is there: a client would go on trying, since for a program a broker may come back."""
+    """Say at once that nobody is there: a client would go on trying, since for a program a broker may come
+    back.
+    """
     import socket
 
     from sparklog.client.settings import address_of
@@ -136,14 +147,19 @@ def _check_reachable(servers: Sequence[str]) -> None:
             return
         except OSError as error:
             failures.append(f"{server} ({(error.strerror or str(error)).lower()})")
-    raise click.ClickException(f"no broker at {', '.join(failures)}; start one with `sparklog start`, or name one with --bootstrap-server")
+    raise click.ClickException(
+        f"no broker at {', '.join(failures)}; start one with `sparklog start`, or name one with "
+        f"--bootstrap-server"
+    )
 
 
-# -- names --------------------------------------------------------------------------------------------------------------------------------
+# -- names ---------------------------------------------------------------------------------------------------
 
 
 def partitions_in(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """`topic` or `topic:0,1,2`, as Kafka's tools write it: the topic, and its partitions or None for all of them."""
+    """`topic` or `topic:0,1,2`, as Kafka's tools write it: the topic, and its partitions or None for all
+    of them.
+    """
     topic, colon, numbers = text.rpartition(":")
     if not colon:
         return text, None
@@ -164,7 +180,9 @@ def partitions_named(admin: "Admin", texts: Iterable[str]) -> "list[TopicPartiti
         existing = [partition.partition for partition in topics[topic].partitions]
         for number in existing if numbers is None else numbers:
             if number not in existing:
-                raise click.ClickException(f"topic {topic} has no partition {number}; it has {len(existing)}, from 0 on")
+                raise click.ClickException(
+                    f"topic {topic} has no partition {number}; it has {len(existing)}, from 0 on"
+                )
             found[TopicPartition(topic, number)] = None
     return list(found)
 
@@ -204,10 +222,16 @@ def group_names(context: click.Context, _: click.Parameter, incomplete: str) -> 
 
 def transactional_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Completes a transactional id."""
-    return _completions(context, incomplete, lambda admin: [one.transactional_id for one in admin.list_transactions(prefix=incomplete)])
+    return _completions(
+        context,
+        incomplete,
+        lambda admin: [one.transactional_id for one in admin.list_transactions(prefix=incomplete)],
+    )
 
 
-def _completions(context: click.Context, incomplete: str, ask: "Callable[[Admin], Iterable[str]]") -> list[str]:
+def _completions(
+    context: click.Context, incomplete: str, ask: "Callable[[Admin], Iterable[str]]"
+) -> list[str]:
     from sparklog.errors import SparklogError
 
     # What click parsed so far may lack these.
@@ -220,7 +244,7 @@ def _completions(context: click.Context, incomplete: str, ask: "Callable[[Admin]
         return []
 
 
-# -- printing -----------------------------------------------------------------------------------------------------------------------------
+# -- printing ------------------------------------------------------------------------------------------------
 
 
 def print_json(value: object) -> None:
@@ -228,13 +252,18 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=_json_of) + "\n")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emphasis: Mapping[int, str] | None = None) -> None:
-    """A table on a terminal; elsewhere lines with tabs and no heading, for other programs. None is empty, and `-` on a terminal.
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, emphasis: Mapping[int, str] | None = None
+) -> None:
+    """A table on a terminal; elsewhere lines with tabs and no heading, for other programs. None is empty,
+    and `-` on a terminal.
 
     `emphasis` are styles by the number of a row.
     """
     if not sys.stdout.isatty():
-        sys.stdout.write("".join("\t".join("" if value is None else str(value) for value in row) + "\n" for row in rows))
+        sys.stdout.write(
+            "".join("\t".join("" if value is None else str(value) for value in row) + "\n" for row in rows)
+        )
         return
     from rich.console import Console
     from rich.table import Table
@@ -247,7 +276,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     styles = emphasis or {}
     for number, row in enumerate(rows):
         # Text, for brackets in a name are no markup.
-        table.add_row(*(Text("-" if value is None else str(value)) for value in row), style=styles.get(number))
+        table.add_row(
+            *(Text("-" if value is None else str(value)) for value in row), style=styles.get(number)
+        )
     Console().print(table)
 
 

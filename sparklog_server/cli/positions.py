@@ -12,12 +12,23 @@ if TYPE_CHECKING:
 INT64_MAX = (1 << 63) - 1
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SHORT = re.compile(r"(\d{1,12})(ms|[smhdw])")
-_ISO = re.compile(r"P(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?", re.IGNORECASE)
-LANDMARKS = {"beginning": "earliest", "earliest": "earliest", "oldest": "earliest", "end": "latest", "latest": "latest", "newest": "latest"}
+_ISO = re.compile(
+    r"P(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
+)
+LANDMARKS = {
+    "beginning": "earliest",
+    "earliest": "earliest",
+    "oldest": "earliest",
+    "end": "latest",
+    "latest": "latest",
+    "newest": "latest",
+}
 
 
 class Position(NamedTuple):
-    """Where to begin: a landmark, an offset, the last `number` records, or the first record at or after a time in ms."""
+    """Where to begin: a landmark, an offset, the last `number` records, or the first record at or after a
+    time in ms.
+    """
 
     kind: Literal["earliest", "latest", "offset", "last", "time"]
     number: int = 0
@@ -36,7 +47,9 @@ def duration_ms(text: str, hint: str) -> int:
 
 
 def time_ms(text: str, hint: str) -> int:
-    """Unix time in ms of `2026-01-31T12:00:00.000` (UTC unless it says otherwise), `2026-01-31`, or of a number of ms."""
+    """Unix time in ms of `2026-01-31T12:00:00.000` (UTC unless it says otherwise), `2026-01-31`, or of a
+    number of ms.
+    """
     if text.isdecimal() and len(text) > len("20260131"):
         return min(int(text), INT64_MAX)
     from datetime import UTC, datetime
@@ -45,13 +58,17 @@ def time_ms(text: str, hint: str) -> int:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is no time; write 2026-01-31T12:00:00 (UTC), 2026-01-31T12:00:00+02:00 or ms of Unix time", param_hint=hint
+            f"{text!r} is no time; write 2026-01-31T12:00:00 (UTC), 2026-01-31T12:00:00+02:00 or ms of Unix "
+            f"time",
+            param_hint=hint,
         ) from None
     return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def position(text: str, hint: str, now_ms: int) -> Position:
-    """`beginning`, `end`, `1234`, `-5` (the last five), `-10m` (ten minutes back), `s@<ms>` as in kcat, or a time."""
+    """`beginning`, `end`, `1234`, `-5` (the last five), `-10m` (ten minutes back), `s@<ms>` as in kcat, or
+    a time.
+    """
     if text in LANDMARKS:
         return Position("earliest" if LANDMARKS[text] == "earliest" else "latest")
     if text.isdecimal():
@@ -59,7 +76,9 @@ def position(text: str, hint: str, now_ms: int) -> Position:
     if text.startswith("-"):
         back = text[1:]
         return (
-            Position("last", min(int(back), INT64_MAX)) if back.isdecimal() else Position("time", max(0, now_ms - duration_ms(back, hint)))
+            Position("last", min(int(back), INT64_MAX))
+            if back.isdecimal()
+            else Position("time", max(0, now_ms - duration_ms(back, hint)))
         )
     if text.startswith("s@") and text[2:].isdecimal():
         return Position("time", min(int(text[2:]), INT64_MAX))
@@ -67,17 +86,23 @@ def position(text: str, hint: str, now_ms: int) -> Position:
         return Position("time", time_ms(text, hint))
     except click.BadParameter:
         raise click.BadParameter(
-            f"{text!r} is none of: beginning, end, an offset, -N (the last N), -10m (a duration back), 2026-01-31T12:00:00 (a time)",
+            f"{text!r} is none of: beginning, end, an offset, -N (the last N), -10m (a duration back), "
+            f"2026-01-31T12:00:00 (a time)",
             param_hint=hint,
         ) from None
 
 
-def offsets_at(cluster: "Admin", partitions: "list[TopicPartition]", at: Position) -> "dict[TopicPartition, int]":
+def offsets_at(
+    cluster: "Admin", partitions: "list[TopicPartition]", at: Position
+) -> "dict[TopicPartition, int]":
     """The offsets that a position means, each within its log; where no record is young enough, the end."""
     from sparklog.client.admin import EARLIEST, LATEST
 
     def asked(position: int) -> "dict[TopicPartition, int]":
-        return {partition: told.offset for partition, told in cluster.list_offsets(dict.fromkeys(partitions, position)).items()}
+        return {
+            partition: told.offset
+            for partition, told in cluster.list_offsets(dict.fromkeys(partitions, position)).items()
+        }
 
     if at.kind == "earliest":
         return asked(EARLIEST)
@@ -85,7 +110,16 @@ def offsets_at(cluster: "Admin", partitions: "list[TopicPartition]", at: Positio
     if at.kind == "latest":
         return ends
     if at.kind == "time":
-        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in asked(at.number).items()}
+        return {
+            partition: offset if offset >= 0 else ends[partition]
+            for partition, offset in asked(at.number).items()
+        }
     begins = asked(EARLIEST)
-    wanted = {partition: at.number if at.kind == "offset" else ends[partition] - at.number for partition in partitions}
-    return {partition: min(max(offset, begins[partition]), ends[partition]) for partition, offset in wanted.items()}
+    wanted = {
+        partition: at.number if at.kind == "offset" else ends[partition] - at.number
+        for partition in partitions
+    }
+    return {
+        partition: min(max(offset, begins[partition]), ends[partition])
+        for partition, offset in wanted.items()
+    }

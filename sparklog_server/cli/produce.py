@@ -29,19 +29,52 @@ class NewRecord(NamedTuple):
 
 @click.command()
 @click.argument("topic", shell_complete=topic_names)
-@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("-K", "--key-separator", metavar="TEXT", help="What stands between key and value in each line; without it, lines are values.")
-@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", show_default=True, help="What stands between records.")
+@click.argument(
+    "files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False, allow_dash=True)
+)
+@click.option(
+    "-K",
+    "--key-separator",
+    metavar="TEXT",
+    help="What stands between key and value in each line; without it, lines are values.",
+)
+@click.option(
+    "-D", "--delimiter", metavar="TEXT", default="\\n", show_default=True, help="What stands between records."
+)
 @click.option("-k", "--key", help="The key of every record.")
-@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of every record. Repeatable.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A header of every record. Repeatable.",
+)
 @click.option("-p", "--partition", type=click.IntRange(0), help="Write to this partition only.")
-@click.option("-T", "--timestamp", metavar="MS", type=click.IntRange(0, INT64_MAX), help="The time of every record, in ms of Unix time.")
-@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="The codec.")
-@click.option("-a", "--acks", type=click.Choice(["all", "1", "0", "-1"]), help="Who must have a record before it counts as written.")
-@click.option("-Z", "--null", is_flag=True, help="An empty value or key is null: a tombstone in a compacted topic.")
+@click.option(
+    "-T",
+    "--timestamp",
+    metavar="MS",
+    type=click.IntRange(0, INT64_MAX),
+    help="The time of every record, in ms of Unix time.",
+)
+@click.option(
+    "-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="The codec."
+)
+@click.option(
+    "-a",
+    "--acks",
+    type=click.Choice(["all", "1", "0", "-1"]),
+    help="Who must have a record before it counts as written.",
+)
+@click.option(
+    "-Z", "--null", is_flag=True, help="An empty value or key is null: a tombstone in a compacted topic."
+)
 @click.option("--whole-files", is_flag=True, help="Each FILE is the value of one record.")
 @click.option(
-    "--from-json", is_flag=True, help="Each line is an object as `consume --json` prints it; topic and offset in it do not matter."
+    "--from-json",
+    is_flag=True,
+    help="Each line is an object as `consume --json` prints it; topic and offset in it do not matter.",
 )
 @reaches_cluster
 @as_json
@@ -75,7 +108,11 @@ def produce(
     separator = None if key_separator is None else unescaped(key_separator, "--key-separator")
     pieces = _whole(files) if whole_files else _lines(files, unescaped(delimiter, "--delimiter"))
     common = NewRecord(None if key is None else fsencode(key), b"", _headers(headers), partition, timestamp)
-    more = {name: value for name, value in (("compression_type", compression), ("acks", acks)) if value is not None}
+    more = {
+        name: value
+        for name, value in (("compression_type", compression), ("acks", acks))
+        if value is not None
+    }
     failures: list[BaseException] = []
     count = 0
 
@@ -103,7 +140,8 @@ def produce(
                 if not from_json or record.partition is None:
                     raise
                 raise click.ClickException(
-                    f"line {number}: {error}; the {count} lines before it were written. Give the topic as many partitions "
+                    f"line {number}: {error}; the {count} lines before it were written. Give the topic as "
+                    f"many partitions "
                     "(`sparklog topics add-partitions`), or write all lines to one with --partition"
                 ) from None
             count = number
@@ -125,13 +163,16 @@ def _headers(texts: tuple[str, ...]) -> tuple[tuple[str, bytes | None], ...]:
     return tuple((name, fsencode(value) if equals else None) for name, equals, value in parted)
 
 
-def _record(piece: bytes, separator: bytes | None, number: int, common: NewRecord, *, is_empty_null: bool) -> NewRecord:
+def _record(
+    piece: bytes, separator: bytes | None, number: int, common: NewRecord, *, is_empty_null: bool
+) -> NewRecord:
     key, value = common.key, piece
     if separator is not None:
         key, found, value = piece.partition(separator)
         if not found:
             raise click.ClickException(
-                f"line {number} has no {separator.decode(errors='replace')!r} between key and value; the lines before it were written"
+                f"line {number} has no {separator.decode(errors='replace')!r} between key and value; the "
+                f"lines before it were written"
             )
     if is_empty_null:
         return common._replace(key=key or None, value=value or None)
@@ -147,7 +188,9 @@ def _from_json(piece: bytes, number: int, common: NewRecord) -> NewRecord:
     try:
         told = msgspec.json.decode(piece, type=JsonRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"line {number} is no record in JSON: {error}; the lines before it were written") from None
+        raise click.ClickException(
+            f"line {number} is no record in JSON: {error}; the lines before it were written"
+        ) from None
     return NewRecord(
         common.key if told.key is None else content_of(told.key),
         content_of(told.value),
@@ -162,7 +205,9 @@ def _whole(files: tuple[str, ...]) -> Iterator[bytes]:
         with click.open_file(file, "rb") as stream:
             content: bytes = stream.read(PIECE_BYTES_MAX + 1)
         if len(content) > PIECE_BYTES_MAX:
-            raise click.ClickException(f"{file} has more than {PIECE_BYTES_MAX} bytes, which is too much for one record")
+            raise click.ClickException(
+                f"{file} has more than {PIECE_BYTES_MAX} bytes, which is too much for one record"
+            )
         yield content
 
 
@@ -170,7 +215,11 @@ def _lines(files: tuple[str, ...], delimiter: bytes) -> Iterator[bytes]:
     """The pieces between delimiters; one at the very end counts for nothing."""
     for file in files or ("-",):
         with click.open_file(file, "rb") as stream:
-            yield from (line.removesuffix(b"\n") for line in stream) if delimiter == b"\n" else _pieces(stream, delimiter)
+            yield from (
+                (line.removesuffix(b"\n") for line in stream)
+                if delimiter == b"\n"
+                else _pieces(stream, delimiter)
+            )
 
 
 def _pieces(stream: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
@@ -181,6 +230,8 @@ def _pieces(stream: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
         *whole, rest = (rest + chunk).split(delimiter)
         yield from whole
         if len(rest) > PIECE_BYTES_MAX:
-            raise click.ClickException(f"no delimiter in {len(rest)} bytes; say with --delimiter what stands between records")
+            raise click.ClickException(
+                f"no delimiter in {len(rest)} bytes; say with --delimiter what stands between records"
+            )
     if rest:
         yield rest

@@ -19,7 +19,8 @@ _KINDS = ("user", "client-id", "ip")
 def quotas() -> None:
     """Show, set and delete quotas of users, client ids and addresses.
 
-    Keys: producer_byte_rate, consumer_byte_rate (bytes/s), request_percentage, controller_mutation_rate, connection_creation_rate.
+    Keys: producer_byte_rate, consumer_byte_rate (bytes/s), request_percentage, controller_mutation_rate,
+    connection_creation_rate.
     """
 
 
@@ -32,14 +33,20 @@ def _of_entity(command: Command) -> Command:
             expose_value=False,
             callback=keep(f"{kind}-default"),
         )
-        by_name = click.option(f"--{kind}", metavar="NAME", help=f"This {kind}.", expose_value=False, callback=keep(kind))
+        by_name = click.option(
+            f"--{kind}", metavar="NAME", help=f"This {kind}.", expose_value=False, callback=keep(kind)
+        )
         command = by_name(by_default(command))
     return command
 
 
 @quotas.command()
 @_of_entity
-@click.option("--strict", is_flag=True, help="Only quotas of exactly these types: --user a leaves out those of user a and a client id.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Only quotas of exactly these types: --user a leaves out those of user a and a client id.",
+)
 @reaches_cluster
 @as_json
 def describe(strict: bool, is_json: bool) -> None:
@@ -48,14 +55,19 @@ def describe(strict: bool, is_json: bool) -> None:
 
     parts = _parts()
     # The types are the literals of _parts.
-    filters = [QuotaFilter(kind, "default" if name is None else "exact", name) for kind, name in parts.items()]  # type: ignore[arg-type]
+    filters = [
+        QuotaFilter(kind, "default" if name is None else "exact", name)  # type: ignore[arg-type]
+        for kind, name in parts.items()
+    ]
     with admin() as cluster:
         told = cluster.describe_client_quotas(filters, is_strict=strict)
     if is_json:
         print_json([{"entity": dict(entity.parts), "quotas": values} for entity, values in told.items()])
         return
     rows = [
-        [str(entity), key, int(value) if value.is_integer() else value] for entity, values in told.items() for key, value in values.items()
+        [str(entity), key, int(value) if value.is_integer() else value]
+        for entity, values in told.items()
+        for key, value in values.items()
     ]
     print_table(["entity", "quota", "value"], rows)
 
@@ -68,7 +80,9 @@ def describe(strict: bool, is_json: bool) -> None:
 def set_quotas(assignments: tuple[str, ...], validate_only: bool) -> None:
     """Set quotas: `sparklog quotas set --user alice producer_byte_rate=1048576`."""
     entity = _entity(_parts())
-    changes: dict[str, float | None] = {key: _number(key, value) for key, value in pairs(assignments, "KEY=NUMBER").items()}
+    changes: dict[str, float | None] = {
+        key: _number(key, value) for key, value in pairs(assignments, "KEY=NUMBER").items()
+    }
     with admin() as cluster:
         cluster.alter_client_quotas({entity: changes}, validate_only=validate_only)
 
@@ -114,6 +128,7 @@ def _number(key: str, text: str) -> float:
         number = -1.0
     if not 0 < number < float("inf"):
         raise click.BadParameter(
-            f"{key}={text}: a quota is a number above 0; `sparklog quotas delete` removes one", param_hint="KEY=NUMBER"
+            f"{key}={text}: a quota is a number above 0; `sparklog quotas delete` removes one",
+            param_hint="KEY=NUMBER",
         )
     return number

@@ -16,17 +16,33 @@ EXIT_FAILURE = 1
 
 @click.command(name="delete-records")
 @click.argument("topic", required=False, metavar="[TOPIC]", shell_complete=topic_names)
-@click.option("--partition", "partitions", metavar="N", type=click.IntRange(0), multiple=True, help="A partition of TOPIC. Repeatable.")
-@click.option("--before", metavar="OFFSET", type=click.IntRange(-1), help="Delete what lies below it; -1 deletes all that is committed.")
+@click.option(
+    "--partition",
+    "partitions",
+    metavar="N",
+    type=click.IntRange(0),
+    multiple=True,
+    help="A partition of TOPIC. Repeatable.",
+)
+@click.option(
+    "--before",
+    metavar="OFFSET",
+    type=click.IntRange(-1),
+    help="Delete what lies below it; -1 deletes all that is committed.",
+)
 @click.option(
     "--offset-json-file",
     type=click.File("r", encoding="utf-8"),
-    help='Instead of the above, as Kafka\'s tool reads it: {"partitions": [{"topic": "t", "partition": 0, "offset": 100}], "version": 1}.',
+    help='Instead of the above, as Kafka\'s tool reads it: {"partitions": [{"topic": "t", "partition": 0, "offset": 100}], "version": 1}.',  # noqa: E501
 )
 @reaches_cluster
 @as_json
 def delete_records(
-    topic: str | None, partitions: tuple[int, ...], before: int | None, offset_json_file: "IO[str] | None", is_json: bool
+    topic: str | None,
+    partitions: tuple[int, ...],
+    before: int | None,
+    offset_json_file: "IO[str] | None",
+    is_json: bool,
 ) -> int:
     """Delete the oldest records of partitions, for good, and tell where their logs begin now."""
     from sparklog.client.admin import ItemsFailed
@@ -34,7 +50,10 @@ def delete_records(
 
     if offset_json_file is not None:
         if topic is not None or partitions or before is not None:
-            raise click.UsageError("--offset-json-file names topics, partitions and offsets: leave TOPIC, --partition and --before out")
+            raise click.UsageError(
+                "--offset-json-file names topics, partitions and offsets: leave TOPIC, --partition and "
+                "--before out"
+            )
         offsets = _offsets_in(offset_json_file.read())
     else:
         if topic is None or not partitions or before is None:
@@ -61,7 +80,10 @@ def delete_records(
             ]
         )
         return EXIT_FAILURE if errors else 0
-    print_table(["topic", "partition", "begins at"], [[at.topic, at.partition, offset] for at, offset in begins.items()])
+    print_table(
+        ["topic", "partition", "begins at"],
+        [[at.topic, at.partition, offset] for at, offset in begins.items()],
+    )
     for error in errors.values():
         click.echo(f"sparklog: {error}", err=True)
     return EXIT_FAILURE if errors else 0
@@ -86,8 +108,16 @@ def _offsets_in(text: str) -> "dict[TopicPartition, int]":
         fields = entry if isinstance(entry, dict) else {}
         topic, number, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
         # bool is an int to Python, not to Kafka.
-        if type(topic) is not str or type(number) is not int or type(offset) is not int or number < 0 or offset < -1:
-            raise click.BadParameter(f"{entry} needs topic, partition (0 or more) and offset (-1 or more)", param_hint=hint)
+        if (
+            type(topic) is not str
+            or type(number) is not int
+            or type(offset) is not int
+            or number < 0
+            or offset < -1
+        ):
+            raise click.BadParameter(
+                f"{entry} needs topic, partition (0 or more) and offset (-1 or more)", param_hint=hint
+            )
         partition = TopicPartition(topic, number)
         if partition in offsets:
             raise click.BadParameter(f"{partition} stands there twice", param_hint=hint)

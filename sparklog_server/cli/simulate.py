@@ -6,12 +6,18 @@ import click
 
 
 @click.command()
-@click.option("--seed", type=click.IntRange(min=0), required=True, help="Which history; the same seed gives the same one.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    required=True,
+    help="Which history; the same seed gives the same one.",
+)
 @click.option("--quiet", is_flag=True, help="Print only what is wrong.")
 def simulate(seed: int, quiet: bool) -> None:
     """Run a simulated broker under power cuts, kills and pauses, and check the history of its transactions.
 
-    Prints what happened, a line each with its virtual time in seconds, then each anomaly. The exit code is 1 if there are any.
+    Prints what happened, a line each with its virtual time in seconds, then each anomaly. The exit code is
+    1 if there are any.
     """
     from sparklog_server.simulation.checkers import check
     from sparklog_server.simulation.transactions import run
@@ -23,6 +29,9 @@ def simulate(seed: int, quiet: bool) -> None:
     anomalies = check(history)
     for anomaly in anomalies:
         click.echo(f"{anomaly.kind}: {anomaly.said}")
-    click.echo(f"seed {seed}: {len(history.transactions)} transactions, {len(history.polls)} polls, {len(anomalies)} anomalies")
+    click.echo(
+        f"seed {seed}: {len(history.transactions)} transactions, {len(history.polls)} polls, "
+        f"{len(anomalies)} anomalies"
+    )
     if anomalies:
         sys.exit(1)

@@ -6,13 +6,33 @@ import click
 
 
 @click.command()
-@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings, as a Kafka properties file.")
-@click.option("--data-dir", metavar="DIR", help="Where to keep everything (log.dirs). [default: ./sparklog-data]")
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 lets the system choose. [default: 127.0.0.1:9092]")
+@click.option(
+    "--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings, as a Kafka properties file."
+)
+@click.option(
+    "--data-dir", metavar="DIR", help="Where to keep everything (log.dirs). [default: ./sparklog-data]"
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Where to listen; port 0 lets the system choose. [default: 127.0.0.1:9092]",
+)
 @click.option("--node-id", metavar="N", type=int, help="The number of this node (node.id). [default: 1]")
-@click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="A setting by Kafka's name; wins over the file. Repeatable.")
-@click.option("--insecure", is_flag=True, help="Allow an address that others can reach, although nothing asks them for a password.")
-@click.option("--owner-pid", type=int, hidden=True, help="Stop when this parent process is gone or standard input ends.")
+@click.option(
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A setting by Kafka's name; wins over the file. Repeatable.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow an address that others can reach, although nothing asks them for a password.",
+)
+@click.option(
+    "--owner-pid", type=int, hidden=True, help="Stop when this parent process is gone or standard input ends."
+)
 @click.option("--owned-directory", hidden=True, help="Remove this directory at the end.")
 def start(
     config: str | None,
@@ -30,7 +50,9 @@ def start(
     `ready node=<id> listen=<host:port> pid=<pid>`.
     """
     if not __debug__:
-        raise click.UsageError("sparklog does not run under python -O: it needs its assertions to protect the data")
+        raise click.UsageError(
+            "sparklog does not run under python -O: it needs its assertions to protect the data"
+        )
     given = list(assignments)
     if listen is not None:
         given.append(f"listeners=PLAINTEXT://{listen}")
@@ -42,7 +64,8 @@ def start(
     import gc
     from time import perf_counter_ns
 
-    # Nothing that start-up makes is garbage: the collector would only walk it. The server turns it on again when it is ready.
+    # Nothing that start-up makes is garbage: the collector would only walk it. The server turns it on again
+    # when it is ready.
     gc.disable()
     from sparklog_server.broker.broker import Broker
     from sparklog_server.config.load import load
@@ -59,14 +82,19 @@ def start(
         log.trace("warning", text=warning)
     limit = raise_limit()
     shares = shared(limit, loaded.settings.sparklog_open_files_max)
-    if shares.files < loaded.settings.sparklog_open_files_max or shares.connections < loaded.settings.max_connections:
+    if (
+        shares.files < loaded.settings.sparklog_open_files_max
+        or shares.connections < loaded.settings.max_connections
+    ):
         log.trace("few-descriptors", limit=limit, files=shares.files, connections=shares.connections)
     disk = OsDisk(open_files_max=shares.files)
     try:
         server = Server(
             loaded.settings,
             disk,
-            lambda settings, disk, trace: Broker(settings, disk, entropy=entropy, trace=trace, work_clock=perf_counter_ns),
+            lambda settings, disk, trace: Broker(
+                settings, disk, entropy=entropy, trace=trace, work_clock=perf_counter_ns
+            ),
             log,
             connections_max=shares.connections,
             parent_pid=owner_pid,

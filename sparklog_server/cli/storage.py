@@ -20,9 +20,16 @@ def log_dirs() -> None:
 
 
 @log_dirs.command()
-@click.option("--broker", "nodes", metavar="ID", type=int, multiple=True, help="Only this broker. Repeatable.")
 @click.option(
-    "--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help="Only these partitions. Repeatable.", shell_complete=topic_names
+    "--broker", "nodes", metavar="ID", type=int, multiple=True, help="Only this broker. Repeatable."
+)
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC[:0,1]",
+    multiple=True,
+    help="Only these partitions. Repeatable.",
+    shell_complete=topic_names,
 )
 @reaches_cluster
 @as_json
@@ -30,15 +37,26 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
     """Show directories with their space, and the size of every replica in them."""
     with admin() as cluster:
         wanted = partitions_named(cluster, topics) if topics else None
-        dirs = [one for own in cluster.describe_log_dirs(nodes or None, partitions=wanted).values() for one in own]
+        dirs = [
+            one for own in cluster.describe_log_dirs(nodes or None, partitions=wanted).values() for one in own
+        ]
     if is_json:
         print_json(
             [
-                {"broker": one.node_id, "path": one.path, "error": None if one.error is None else str(one.error)}
+                {
+                    "broker": one.node_id,
+                    "path": one.path,
+                    "error": None if one.error is None else str(one.error),
+                }
                 | {"total_bytes": one.total_bytes, "usable_bytes": one.usable_bytes}
                 | {
                     "replicas": [
-                        {"topic": at.topic, "partition": at.partition, "size_bytes": r.size_bytes, "offset_lag": r.offset_lag}
+                        {
+                            "topic": at.topic,
+                            "partition": at.partition,
+                            "size_bytes": r.size_bytes,
+                            "offset_lag": r.offset_lag,
+                        }
                         | {"is_future": r.is_future}
                         for at, r in one.replicas.items()
                     ]
@@ -48,10 +66,20 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
         )
         return 1 if any(one.error for one in dirs) else 0
     for one in dirs:
-        space = "" if one.total_bytes < 0 else f"\tusable={bytes_text(one.usable_bytes)}\ttotal={bytes_text(one.total_bytes)}"
+        space = (
+            ""
+            if one.total_bytes < 0
+            else f"\tusable={bytes_text(one.usable_bytes)}\ttotal={bytes_text(one.total_bytes)}"
+        )
         click.echo(f"broker={one.node_id}\t{one.path}\t{one.error or 'online'}{space}")
         rows = [
-            [at.topic, at.partition, bytes_text(r.size_bytes), r.offset_lag, "moving in" if r.is_future else ""]
+            [
+                at.topic,
+                at.partition,
+                bytes_text(r.size_bytes),
+                r.offset_lag,
+                "moving in" if r.is_future else "",
+            ]
             for at, r in one.replicas.items()
         ]
         print_table(["topic", "partition", "size", "lag", "state"], rows)
@@ -60,8 +88,16 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
 
 @log_dirs.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:0,1]...", shell_complete=topic_names)
-@click.option("--to", "path", metavar="DIR", required=True, help="A log directory of the broker, as `log-dirs describe` prints it.")
-@click.option("--broker", "node", metavar="ID", type=int, required=True, help="The broker whose replicas move.")
+@click.option(
+    "--to",
+    "path",
+    metavar="DIR",
+    required=True,
+    help="A log directory of the broker, as `log-dirs describe` prints it.",
+)
+@click.option(
+    "--broker", "node", metavar="ID", type=int, required=True, help="The broker whose replicas move."
+)
 @reaches_cluster
 def move(topics: tuple[str, ...], path: str, node: int) -> None:
     """Move replicas to another log directory of their broker; `describe` shows how far that is."""
@@ -74,21 +110,39 @@ def move(topics: tuple[str, ...], path: str, node: int) -> None:
 @reaches_cluster
 @as_json
 def producers(topics: tuple[str, ...], is_json: bool) -> None:
-    """Show the producers that partitions remember: a transaction that hangs has an old time and a first offset."""
+    """Show the producers that partitions remember: a transaction that hangs has an old time and a first
+    offset.
+    """
     with admin() as cluster:
         told = cluster.describe_producers(partitions_named(cluster, topics))
     active = [(at, producer) for at, own in told.items() for producer in own]
     if is_json:
         print_json(
             [
-                {"topic": at.topic, "partition": at.partition, "producer_id": p.producer_id, "producer_epoch": p.producer_epoch}
+                {
+                    "topic": at.topic,
+                    "partition": at.partition,
+                    "producer_id": p.producer_id,
+                    "producer_epoch": p.producer_epoch,
+                }
                 | {"last_sequence": p.last_sequence, "last_timestamp_ms": p.last_timestamp_ms}
-                | {"coordinator_epoch": p.coordinator_epoch, "transaction_start_offset": p.transaction_start_offset}
+                | {
+                    "coordinator_epoch": p.coordinator_epoch,
+                    "transaction_start_offset": p.transaction_start_offset,
+                }
                 for at, p in active
             ]
         )
         return
-    columns = ["topic", "partition", "producer id", "epoch", "last sequence", "last time ms", "transaction since"]
+    columns = [
+        "topic",
+        "partition",
+        "producer id",
+        "epoch",
+        "last sequence",
+        "last time ms",
+        "transaction since",
+    ]
     rows = [
         [at.topic, at.partition, p.producer_id, p.producer_epoch, p.last_sequence, p.last_timestamp_ms, since]
         for at, p in active

@@ -37,14 +37,26 @@ topics.add_command(delete_records)
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--partitions", type=click.IntRange(1), show_default="the broker's num.partitions", help="The number of partitions.")
-@click.option("--replication-factor", type=click.IntRange(1), show_default="the broker's", help="The number of replicas.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    show_default="the broker's num.partitions",
+    help="The number of partitions.",
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1),
+    show_default="the broker's",
+    help="The number of replicas.",
+)
 @click.option(
     "--replica-assignment",
     metavar="1:2,2:3",
-    help="Instead of the numbers: the brokers of each partition, with colons between brokers and commas between partitions.",
+    help="Instead of the numbers: the brokers of each partition, with colons between brokers and commas between partitions.",  # noqa: E501
 )
-@click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="A setting of the topic. Repeatable.")
+@click.option(
+    "--config", "configs", metavar="KEY=VALUE", multiple=True, help="A setting of the topic. Repeatable."
+)
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
 @click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
 @reaches_cluster
@@ -63,17 +75,27 @@ def create(
     from sparklog.client.admin import NewTopic
 
     if replica_assignment is not None and (partitions is not None or replication_factor is not None):
-        raise click.UsageError("--replica-assignment says how many partitions and replicas there are: leave the two numbers out")
+        raise click.UsageError(
+            "--replica-assignment says how many partitions and replicas there are: leave the two numbers out"
+        )
     assignment = () if replica_assignment is None else _assignment(replica_assignment)
     own = pairs(configs, "--config")
     with admin() as cluster:
         known = cluster.list_topics(include_internal=True) if if_not_exists else {}
-        wanted = [NewTopic(name, partitions or -1, replication_factor or -1, own, assignment) for name in names if name not in known]
+        wanted = [
+            NewTopic(name, partitions or -1, replication_factor or -1, own, assignment)
+            for name in names
+            if name not in known
+        ]
         created = cluster.create_topics(wanted, validate_only=validate_only) if wanted else {}
     if is_json:
         print_json(
             [
-                {"name": topic.name, "partitions": topic.partition_count, "replication_factor": topic.replication_factor}
+                {
+                    "name": topic.name,
+                    "partitions": topic.partition_count,
+                    "replication_factor": topic.replication_factor,
+                }
                 for topic in created.values()
             ]
         )
@@ -90,38 +112,65 @@ def list_topics(internal: bool, is_json: bool) -> None:
     if is_json:
         print_json([_as_json(topic, {}) for topic in found.values()])
     else:
-        print_table(["topic", "partitions", "replicas"], [[t.name, len(t.partitions), _replica_count(t)] for t in found.values()])
+        print_table(
+            ["topic", "partitions", "replicas"],
+            [[t.name, len(t.partitions), _replica_count(t)] for t in found.values()],
+        )
 
 
 @topics.command()
 @click.argument("names", nargs=-1, metavar="[TOPIC]...", shell_complete=topic_names)
 @click.option("--under-replicated", is_flag=True, help="Only partitions with replicas that are not in sync.")
 @click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
-@click.option("--internal", is_flag=True, help="Without names: also the topics that the cluster keeps for itself.")
+@click.option(
+    "--internal", is_flag=True, help="Without names: also the topics that the cluster keeps for itself."
+)
 @reaches_cluster
 @as_json
-def describe(names: tuple[str, ...], under_replicated: bool, unavailable: bool, internal: bool, is_json: bool) -> None:
-    """Show partitions with leader, in-sync replicas and size, and the settings of topics; of all topics if none is named."""
+def describe(
+    names: tuple[str, ...], under_replicated: bool, unavailable: bool, internal: bool, is_json: bool
+) -> None:
+    """Show partitions with leader, in-sync replicas and size, and the settings of topics; of all topics if
+    none is named.
+    """
     with admin() as cluster:
-        described = cluster.describe_topics(names) if names else cluster.list_topics(include_internal=internal)
-        shown = {topic.name: _shown(topic, under_replicated=under_replicated, unavailable=unavailable) for topic in described.values()}
+        described = (
+            cluster.describe_topics(names) if names else cluster.list_topics(include_internal=internal)
+        )
+        shown = {
+            topic.name: _shown(topic, under_replicated=under_replicated, unavailable=unavailable)
+            for topic in described.values()
+        }
         if under_replicated or unavailable:
             described = {name: topic for name, topic in described.items() if shown[name]}
         configs = cluster.describe_configs(described) if described else {}
         sizes = _sizes(cluster, described)
     if is_json:
         print_json(
-            [_as_json(topic, sizes, shown[topic.name]) | {"configs": _set_on_topic(configs[topic.name])} for topic in described.values()]
+            [
+                _as_json(topic, sizes, shown[topic.name]) | {"configs": _set_on_topic(configs[topic.name])}
+                for topic in described.values()
+            ]
         )
         return
     for topic in described.values():
         own = " ".join(f"{key}={value}" for key, value in _set_on_topic(configs[topic.name]).items())
         click.echo(f"{topic.name}\tid={_id_text(topic)}\tpartitions={len(topic.partitions)}\t{own}".rstrip())
         rows = [
-            [p.partition, p.leader, listed(p.replicas), listed(p.isr), bytes_text(sizes.get((topic.name, p.partition)))]
+            [
+                p.partition,
+                p.leader,
+                listed(p.replicas),
+                listed(p.isr),
+                bytes_text(sizes.get((topic.name, p.partition))),
+            ]
             for p in shown[topic.name]
         ]
-        worry = {number: "red" for number, p in enumerate(shown[topic.name]) if p.leader < 0 or p.is_under_replicated}
+        worry = {
+            number: "red"
+            for number, p in enumerate(shown[topic.name])
+            if p.leader < 0 or p.is_under_replicated
+        }
         print_table(PARTITION_COLUMNS, rows, emphasis=worry)
     if not described:
         say("no such partition" if under_replicated or unavailable else "there are no topics")
@@ -130,10 +179,18 @@ def describe(names: tuple[str, ...], under_replicated: bool, unavailable: bool, 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
 @click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="A setting to set. Repeatable.")
-@click.option("--delete-config", "deletions", metavar="KEY", multiple=True, help="A setting to go back to its default. Repeatable.")
+@click.option(
+    "--delete-config",
+    "deletions",
+    metavar="KEY",
+    multiple=True,
+    help="A setting to go back to its default. Repeatable.",
+)
 @click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
 @reaches_cluster
-def alter(names: tuple[str, ...], configs: tuple[str, ...], deletions: tuple[str, ...], validate_only: bool) -> None:
+def alter(
+    names: tuple[str, ...], configs: tuple[str, ...], deletions: tuple[str, ...], validate_only: bool
+) -> None:
     """Change settings of topics; those not named stay as they are."""
     from sparklog.client.admin_configs import ConfigChange, ConfigResource
 
@@ -142,7 +199,9 @@ def alter(names: tuple[str, ...], configs: tuple[str, ...], deletions: tuple[str
     changes = [ConfigChange(key, value) for key, value in pairs(configs, "--config").items()]
     changes += [ConfigChange(key, None, "delete") for key in deletions]
     with admin() as cluster:
-        cluster.alter_configs({ConfigResource("topic", name): changes for name in names}, validate_only=validate_only)
+        cluster.alter_configs(
+            {ConfigResource("topic", name): changes for name in names}, validate_only=validate_only
+        )
 
 
 @topics.command()
@@ -158,11 +217,15 @@ def delete(names: tuple[str, ...], if_exists: bool) -> None:
 
 @topics.command(name="add-partitions")
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
-@click.option("--partitions", "--total", type=click.IntRange(1), required=True, help="How many there shall be in all.")
+@click.option(
+    "--partitions", "--total", type=click.IntRange(1), required=True, help="How many there shall be in all."
+)
 @click.option("--replica-assignment", metavar="1:2,2:3", help="The brokers of each new partition.")
 @click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
 @reaches_cluster
-def add_partitions(names: tuple[str, ...], partitions: int, replica_assignment: str | None, validate_only: bool) -> None:
+def add_partitions(
+    names: tuple[str, ...], partitions: int, replica_assignment: str | None, validate_only: bool
+) -> None:
     """Add partitions to topics. Records stay where they are; keys may go to other partitions from now on."""
     from sparklog.client.admin import NewPartitions
 
@@ -182,15 +245,26 @@ def _shown(topic: "Topic", *, under_replicated: bool, unavailable: bool) -> "lis
     """The partitions asked for: all, or those in one of the troubles named."""
     if not under_replicated and not unavailable:
         return list(topic.partitions)
-    return [p for p in topic.partitions if (under_replicated and p.is_under_replicated) or (unavailable and p.leader < 0)]
+    return [
+        p
+        for p in topic.partitions
+        if (under_replicated and p.is_under_replicated) or (unavailable and p.leader < 0)
+    ]
 
 
 def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition | tuple[str, int], int]":
-    """Bytes of each partition's leader; nothing where the brokers do not tell, or there are too many to ask for by name."""
+    """Bytes of each partition's leader; nothing where the brokers do not tell, or there are too many to
+    ask for by name.
+    """
     from sparklog.errors import BrokerError
     from sparklog.model import TopicPartition
 
-    leaders = {TopicPartition(topic.name, p.partition): p.leader for topic in topics.values() for p in topic.partitions if p.leader >= 0}
+    leaders = {
+        TopicPartition(topic.name, p.partition): p.leader
+        for topic in topics.values()
+        for p in topic.partitions
+        if p.leader >= 0
+    }
     if not leaders:
         return {}
     asked = list(leaders) if len(leaders) <= SIZES_ASKED_MAX else None
@@ -208,14 +282,22 @@ def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition
 
 
 def _as_json(
-    topic: "Topic", sizes: "dict[TopicPartition | tuple[str, int], int]", shown: "list[Partition] | None" = None
+    topic: "Topic",
+    sizes: "dict[TopicPartition | tuple[str, int], int]",
+    shown: "list[Partition] | None" = None,
 ) -> dict[str, object]:
     return {
         "name": topic.name,
         "id": _id_text(topic),
         "is_internal": topic.is_internal,
         "partitions": [
-            {"partition": p.partition, "leader": p.leader, "leader_epoch": p.leader_epoch, "replicas": p.replicas, "isr": p.isr}
+            {
+                "partition": p.partition,
+                "leader": p.leader,
+                "leader_epoch": p.leader_epoch,
+                "replicas": p.replicas,
+                "isr": p.isr,
+            }
             | {"size_bytes": sizes.get((topic.name, p.partition))}
             for p in (topic.partitions if shown is None else shown)
         ],

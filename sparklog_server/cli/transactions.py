@@ -1,4 +1,6 @@
-"""`sparklog transactions`: list and describe them, find those that hang, and end what nobody else will end."""
+"""`sparklog transactions`: list and describe them, find those that hang, and end what nobody else will
+end.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -35,7 +37,16 @@ DESCRIBE_COLUMNS = (
     "duration ms",
     "partitions",
 )
-HANGING_COLUMNS = ("topic", "partition", "producer id", "epoch", "coordinator epoch", "start offset", "last time ms", "minutes")
+HANGING_COLUMNS = (
+    "topic",
+    "partition",
+    "producer id",
+    "epoch",
+    "coordinator epoch",
+    "start offset",
+    "last time ms",
+    "minutes",
+)
 MS_PER_MINUTE = 60_000
 KAFKA_TIMEOUT_MINUTES_MAX = 15
 
@@ -46,27 +57,55 @@ def transactions() -> None:
 
 
 @transactions.command(name="list")
-@click.option("--state", "states", metavar="STATE", multiple=True, help="Ongoing, PrepareCommit, CompleteAbort, Empty … Repeatable.")
-@click.option("--producer-id", "producer_ids", metavar="ID", type=int, multiple=True, help="Only of this producer. Repeatable.")
-@click.option("--longer-than", "longer_than_ms", metavar="MS", type=int, default=-1, help="Only those open for longer.")
+@click.option(
+    "--state",
+    "states",
+    metavar="STATE",
+    multiple=True,
+    help="Ongoing, PrepareCommit, CompleteAbort, Empty … Repeatable.",
+)
+@click.option(
+    "--producer-id",
+    "producer_ids",
+    metavar="ID",
+    type=int,
+    multiple=True,
+    help="Only of this producer. Repeatable.",
+)
+@click.option(
+    "--longer-than", "longer_than_ms", metavar="MS", type=int, default=-1, help="Only those open for longer."
+)
 @click.option("--pattern", metavar="RE", help="Only ids that match this regular expression as a whole.")
 @click.option("--prefix", metavar="TEXT", default="", help="Only ids that begin like this.")
 @reaches_cluster
 @as_json
 def list_transactions(
-    states: tuple[str, ...], producer_ids: tuple[int, ...], longer_than_ms: int, pattern: str | None, prefix: str, is_json: bool
+    states: tuple[str, ...],
+    producer_ids: tuple[int, ...],
+    longer_than_ms: int,
+    pattern: str | None,
+    prefix: str,
+    is_json: bool,
 ) -> None:
     """List the transactional ids with their producer and state."""
     if prefix and pattern is not None:
         raise click.UsageError("--prefix and --pattern say the same in two ways: leave one out")
     with admin() as cluster:
         found = cluster.list_transactions(
-            states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern, prefix=prefix
+            states=states,
+            producer_ids=producer_ids,
+            longer_than_ms=longer_than_ms,
+            pattern=pattern,
+            prefix=prefix,
         )
     if is_json:
         print_json(
             [
-                {"transactional_id": one.transactional_id, "coordinator": one.coordinator, "producer_id": one.producer_id}
+                {
+                    "transactional_id": one.transactional_id,
+                    "coordinator": one.coordinator,
+                    "producer_id": one.producer_id,
+                }
                 | {"state": one.state}
                 for one in found
             ]
@@ -88,8 +127,19 @@ def describe(names: tuple[str, ...], is_json: bool) -> None:
         print_json([_description_as_json(one) for one in described.values()])
         return
     rows = [
-        [one.transactional_id, one.coordinator, one.producer_id, one.producer_epoch, one.state, one.timeout_ms]
-        + ([None, None] if one.start_time_ms < 0 else [one.start_time_ms, max(0, _now_ms() - one.start_time_ms)])
+        [
+            one.transactional_id,
+            one.coordinator,
+            one.producer_id,
+            one.producer_epoch,
+            one.state,
+            one.timeout_ms,
+        ]
+        + (
+            [None, None]
+            if one.start_time_ms < 0
+            else [one.start_time_ms, max(0, _now_ms() - one.start_time_ms)]
+        )
         + [listed(one.partitions)]
         for one in described.values()
     ]
@@ -98,9 +148,16 @@ def describe(names: tuple[str, ...], is_json: bool) -> None:
 
 @transactions.command(name="find-hanging")
 @click.option(
-    "--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help="Only in these partitions. Repeatable.", shell_complete=topic_names
+    "--topic",
+    "topics",
+    metavar="TOPIC[:0,1]",
+    multiple=True,
+    help="Only in these partitions. Repeatable.",
+    shell_complete=topic_names,
 )
-@click.option("--broker", "node", metavar="ID", type=int, help="Only in partitions that this broker has a replica of.")
+@click.option(
+    "--broker", "node", metavar="ID", type=int, help="Only in partitions that this broker has a replica of."
+)
 @click.option(
     "--older-than",
     "minutes",
@@ -116,11 +173,16 @@ def find_hanging(topics: tuple[str, ...], node: int | None, minutes: int, is_jso
     """Find transactions that partitions hold open and no coordinator will end; `abort` ends them."""
     with admin() as cluster:
         partitions = partitions_named(cluster, topics) if topics else []
-        found = cluster.find_hanging_transactions(partitions=partitions, node=node, longer_than_ms=minutes * MS_PER_MINUTE)
+        found = cluster.find_hanging_transactions(
+            partitions=partitions, node=node, longer_than_ms=minutes * MS_PER_MINUTE
+        )
     if is_json:
         print_json([_open_as_json(one) for one in found])
         return
-    rows = [[*_open_as_json(one).values(), (_now_ms() - one.producer.last_timestamp_ms) // MS_PER_MINUTE] for one in found]
+    rows = [
+        [*_open_as_json(one).values(), (_now_ms() - one.producer.last_timestamp_ms) // MS_PER_MINUTE]
+        for one in found
+    ]
     print_table(HANGING_COLUMNS, rows)
     if not found:
         say("no transaction hangs")
@@ -128,16 +190,34 @@ def find_hanging(topics: tuple[str, ...], node: int | None, minutes: int, is_jso
 
 @transactions.command()
 @click.argument("topic", metavar="TOPIC:PARTITION", shell_complete=topic_names)
-@click.option("--start-offset", metavar="OFFSET", type=int, help="Where the transaction begins, as find-hanging shows.")
-@click.option("--producer-id", metavar="ID", type=int, help="In place of the offset, with the two epochs, for brokers before 3.0.")
+@click.option(
+    "--start-offset", metavar="OFFSET", type=int, help="Where the transaction begins, as find-hanging shows."
+)
+@click.option(
+    "--producer-id",
+    metavar="ID",
+    type=int,
+    help="In place of the offset, with the two epochs, for brokers before 3.0.",
+)
 @click.option("--producer-epoch", metavar="EPOCH", type=int)
 @click.option("--coordinator-epoch", metavar="EPOCH", type=int)
 @reaches_cluster
-def abort(topic: str, start_offset: int | None, producer_id: int | None, producer_epoch: int | None, coordinator_epoch: int | None) -> None:
-    """Abort a hanging transaction in one partition by writing its marker; `force-terminate` is for one that a coordinator knows."""
+def abort(
+    topic: str,
+    start_offset: int | None,
+    producer_id: int | None,
+    producer_epoch: int | None,
+    coordinator_epoch: int | None,
+) -> None:
+    """Abort a hanging transaction in one partition by writing its marker; `force-terminate` is for one
+    that a coordinator knows.
+    """
     by_epochs = (producer_id, producer_epoch, coordinator_epoch)
     if (start_offset is None) == (producer_id is None):
-        raise click.UsageError("say which transaction: --start-offset, or --producer-id with --producer-epoch and --coordinator-epoch")
+        raise click.UsageError(
+            "say which transaction: --start-offset, or --producer-id with --producer-epoch and "
+            "--coordinator-epoch"
+        )
     if start_offset is None and None in by_epochs:
         raise click.UsageError("--producer-id needs --producer-epoch and --coordinator-epoch")
     with admin() as cluster:
@@ -150,7 +230,9 @@ def abort(topic: str, start_offset: int | None, producer_id: int | None, produce
         assert number is not None
         assert epoch is not None
         assert coordinator is not None
-        cluster.abort_transaction(partitions[0], producer_id=number, producer_epoch=epoch, coordinator_epoch=coordinator)
+        cluster.abort_transaction(
+            partitions[0], producer_id=number, producer_epoch=epoch, coordinator_epoch=coordinator
+        )
 
 
 @transactions.command(name="force-terminate")
@@ -170,13 +252,17 @@ def force_terminate(names: tuple[str, ...]) -> None:
     multiple=True,
     help="Its sinkId, checkpoint or query id, or its name in transactional ids. Repeatable.",
 )
-@click.option("--accept-loss", "accepts_loss", is_flag=True, help="Go on although some of what was decided is lost.")
+@click.option(
+    "--accept-loss", "accepts_loss", is_flag=True, help="Go on although some of what was decided is lost."
+)
 @reaches_cluster
 @as_json
 def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
-    """End what an exactly-once sink left open whose driver never returns: commit what it decided, abort the rest.
+    """End what an exactly-once sink left open whose driver never returns: commit what it decided, abort
+    the rest.
 
-    A driver that still runs is fenced: its query fails, and may be started again. Without --sink, show what is open.
+    A driver that still runs is fenced: its query fails, and may be started again. Without --sink, show
+    what is open.
     """
     from sparklog.client.committer import Committer
     from sparklog.client.decision_log import DecisionLog
@@ -189,15 +275,30 @@ def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
             return
         told = []
         for name in names:
-            sink = name if is_sink_name(name) and (name in left_open or log.last(name) is not None) else sink_name(name)
+            sink = (
+                name
+                if is_sink_name(name) and (name in left_open or log.last(name) is not None)
+                else sink_name(name)
+            )
             if sink not in left_open and log.last(sink) is None:
-                raise click.ClickException(f"there is no sink {name!r}: it has decided nothing, and nothing of it is open")
+                raise click.ClickException(
+                    f"there is no sink {name!r}: it has decided nothing, and nothing of it is open"
+                )
             decision, aborted = Committer(log, name, sink=sink).resolve(accepts_loss=accepts_loss)
             committed = (
-                0 if decision is None else len({one.transactional_id for one in decision.transactions} & set(left_open.get(sink, ())))
+                0
+                if decision is None
+                else len(
+                    {one.transactional_id for one in decision.transactions} & set(left_open.get(sink, ()))
+                )
             )
             told.append(
-                {"sink": sink, "identity": name if decision is None else decision.identity, "committed": committed, "aborted": aborted}
+                {
+                    "sink": sink,
+                    "identity": name if decision is None else decision.identity,
+                    "committed": committed,
+                    "aborted": aborted,
+                }
             )
     if is_json:
         print_json(told)
@@ -222,7 +323,9 @@ def _show_open(log: "DecisionLog", left_open: dict[str, list[str]], *, is_json: 
         last = log.last(sink)
         decided = set() if last is None else {one.transactional_id for one in last.decision.transactions}
         identity = "" if last is None else last.decision.identity
-        shown.append({"sink": sink, "identity": identity, "open": len(names), "decided": len(decided & set(names))})
+        shown.append(
+            {"sink": sink, "identity": identity, "open": len(names), "decided": len(decided & set(names))}
+        )
     if is_json:
         print_json(shown)
         return

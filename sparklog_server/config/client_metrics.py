@@ -33,9 +33,11 @@ MATCHES_MAX: Final = 64
 
 
 def check_client_metrics(texts: Mapping[str, str]) -> int:
-    """The interval in ms, bounds not considered, of a subscription that is well-formed; raises SettingsError for one that is not.
+    """The interval in ms, bounds not considered, of a subscription that is well-formed; raises
+    SettingsError for one that is not.
 
-    Not well-formed are a value that does not parse, an entry that is empty or comes twice, and a pattern that is none.
+    Not well-formed are a value that does not parse, an entry that is empty or comes twice, and a pattern
+    that is none.
     """
     for name, text in texts.items():
         value = CLIENT_METRICS_KEYS[name].parse(text)
@@ -48,10 +50,14 @@ def check_client_metrics(texts: Mapping[str, str]) -> int:
             raise SettingsError(f"Configuration '{name}' values must not be empty.")
         if name == "match":
             if len(entries) > MATCHES_MAX:
-                raise SettingsError(f"Configuration 'match' has {len(entries)} patterns; {MATCHES_MAX} are the most.")
+                raise SettingsError(
+                    f"Configuration 'match' has {len(entries)} patterns; {MATCHES_MAX} are the most."
+                )
             for entry in entries:
                 _check_pattern(entry)
-    return cast(int, CLIENT_METRICS_KEYS["interval.ms"].parse(texts.get("interval.ms", DEFAULTS["interval.ms"])))
+    return cast(
+        int, CLIENT_METRICS_KEYS["interval.ms"].parse(texts.get("interval.ms", DEFAULTS["interval.ms"]))
+    )
 
 
 def _check_pattern(entry: str) -> None:
@@ -67,4 +73,7 @@ def _check_pattern(entry: str) -> None:
         except (re2.error, UnicodeEncodeError):
             is_legal = False
     if not is_legal:
-        raise SettingsError(f"Illegal client matching pattern: {entry} (it is name=pattern, the name one of {', '.join(MATCHED)})")
+        raise SettingsError(
+            f"Illegal client matching pattern: {entry} (it is name=pattern, the name one of "
+            f"{', '.join(MATCHED)})"
+        )

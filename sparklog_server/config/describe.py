@@ -65,7 +65,9 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigRow(msgspec.Struct, frozen=True):
-    """One key with its effective value; `value` is None where Kafka says null, and always for a sensitive key."""
+    """One key with its effective value; `value` is None where Kafka says null, and always for a sensitive
+    key.
+    """
 
     name: str
     value: str | None
@@ -83,7 +85,9 @@ class ConfigRow(msgspec.Struct, frozen=True):
 
 
 def describe_topic(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigRow]:
-    """The rows of a topic with these overrides, in alphabetical order; internal keys appear only when they are set."""
+    """The rows of a topic with these overrides, in alphabetical order; internal keys appear only when they
+    are set.
+    """
     effective = TopicSettings.kept(layers.effective.topics, overrides)
     return [
         _topic_row(field, key, effective, layers, overrides)
@@ -93,17 +97,27 @@ def describe_topic(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigR
 
 
 def default_sources(layers: Layers) -> dict[str, Source]:
-    """Where a topic without settings of its own takes each from, the coarser synonyms counted, which `describe_topic` passes over."""
-    found = {name: _places([synonym.name for synonym in key.synonyms], layers) for name, (_, key) in topic_keys().items()}
+    """Where a topic without settings of its own takes each from, the coarser synonyms counted, which
+    `describe_topic` passes over.
+    """
+    found = {
+        name: _places([synonym.name for synonym in key.synonyms], layers)
+        for name, (_, key) in topic_keys().items()
+    }
     return {name: places[0].source if places else Source.DEFAULT for name, places in found.items()}
 
 
 def describe_broker(layers: Layers) -> list[ConfigRow]:
-    """The rows of a broker in alphabetical order, those without effect included; internal keys appear only when they are set."""
+    """The rows of a broker in alphabetical order, those without effect included; internal keys appear only
+    when they are set.
+    """
     from .without_effect import KEYS
 
     known = frozenset((*broker_keys(), *topic_keys_of_broker(), *KEYS)) - _INTERNAL
-    return [_broker_row(name, layers) for name in sorted(known.union(layers.static.given, layers.cluster, layers.broker))]
+    return [
+        _broker_row(name, layers)
+        for name in sorted(known.union(layers.static.given, layers.cluster, layers.broker))
+    ]
 
 
 def describe_cluster(layers: Layers) -> list[ConfigRow]:
@@ -120,16 +134,23 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigRow]:
     """The rows of a subscription to metrics of clients, in alphabetical order."""
     return [
         _own_row(
-            key, _read(key, overrides.get(name, CLIENT_METRICS_DEFAULTS[name])), Source.CLIENT_METRICS if name in overrides else None, []
+            key,
+            _read(key, overrides.get(name, CLIENT_METRICS_DEFAULTS[name])),
+            Source.CLIENT_METRICS if name in overrides else None,
+            [],
         )
         for name, key in CLIENT_METRICS_KEYS.items()
     ]
 
 
-def _topic_row(field: str, key: Key, effective: TopicSettings, layers: Layers, overrides: Mapping[str, str]) -> ConfigRow:
+def _topic_row(
+    field: str, key: Key, effective: TopicSettings, layers: Layers, overrides: Mapping[str, str]
+) -> ConfigRow:
     names = [synonym.name for synonym in key.synonyms]
     synonyms = _synonyms(names[0], names, layers) if names else []
-    return _own_row(key, text_of(getattr(effective, field)), Source.TOPIC if key.name in overrides else None, synonyms)
+    return _own_row(
+        key, text_of(getattr(effective, field)), Source.TOPIC if key.name in overrides else None, synonyms
+    )
 
 
 def _group_row(key: Key, layers: Layers, overrides: Mapping[str, str]) -> ConfigRow:
@@ -171,7 +192,9 @@ def _broker_row(name: str, layers: Layers) -> ConfigRow:
         doc=key.doc,
         is_sensitive=key.is_sensitive,
         is_read_only=key.update is Update.READ_ONLY,
-        synonyms=tuple(ConfigSynonym(one.name, None, one.source) if key.is_sensitive else one for one in synonyms),
+        synonyms=tuple(
+            ConfigSynonym(one.name, None, one.source) if key.is_sensitive else one for one in synonyms
+        ),
     )
 
 
@@ -180,13 +203,16 @@ def _cluster_row(name: str, text: str) -> ConfigRow:
     assert key is not None
     value = None if key.is_sensitive else text
     synonyms = (ConfigSynonym(name, value, Source.DYNAMIC_CLUSTER),)
-    return ConfigRow(name, value, Source.DYNAMIC_CLUSTER, key.kind, key.doc, key.is_sensitive, False, synonyms)
+    return ConfigRow(
+        name, value, Source.DYNAMIC_CLUSTER, key.kind, key.doc, key.is_sensitive, False, synonyms
+    )
 
 
 def _synonyms(name: str, names: Iterable[str], layers: Layers) -> list[ConfigSynonym]:
     """Every place that supplies a value, source by source and within a source in the order of the names.
 
-    As in Kafka, the list begins with the first place that names `name` itself: a synonym in front of it is left out.
+    As in Kafka, the list begins with the first place that names `name` itself: a synonym in front of it is
+    left out.
     """
     found = _places(list(names), layers)
     first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
@@ -195,14 +221,20 @@ def _synonyms(name: str, names: Iterable[str], layers: Layers) -> list[ConfigSyn
 
 def _places(names: list[str], layers: Layers) -> list[ConfigSynonym]:
     given = layers.static.given
-    told_otherwise = {name: value for name in names if name in _AS_IN_FORCE and (value := _in_force(name, layers)) is not None}
+    told_otherwise = {
+        name: value
+        for name in names
+        if name in _AS_IN_FORCE and (value := _in_force(name, layers)) is not None
+    }
     places: list[tuple[Mapping[str, str], Source]] = [
         (layers.broker, Source.DYNAMIC_BROKER),
         (layers.cluster, Source.DYNAMIC_CLUSTER),
         ({**given, **told_otherwise} if told_otherwise else given, Source.STATIC_BROKER),
         ({one: value for one in names if (value := default_of(one)) is not None}, Source.DEFAULT),
     ]
-    return [ConfigSynonym(one, texts[one], source) for texts, source in places for one in names if one in texts]
+    return [
+        ConfigSynonym(one, texts[one], source) for texts, source in places for one in names if one in texts
+    ]
 
 
 def _shown(name: str, layers: Layers) -> str | None:

@@ -1,7 +1,7 @@
 """The vocabulary of a setting: its kind, its bounds, how its text is read and written.
 
-Texts are read as Kafka reads them (ConfigDef): numbers in decimal and within their width, booleans as true or false in any case, lists
-split at commas with the space around each entry dropped.
+Texts are read as Kafka reads them (ConfigDef): numbers in decimal and within their width, booleans as true
+or false in any case, lists split at commas with the space around each entry dropped.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,9 @@ class Kind(IntEnum):
 
 
 class Update(IntEnum):
-    """When a new value may take effect: at a restart only, or while running, for one broker or for the cluster."""
+    """When a new value may take effect: at a restart only, or while running, for one broker or for the
+    cluster.
+    """
 
     READ_ONLY = 0
     PER_BROKER = 1
@@ -46,7 +48,9 @@ _WIDTH_BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 
 
 class Synonym(msgspec.Struct, frozen=True):
-    """A broker key that supplies the default of a topic key, `factor` of the topic's units to one of its own."""
+    """A broker key that supplies the default of a topic key, `factor` of the topic's units to one of its
+    own.
+    """
 
     name: str
     kind: Kind
@@ -92,7 +96,9 @@ class Key(msgspec.Struct, frozen=True):
         return words if self.also is None else f"{words}, or {self.also}"
 
     def parse(self, text: str) -> Value:
-        """The value of a text; raises SettingsError in the words of Kafka's ConfigException, which clients show."""
+        """The value of a text; raises SettingsError in the words of Kafka's ConfigException, which clients
+        show.
+        """
         value = _parse(self.name, self.kind, text)
         self.check(value)
         return value
@@ -153,7 +159,9 @@ def entries_of(text: str) -> tuple[str, ...]:
 
 
 def fields_of(settings: type[msgspec.Struct]) -> Iterator[tuple[str, Key]]:
-    """The (field name, key) pairs of a settings class, in the order they are written; fields without a key are left out."""
+    """The (field name, key) pairs of a settings class, in the order they are written; fields without a key
+    are left out.
+    """
     for field, annotation in settings.__annotations__.items():
         for metadata in getattr(annotation, "__metadata__", ()):
             if isinstance(metadata, Key):
@@ -170,7 +178,8 @@ def _parse(name: str, kind: Kind, text: str) -> Value:
         raise invalid(name, text, "Expected value to be either true or false")
     if kind in _WIDTH_BITS:
         limit = 1 << (_WIDTH_BITS[kind] - 1)
-        # int() would also take "1_000" and digits of other scripts; Java takes neither underscores nor inner space.
+        # int() would also take "1_000" and digits of other scripts; Java takes neither underscores nor inner
+        # space.
         if trimmed.isascii() and "_" not in trimmed and len(trimmed) <= 20:
             try:
                 number = int(trimmed)

@@ -3,7 +3,13 @@
 from .keys import Key, Kind, Update
 
 
-def integer(name: str, doc: str, at_least: int | None = None, at_most: int | None = None, update: Update = Update.READ_ONLY) -> Key:
+def integer(
+    name: str,
+    doc: str,
+    at_least: int | None = None,
+    at_most: int | None = None,
+    update: Update = Update.READ_ONLY,
+) -> Key:
     """A whole number of 32 bits."""
     return Key(name, Kind.INT, doc, at_least, at_most, update=update)
 

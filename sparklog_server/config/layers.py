@@ -3,8 +3,8 @@ values.
 
     default ◄ file and `--set` ◄ cluster-wide, while running ◄ this broker, while running
 
-Only keys that may change while running count in the upper layers (KIP-226); other keys stored there, by another
-release or broker, are ignored.
+Only keys that may change while running count in the upper layers (KIP-226); other keys stored there, by
+another release or broker, are ignored.
 """
 
 from collections.abc import Mapping
@@ -33,12 +33,22 @@ MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 DYNAMIC_ONLY: dict[str, tuple[Key, str]] = {
     key.name: (key, default)
     for key, default in (
-        _throttle("leader.replication.throttled.rate", "The bytes a second that throttled replicas are sent by this leader."),
-        _throttle("follower.replication.throttled.rate", "The bytes a second that throttled replicas of this follower ask for."),
-        _throttle(MOVE_RATE, "The bytes a second that replicas move at between data directories.", has_effect=True),
+        _throttle(
+            "leader.replication.throttled.rate",
+            "The bytes a second that throttled replicas are sent by this leader.",
+        ),
+        _throttle(
+            "follower.replication.throttled.rate",
+            "The bytes a second that throttled replicas of this follower ask for.",
+        ),
+        _throttle(
+            MOVE_RATE, "The bytes a second that replicas move at between data directories.", has_effect=True
+        ),
     )
 }
-"""(key, default) of what can be set while running and never in a file; tools for reassignments set them and take them back."""
+"""(key, default) of what can be set while running and never in a file; tools for reassignments set them
+and take them back.
+"""
 
 
 class Layers(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,24 +64,34 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
     _texts: dict[str, str | None] = msgspec.field(default_factory=dict)  # of keys that were asked for
 
     @staticmethod
-    def of(static: BrokerSettings, *, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> "Layers":
+    def of(
+        static: BrokerSettings,
+        *,
+        cluster: Mapping[str, str] | None = None,
+        broker: Mapping[str, str] | None = None,
+    ) -> "Layers":
         """The layers and their effective settings; raises SettingsError if individually valid values
         contradict each other.
         """
-        cluster, broker = _changeable(cluster or {}, Update.CLUSTER_WIDE), _changeable(broker or {}, Update.PER_BROKER)
+        cluster, broker = (
+            _changeable(cluster or {}, Update.CLUSTER_WIDE),
+            _changeable(broker or {}, Update.PER_BROKER),
+        )
         effective = _effective(static, cluster, broker) if cluster or broker else static
         check_cordoned(effective)
         return Layers(static=static, cluster=cluster, broker=broker, effective=effective)
 
     @staticmethod
     def kept(static: BrokerSettings, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> "Layers":
-        """The layers of values that were good when they were set. If the file contradicts them by now, `conflict` says how, and it alone
-        holds: a broker must start for its settings to be mended.
+        """The layers of values that were good when they were set. If the file contradicts them by now,
+        `conflict` says how, and it alone holds: a broker must start for its settings to be mended.
         """
         try:
             return Layers.of(static, cluster=cluster, broker=broker)
         except SettingsError as error:
-            return Layers(static=static, cluster=cluster, broker=broker, effective=static, conflict=str(error))
+            return Layers(
+                static=static, cluster=cluster, broker=broker, effective=static, conflict=str(error)
+            )
 
     def text(self, name: str) -> str | None:
         """The effective value of a broker key, as Kafka writes it; None without a value, and for unknown
@@ -81,7 +101,10 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
         if key is None:
             return None
         if name not in self._texts:
-            given = next((texts[name] for texts in (self.broker, self.cluster, self.static.given) if name in texts), None)
+            given = next(
+                (texts[name] for texts in (self.broker, self.cluster, self.static.given) if name in texts),
+                None,
+            )
             self._texts[name] = default_of(name) if given is None else text_of(key.parse(given))
         return self._texts[name]
 
@@ -122,11 +145,17 @@ def _defaults() -> BrokerSettings:
 
 
 def _changeable(texts: Mapping[str, str], least: Update) -> dict[str, str]:
-    """Of these texts, in order of their keys, those that are values of keys which may change at that level."""
+    """Of these texts, in order of their keys, those that are values of keys which may change at that
+    level.
+    """
     kept: dict[str, str] = {}
     for name in sorted(texts):
         key = dynamic_key(name)
-        if key is None or key.update is Update.READ_ONLY or (least is Update.CLUSTER_WIDE and key.update is Update.PER_BROKER):
+        if (
+            key is None
+            or key.update is Update.READ_ONLY
+            or (least is Update.CLUSTER_WIDE and key.update is Update.PER_BROKER)
+        ):
             continue
         try:
             key.parse(texts[name])
@@ -136,13 +165,16 @@ def _changeable(texts: Mapping[str, str], least: Update) -> dict[str, str]:
     return kept
 
 
-def _effective(static: BrokerSettings, cluster: Mapping[str, str], broker: Mapping[str, str]) -> BrokerSettings:
+def _effective(
+    static: BrokerSettings, cluster: Mapping[str, str], broker: Mapping[str, str]
+) -> BrokerSettings:
     changes: dict[str, Any] = {}
     parts: dict[str, dict[str, Any]] = {}
     given = dict(static.given)
     for texts in (cluster, broker):
         for name, text in texts.items():
-            # A layer's key beats its synonyms of the layers below, whichever of them would win within one layer.
+            # A layer's key beats its synonyms of the layers below, whichever of them would win within one
+            # layer.
             for synonym in synonyms_of(name):
                 given.pop(synonym, None)
             given[name] = text
@@ -150,6 +182,10 @@ def _effective(static: BrokerSettings, cluster: Mapping[str, str], broker: Mappi
                 field, key = broker_keys()[name]
                 part, _, field = field.rpartition(".")
                 (parts.setdefault(part, {}) if part else changes)[field] = key.parse(text)
-    topics = TopicSettings.of(msgspec.structs.replace(TopicSettings(), **cast(dict[str, Any], topic_defaults_of(given))), {})
-    changes |= {part: msgspec.structs.replace(getattr(static, part), **values) for part, values in parts.items()}
+    topics = TopicSettings.of(
+        msgspec.structs.replace(TopicSettings(), **cast(dict[str, Any], topic_defaults_of(given))), {}
+    )
+    changes |= {
+        part: msgspec.structs.replace(getattr(static, part), **values) for part, values in parts.items()
+    }
     return msgspec.structs.replace(static, topics=topics, **changes)

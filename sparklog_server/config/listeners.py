@@ -19,7 +19,9 @@ def joined(host: str, port: int) -> str:
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """A named endpoint. `host` carries no brackets; port 0 stands for one that the system chooses at the bind."""
+    """A named endpoint. `host` carries no brackets; port 0 stands for one that the system chooses at the
+    bind.
+    """
 
     name: str
     host: str
@@ -61,7 +63,8 @@ def derive_endpoints(
     """The endpoints that the listener keys together mean, as they were given; raises SettingsError."""
     protocols = parse_protocol_map(protocol_map)
     if not is_map_given:
-        # Kafka lets a controller listener go unmapped as long as nothing else is mapped: it is then PLAINTEXT.
+        # Kafka lets a controller listener go unmapped as long as nothing else is mapped: it is then
+        # PLAINTEXT.
         for name in controller_names:
             protocols.setdefault(name.upper(), "PLAINTEXT")
     listeners = parse_listeners("listeners", texts, protocols)
@@ -72,22 +75,33 @@ def derive_endpoints(
         shown = told + tuple(listener for listener in listeners if listener.name not in names)
     clients = [listener for listener in listeners if listener.name not in controller_names]
     if not clients:
-        raise invalid("listeners", ",".join(texts), "no listener is left for clients beside controller.listener.names")
+        raise invalid(
+            "listeners", ",".join(texts), "no listener is left for clients beside controller.listener.names"
+        )
     check_reachable(
         listeners,
         tuple(listener for listener in shown if listener.name not in controller_names),
         is_insecure_allowed=is_insecure_allowed,
     )
-    inter_broker = inter_broker_name or next((one.name for one in clients if one.name == "PLAINTEXT"), clients[0].name)
+    inter_broker = inter_broker_name or next(
+        (one.name for one in clients if one.name == "PLAINTEXT"), clients[0].name
+    )
     if inter_broker not in {listener.name for listener in clients}:
-        raise invalid("inter.broker.listener.name", inter_broker, f"the listeners for it are: {', '.join(c.name for c in clients)}")
+        raise invalid(
+            "inter.broker.listener.name",
+            inter_broker,
+            f"the listeners for it are: {', '.join(c.name for c in clients)}",
+        )
     return Endpoints(listeners, shown, inter_broker)
 
 
 def with_ports(listeners: tuple[Listener, ...], ports: Mapping[str, int]) -> tuple[Listener, ...]:
     """The same listeners with the ports the system chose, by name, in place of port 0."""
     return tuple(
-        Listener(one.name, one.host, ports[one.name], one.protocol) if one.port == 0 and one.name in ports else one for one in listeners
+        Listener(one.name, one.host, ports[one.name], one.protocol)
+        if one.port == 0 and one.name in ports
+        else one
+        for one in listeners
     )
 
 
@@ -99,7 +113,9 @@ def parse_protocol_map(text: str) -> dict[str, str]:
         name, protocol = name.strip().upper(), protocol.strip().upper()
         if not colon or not name or protocol not in PROTOCOLS:
             raise invalid(
-                "listener.security.protocol.map", entry, f"each entry is NAME:PROTOCOL, the protocol one of {', '.join(PROTOCOLS)}"
+                "listener.security.protocol.map",
+                entry,
+                f"each entry is NAME:PROTOCOL, the protocol one of {', '.join(PROTOCOLS)}",
             )
         if name in protocols:
             raise invalid("listener.security.protocol.map", text, f"the listener {name} appears twice")
@@ -108,7 +124,9 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_listeners(key: str, texts: tuple[str, ...], protocols: dict[str, str]) -> tuple[Listener, ...]:
-    """The listeners of `NAME://HOST:PORT` texts; names and ports must differ (ports unless 0); raises SettingsError naming `key`."""
+    """The listeners of `NAME://HOST:PORT` texts; names and ports must differ (ports unless 0); raises
+    SettingsError naming `key`.
+    """
     listeners: list[Listener] = []
     for text in texts:
         listener = _parse_listener(key, text, protocols)
@@ -122,17 +140,24 @@ def parse_listeners(key: str, texts: tuple[str, ...], protocols: dict[str, str])
     return tuple(listeners)
 
 
-def check_reachable(listeners: tuple[Listener, ...], advertised: tuple[Listener, ...], *, is_insecure_allowed: bool) -> None:
+def check_reachable(
+    listeners: tuple[Listener, ...], advertised: tuple[Listener, ...], *, is_insecure_allowed: bool
+) -> None:
     """Refuse addresses that no client could use or that admit unauthenticated clients; raises SettingsError
     with the remedy.
     """
     names = {listener.name for listener in listeners}
     for listener in advertised:
         if listener.name not in names:
-            raise invalid("advertised.listeners", str(listener), f"there is no listener named {listener.name} in `listeners`")
+            raise invalid(
+                "advertised.listeners",
+                str(listener),
+                f"there is no listener named {listener.name} in `listeners`",
+            )
         if listener.is_wildcard:
             raise SettingsError(
-                f"{listener.name} is advertised as {listener.host or 'an empty host'}, which no client can connect to: "
+                f"{listener.name} is advertised as {listener.host or 'an empty host'}, which no client can "
+                f"connect to: "
                 f"set advertised.listeners={listener.name}://<a name clients can resolve>:{listener.port}"
             )
     for listener in listeners:
@@ -140,11 +165,13 @@ def check_reachable(listeners: tuple[Listener, ...], advertised: tuple[Listener,
             raise invalid(
                 "listeners",
                 str(listener),
-                f"{listener.name} uses {listener.protocol}, which this release cannot serve yet; only PLAINTEXT is available",
+                f"{listener.name} uses {listener.protocol}, which this release cannot serve yet; only "
+                f"PLAINTEXT is available",
             )
         if not listener.is_loopback and not is_insecure_allowed:
             raise SettingsError(
-                f"{listener} would accept anyone who can reach this machine, without encryption or a password: "
+                f"{listener} would accept anyone who can reach this machine, without encryption or a "
+                f"password: "
                 "listen on 127.0.0.1, or start with --insecure if the network itself is trusted"
             )
 
@@ -152,7 +179,13 @@ def check_reachable(listeners: tuple[Listener, ...], advertised: tuple[Listener,
 def _parse_listener(key: str, text: str, protocols: dict[str, str]) -> Listener:
     name, separator, address = text.partition("://")
     host, colon, port_text = address.rpartition(":")
-    if not separator or not colon or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
+    if (
+        not separator
+        or not colon
+        or not port_text.isascii()
+        or not port_text.isdigit()
+        or int(port_text) > 65535
+    ):
         raise invalid(key, text, "a listener is written NAME://HOST:PORT, the port from 0 to 65535")
     name = name.strip().upper()
     if host.startswith("[") and host.endswith("]"):
@@ -160,7 +193,9 @@ def _parse_listener(key: str, text: str, protocols: dict[str, str]) -> Listener:
     elif ":" in host:
         raise invalid(key, text, "an IPv6 address is written in brackets, as in PLAINTEXT://[::1]:9092")
     if name not in protocols:
-        raise invalid(key, text, f"the listener name {name} is neither a protocol nor in listener.security.protocol.map")
+        raise invalid(
+            key, text, f"the listener name {name} is neither a protocol nor in listener.security.protocol.map"
+        )
     return Listener(name, host, int(port_text), protocols[name])
 
 

@@ -48,12 +48,17 @@ def load(
 
 
 def settings_of(entries: Iterable[Entry], *, is_insecure_allowed: bool = False) -> Loaded:
-    """The settings of these entries, the last of a key winning; raises SettingsError that says where the wrong one stands."""
+    """The settings of these entries, the last of a key winning; raises SettingsError that says where the
+    wrong one stands.
+    """
     winning: dict[str, Entry] = {}
     warnings: list[str] = []
     for entry in entries:
         _check(entry)
-        if entry.name in winning and winning[entry.name].where.split(" line ")[0] == entry.where.split(" line ")[0]:
+        if (
+            entry.name in winning
+            and winning[entry.name].where.split(" line ")[0] == entry.where.split(" line ")[0]
+        ):
             warnings.append(f"{entry.name} is set twice; {entry.where} wins over {winning[entry.name].where}")
         winning[entry.name] = entry
     warnings += [
@@ -61,12 +66,16 @@ def settings_of(entries: Iterable[Entry], *, is_insecure_allowed: bool = False) 
         for entry in winning.values()
         if not key_of(entry.name).has_effect
     ]
-    settings = BrokerSettings.of({entry.name: entry.text for entry in winning.values()}, is_insecure_allowed=is_insecure_allowed)
+    settings = BrokerSettings.of(
+        {entry.name: entry.text for entry in winning.values()}, is_insecure_allowed=is_insecure_allowed
+    )
     return Loaded(settings, tuple(warnings))
 
 
 def parse_properties(text: str, name: str) -> list[Entry]:
-    """The entries of a Java properties file: `=`, `:` or space after the key, `#` and `!` comments, `\\` continues a line, escapes."""
+    """The entries of a Java properties file: `=`, `:` or space after the key, `#` and `!` comments, `\\`
+    continues a line, escapes.
+    """
     entries: list[Entry] = []
     logical, first_line = "", 0
     for number, raw in enumerate(text.splitlines(), start=1):
@@ -105,7 +114,9 @@ def _check(entry: Entry) -> None:
     try:
         key = key_of(entry.name)
     except SettingsError:
-        raise SettingsError(f"unknown setting {entry.name} ({entry.where}){nearest_broker_key(entry.name)}") from None
+        raise SettingsError(
+            f"unknown setting {entry.name} ({entry.where}){nearest_broker_key(entry.name)}"
+        ) from None
     try:
         key.parse(entry.text)
     except SettingsError as error:

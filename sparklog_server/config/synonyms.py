@@ -26,7 +26,9 @@ def key_of_synonym(name: str) -> Key:
 
 
 def topic_defaults_of(given: Mapping[str, str]) -> dict[str, Value]:
-    """Values by topic field where a broker key gives its default; the first synonym given wins, as in Kafka."""
+    """Values by topic field where a broker key gives its default; the first synonym given wins, as in
+    Kafka.
+    """
     found: dict[str, Value] = {}
     for name, (field, _, synonym) in topic_keys_of_broker().items():
         if name in given:

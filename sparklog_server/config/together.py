@@ -1,4 +1,6 @@
-"""Keys of a broker that are checked against each other: values that are good by themselves may contradict each other."""
+"""Keys of a broker that are checked against each other: values that are good by themselves may contradict
+each other.
+"""
 
 from typing import Protocol
 
@@ -39,7 +41,11 @@ def check_together(settings: _Settings) -> None:
         raise invalid("log.dirs", settings.log_dirs, "a directory appears twice")
     check_cordoned(settings)
     if settings.process_roles != () and "broker" not in settings.process_roles:
-        raise invalid("process.roles", settings.process_roles, "a node that is only a controller cannot be run yet: use broker,controller")
+        raise invalid(
+            "process.roles",
+            settings.process_roles,
+            "a node that is only a controller cannot be run yet: use broker,controller",
+        )
     if settings.broker_session_timeout_ms < settings.broker_heartbeat_interval_ms:
         raise invalid(
             "broker.session.timeout.ms",
@@ -51,7 +57,8 @@ def check_together(settings: _Settings) -> None:
             raise invalid(
                 "controller.quorum.voters",
                 ",".join(settings.controller_quorum_voters),
-                f"a quorum of several nodes cannot be run yet: name only this node ({settings.node_id}), or nothing",
+                f"a quorum of several nodes cannot be run yet: name only this node ({settings.node_id}), or "
+                f"nothing",
             )
 
 
@@ -59,7 +66,9 @@ def check_cordoned(settings: _Directories) -> None:
     """Raise SettingsError if `cordoned.log.dirs` names a directory outside `log.dirs` (KIP-1066)."""
     cordoned = settings.cordoned_log_dirs
     if ALL_DIRECTORIES in cordoned and len(cordoned) > 1:
-        raise invalid("cordoned.log.dirs", cordoned, "`*` means all data directories, and nothing may stand beside it")
+        raise invalid(
+            "cordoned.log.dirs", cordoned, "`*` means all data directories, and nothing may stand beside it"
+        )
     strange = [path for path in cordoned if path not in settings.log_dirs]
     if cordoned != (ALL_DIRECTORIES,) and strange:
         raise invalid("cordoned.log.dirs", cordoned, f"not in log.dirs: {', '.join(strange)}")

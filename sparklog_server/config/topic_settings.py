@@ -1,4 +1,6 @@
-"""The settings of one topic: each field is the definition of a topic key, and of the broker keys that supply its default."""
+"""The settings of one topic: each field is the definition of a topic key, and of the broker keys that
+supply its default.
+"""
 
 import re
 from collections.abc import Mapping
@@ -23,8 +25,24 @@ def _boolean(name: str, broker_name: str, doc: str) -> Key:
     return Key(name, Kind.BOOLEAN, doc, update=Update.CLUSTER_WIDE, synonyms=_same(broker_name, Kind.BOOLEAN))
 
 
-def _int(name: str, broker_name: str, doc: str, at_least: float, at_most: float | None = None, also: int | None = None) -> Key:
-    return Key(name, Kind.INT, doc, at_least, at_most, also, update=Update.CLUSTER_WIDE, synonyms=_same(broker_name, Kind.INT))
+def _int(
+    name: str,
+    broker_name: str,
+    doc: str,
+    at_least: float,
+    at_most: float | None = None,
+    also: int | None = None,
+) -> Key:
+    return Key(
+        name,
+        Kind.INT,
+        doc,
+        at_least,
+        at_most,
+        also,
+        update=Update.CLUSTER_WIDE,
+        synonyms=_same(broker_name, Kind.INT),
+    )
 
 
 def _long(name: str, broker: str | tuple[Synonym, ...], doc: str, at_least: float | None = None) -> Key:
@@ -33,7 +51,9 @@ def _long(name: str, broker: str | tuple[Synonym, ...], doc: str, at_least: floa
 
 
 def _choice(name: str, broker_name: str, doc: str, choices: tuple[str, ...], kind: Kind = Kind.STRING) -> Key:
-    return Key(name, kind, doc, choices=choices, update=Update.CLUSTER_WIDE, synonyms=_same(broker_name, kind))
+    return Key(
+        name, kind, doc, choices=choices, update=Update.CLUSTER_WIDE, synonyms=_same(broker_name, kind)
+    )
 
 
 def _throttled(name: str, doc: str) -> Key:
@@ -50,14 +70,17 @@ def _same(broker_name: str, kind: Kind) -> tuple[Synonym, ...]:
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a topic, and their defaults. Durations in ms, sizes in bytes; -1 means without limit."""
+    """The settings of a topic, and their defaults. Durations in ms, sizes in bytes; -1 means without
+    limit.
+    """
 
     cleanup_policy: Annotated[
         tuple[str, ...],
         _choice(
             "cleanup.policy",
             "log.cleanup.policy",
-            "How old records are removed: `delete` drops whole segments by age or size, `compact` keeps the last record of each key; "
+            "How old records are removed: `delete` drops whole segments by age or size, `compact` keeps the "
+            "last record of each key; "
             "both may be given, and none keeps everything.",
             ("compact", "delete"),
             Kind.LIST,
@@ -87,18 +110,35 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = -1
     compression_lz4_level: Annotated[
         int,
-        _later(_int("compression.lz4.level", "compression.lz4.level", "The effort of lz4 when the broker compresses.", 1, 17)),
+        _later(
+            _int(
+                "compression.lz4.level",
+                "compression.lz4.level",
+                "The effort of lz4 when the broker compresses.",
+                1,
+                17,
+            )
+        ),
     ] = 9
     compression_zstd_level: Annotated[
         int,
-        _later(_int("compression.zstd.level", "compression.zstd.level", "The effort of zstd when the broker compresses.", -131072, 22)),
+        _later(
+            _int(
+                "compression.zstd.level",
+                "compression.zstd.level",
+                "The effort of zstd when the broker compresses.",
+                -131072,
+                22,
+            )
+        ),
     ] = 3
     delete_retention_ms: Annotated[
         int,
         _long(
             "delete.retention.ms",
             "log.cleaner.delete.retention.ms",
-            "How long a tombstone stays readable in a compacted topic, so that a reader from the start learns of the deletion.",
+            "How long a tombstone stays readable in a compacted topic, so that a reader from the start "
+            "learns of the deletion.",
             0,
         ),
     ] = 86_400_000
@@ -124,8 +164,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _long(
             "flush.ms",
-            (Synonym("log.flush.interval.ms", Kind.LONG), Synonym("log.flush.scheduler.interval.ms", Kind.LONG, default=LONG_MAX)),
-            "Sync the log when its oldest unsynced record is this old, in addition to syncs for acknowledgements.",
+            (
+                Synonym("log.flush.interval.ms", Kind.LONG),
+                Synonym("log.flush.scheduler.interval.ms", Kind.LONG, default=LONG_MAX),
+            ),
+            "Sync the log when its oldest unsynced record is this old, in addition to syncs for "
+            "acknowledgements.",
             0,
         ),
     ] = LONG_MAX
@@ -134,20 +178,27 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _later(
             _throttled(
                 "follower.replication.throttled.replicas",
-                "The `partition:broker` pairs whose catching up is throttled on the follower's side; `*` means all.",
+                "The `partition:broker` pairs whose catching up is throttled on the follower's side; `*` "
+                "means all.",
             )
         ),
     ] = ()
     index_interval_bytes: Annotated[
         int,
-        _int("index.interval.bytes", "log.index.interval.bytes", "How many bytes of log lie between two entries of the offset index.", 0),
+        _int(
+            "index.interval.bytes",
+            "log.index.interval.bytes",
+            "How many bytes of log lie between two entries of the offset index.",
+            0,
+        ),
     ] = 4096
     leader_replication_throttled_replicas: Annotated[
         tuple[str, ...],
         _later(
             _throttled(
                 "leader.replication.throttled.replicas",
-                "The `partition:broker` pairs whose catching up is throttled on the leader's side; `*` means all.",
+                "The `partition:broker` pairs whose catching up is throttled on the leader's side; `*` means "
+                "all.",
             )
         ),
     ] = ()
@@ -175,11 +226,21 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = -2
     max_compaction_lag_ms: Annotated[
         int,
-        _long("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "The longest a record may stay out of reach of compaction.", 1),
+        _long(
+            "max.compaction.lag.ms",
+            "log.cleaner.max.compaction.lag.ms",
+            "The longest a record may stay out of reach of compaction.",
+            1,
+        ),
     ] = LONG_MAX
     max_message_bytes: Annotated[
         int,
-        _int("max.message.bytes", "message.max.bytes", "The largest record batch accepted, compressed as it came.", 0),
+        _int(
+            "max.message.bytes",
+            "message.max.bytes",
+            "The largest record batch accepted, compressed as it came.",
+            0,
+        ),
     ] = 1_048_588
     message_timestamp_after_max_ms: Annotated[
         int,
@@ -204,7 +265,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _choice(
             "message.timestamp.type",
             "log.message.timestamp.type",
-            "Whose time a record carries: the producer's (CreateTime) or the broker's at the append (LogAppendTime).",
+            "Whose time a record carries: the producer's (CreateTime) or the broker's at the append "
+            "(LogAppendTime).",
             ("CreateTime", "LogAppendTime"),
         ),
     ] = "CreateTime"
@@ -222,7 +284,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.5
     min_compaction_lag_ms: Annotated[
         int,
-        _long("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "How long a record is at least left uncompacted.", 0),
+        _long(
+            "min.compaction.lag.ms",
+            "log.cleaner.min.compaction.lag.ms",
+            "How long a record is at least left uncompacted.",
+            0,
+        ),
     ] = 0
     min_insync_replicas: Annotated[
         int,
@@ -234,20 +301,36 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 1
     preallocate: Annotated[
-        bool, _later(_boolean("preallocate", "log.preallocate", "Reserve a new segment's full size on disk at once."))
+        bool,
+        _later(
+            _boolean("preallocate", "log.preallocate", "Reserve a new segment's full size on disk at once.")
+        ),
     ] = False
     remote_log_copy_disable: Annotated[
-        bool, _later(_boolean("remote.log.copy.disable", "", "Stop copying segments of this topic to tiered storage."))
+        bool,
+        _later(
+            _boolean("remote.log.copy.disable", "", "Stop copying segments of this topic to tiered storage.")
+        ),
     ] = False
     remote_log_delete_on_disable: Annotated[
-        bool, _later(_boolean("remote.log.delete.on.disable", "", "Drop the tiered segments when tiering is switched off."))
+        bool,
+        _later(
+            _boolean(
+                "remote.log.delete.on.disable", "", "Drop the tiered segments when tiering is switched off."
+            )
+        ),
     ] = False
     remote_storage_enable: Annotated[
-        bool, _later(_boolean("remote.storage.enable", "", "Keep old segments of this topic in tiered storage."))
+        bool,
+        _later(_boolean("remote.storage.enable", "", "Keep old segments of this topic in tiered storage.")),
     ] = False
     retention_bytes: Annotated[
         int,
-        _long("retention.bytes", "log.retention.bytes", "The size a partition may reach before its oldest segments are dropped."),
+        _long(
+            "retention.bytes",
+            "log.retention.bytes",
+            "The size a partition may reach before its oldest segments are dropped.",
+        ),
     ] = -1
     retention_ms: Annotated[
         int,
@@ -264,18 +347,32 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 604_800_000
     segment_bytes: Annotated[
         int,
-        _int("segment.bytes", "log.segment.bytes", "The size at which a segment is closed and the next begun.", 1_048_576),
+        _int(
+            "segment.bytes",
+            "log.segment.bytes",
+            "The size at which a segment is closed and the next begun.",
+            1_048_576,
+        ),
     ] = 1_073_741_824
     segment_index_bytes: Annotated[
         int,
-        _int("segment.index.bytes", "log.index.size.max.bytes", "The size of an offset index at which its segment is closed.", 4),
+        _int(
+            "segment.index.bytes",
+            "log.index.size.max.bytes",
+            "The size of an offset index at which its segment is closed.",
+            4,
+        ),
     ] = 10_485_760
     segment_jitter_ms: Annotated[
         int,
         _long(
             "segment.jitter.ms",
-            (Synonym("log.roll.jitter.ms", Kind.LONG), Synonym("log.roll.jitter.hours", Kind.INT, _HOUR_MS, default=0, at_least=0)),
-            "Up to this much is taken off segment.ms, by partition, so that segments are not all closed at once.",
+            (
+                Synonym("log.roll.jitter.ms", Kind.LONG),
+                Synonym("log.roll.jitter.hours", Kind.INT, _HOUR_MS, default=0, at_least=0),
+            ),
+            "Up to this much is taken off segment.ms, by partition, so that segments are not all closed at "
+            "once.",
             0,
         ),
     ] = 0
@@ -283,8 +380,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _long(
             "segment.ms",
-            (Synonym("log.roll.ms", Kind.LONG), Synonym("log.roll.hours", Kind.INT, _HOUR_MS, default=168, at_least=1)),
-            "The age at which a segment is closed even if small, so that retention and compaction can reach it.",
+            (
+                Synonym("log.roll.ms", Kind.LONG),
+                Synonym("log.roll.hours", Kind.INT, _HOUR_MS, default=168, at_least=1),
+            ),
+            "The age at which a segment is closed even if small, so that retention and compaction can reach "
+            "it.",
             1,
         ),
     ] = 604_800_000
@@ -297,14 +398,21 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
     internal_segment_bytes: Annotated[
-        int | None, Key("internal.segment.bytes", Kind.INT, "A segment size below the public minimum, for tests of the log.", 1)
+        int | None,
+        Key(
+            "internal.segment.bytes",
+            Kind.INT,
+            "A segment size below the public minimum, for tests of the log.",
+            1,
+        ),
     ] = None
     sparklog_ack_flush: Annotated[
         str,
         _choice(
             "sparklog.ack.flush",
             "sparklog.ack.flush",
-            "Whether a record counts as committed only once it is on disk: `always`, `never` (in memory of the replicas is enough, "
+            "Whether a record counts as committed only once it is on disk: `always`, `never` (in memory of "
+            "the replicas is enough, "
             "as in Kafka), or `auto`, which syncs where a topic has one replica.",
             ("auto", "always", "never"),
         ),
@@ -312,7 +420,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(defaults: "TopicSettings", overrides: Mapping[str, str | None]) -> "TopicSettings":
-        """The settings of a topic with these overrides by key; raises SettingsError with the words of Kafka's INVALID_CONFIG."""
+        """The settings of a topic with these overrides by key; raises SettingsError with the words of
+        Kafka's INVALID_CONFIG.
+        """
         changes: dict[str, Any] = {}
         for name, text in overrides.items():
             known = topic_keys().get(name)
@@ -349,13 +459,22 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def topic_keys() -> dict[str, tuple[str, Key]]:
     """(field, key) by topic key, in alphabetical order of the keys."""
-    return {key.name: (field, key) for field, key in sorted(fields_of(TopicSettings), key=lambda pair: pair[1].name)}
+    return {
+        key.name: (field, key)
+        for field, key in sorted(fields_of(TopicSettings), key=lambda pair: pair[1].name)
+    }
 
 
 @cache
 def topic_keys_of_broker() -> dict[str, tuple[str, Key, Synonym]]:
-    """(topic field, its key, the synonym) by broker key, for every broker key that supplies the default of a topic key."""
-    return {synonym.name: (field, key, synonym) for field, key in fields_of(TopicSettings) for synonym in key.synonyms}
+    """(topic field, its key, the synonym) by broker key, for every broker key that supplies the default of
+    a topic key.
+    """
+    return {
+        synonym.name: (field, key, synonym)
+        for field, key in fields_of(TopicSettings)
+        for synonym in key.synonyms
+    }
 
 
 def nearest(name: str, known: Mapping[str, object]) -> str:
@@ -380,6 +499,11 @@ def _check_together(settings: TopicSettings) -> None:
         ("follower.replication.throttled.replicas", settings.follower_replication_throttled_replicas),
     ):
         if replicas != ("*",) and not all(_THROTTLED.fullmatch(replica) for replica in replicas):
-            raise invalid(name, replicas, "it is the literal '*', or a list of partition:broker, both by their numbers")
+            raise invalid(
+                name, replicas, "it is the literal '*', or a list of partition:broker, both by their numbers"
+            )
     if settings.remote_storage_enable:
-        raise SettingsError("Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage.")
+        raise SettingsError(
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote "
+            "log storage."
+        )

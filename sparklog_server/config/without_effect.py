@@ -4,7 +4,7 @@ One line is one key: name | kind | when it may change (r at a restart, b per bro
 default | description. Indented lines continue the line before.
 
 A key leaves this table for a field of `settings` in the change that gives it an effect.
-"""
+"""  # noqa: E501
 
 from .keys import Key, Kind, Update, Value
 
@@ -270,7 +270,7 @@ transaction.state.log.load.buffer.size | INT | r | 1.. | 5242880 |
 unclean.leader.election.interval.ms | LONG | r | 1.. | 300000 | How often leaderless partitions are looked at for an unclean election.
 unstable.api.versions.enable | BOOLEAN | r | - | false | Serve versions of APIs that Kafka has not released.
 unstable.feature.versions.enable | BOOLEAN | r | - | false | Allow levels of features that Kafka has not released.
-"""
+"""  # noqa: E501
 
 _UPDATES = {"r": Update.READ_ONLY, "b": Update.PER_BROKER, "c": Update.CLUSTER_WIDE}
 _LISTENER_PREFIX = "listener.name."
@@ -282,7 +282,16 @@ def _read(table: str) -> dict[str, tuple[Key, Value]]:
     for line in table.replace("\n    ", " ").splitlines():
         name, kind, update, bounds, default, doc = (part.strip() for part in line.split(" | ", 5))
         at_least, at_most, choices = _bounds(bounds)
-        key = Key(name, Kind[kind], doc, at_least, at_most, choices=choices, update=_UPDATES[update], has_effect=False)
+        key = Key(
+            name,
+            Kind[kind],
+            doc,
+            at_least,
+            at_most,
+            choices=choices,
+            update=_UPDATES[update],
+            has_effect=False,
+        )
         keys[name] = (key, None if default == "<none>" else key.parse(default))
     return keys
 
@@ -290,7 +299,11 @@ def _read(table: str) -> dict[str, tuple[Key, Value]]:
 def _bounds(text: str) -> tuple[float | None, float | None, tuple[str, ...]]:
     if ".." in text:
         low, _, high = text.partition("..")
-        return float(low) if "." in low else int(low), None if not high else float(high) if "." in high else int(high), ()
+        return (
+            float(low) if "." in low else int(low),
+            None if not high else float(high) if "." in high else int(high),
+            (),
+        )
     # `~` marks words that Kafka takes in any case; as they have no effect here, any text passes.
     return None, None, () if text == "-" or text.startswith("~") else tuple(text.split("/"))
 

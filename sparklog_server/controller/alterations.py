@@ -1,6 +1,8 @@
-"""Changes of settings: AlterConfigs replaces all of a resource, IncrementalAlterConfigs changes key by key (KIP-133, KIP-339).
+"""Changes of settings: AlterConfigs replaces all of a resource, IncrementalAlterConfigs changes key by key
+(KIP-133, KIP-339).
 
-A resource is changed whole or not at all; one that is refused does not hold back the others (ConfigurationControlManager).
+A resource is changed whole or not at all; one that is refused does not hold back the others
+(ConfigurationControlManager).
 """
 
 from collections import Counter
@@ -31,7 +33,9 @@ RECORDS_PER_REQUEST_MAX = 10_000
 VALUE_CHARACTERS_PER_REQUEST_MAX = 4 << 20
 TOO_LARGE = "Unable to perform excessively large batch operation."
 RESOURCES_MAX = 100_000
-"""How many resources may have settings: groups and subscriptions need not exist, so nothing else bounds them."""
+"""How many resources may have settings: groups and subscriptions need not exist, so nothing else bounds
+them.
+"""
 
 
 class Operation(IntEnum):
@@ -60,19 +64,32 @@ def incremental_alter_configs(
         resource = one.resource_type, one.resource_name
         try:
             changes.check_count(len(one.configs))
-            answers.append(changes.alter(resource, _altered(resource, image.configs.get(resource, {}), one.configs)))
+            answers.append(
+                changes.alter(resource, _altered(resource, image.configs.get(resource, {}), one.configs))
+            )
         except Refused as refusal:
             answers.append((refusal.code, refusal.message))
     records, answers = changes.settled(answers)
     responses = [
-        Altered(error_code=code, error_message=message, resource_type=one.resource_type, resource_name=one.resource_name)
+        Altered(
+            error_code=code,
+            error_message=message,
+            resource_type=one.resource_type,
+            resource_name=one.resource_name,
+        )
         for one, (code, message) in zip(request.resources, answers, strict=True)
     ]
-    return Outcome(() if request.validate_only else records, IncrementalAlterConfigsResponse(responses=responses))
+    return Outcome(
+        () if request.validate_only else records, IncrementalAlterConfigsResponse(responses=responses)
+    )
 
 
-def alter_configs(image: MetadataImage, request: AlterConfigsRequest, layers: Layers) -> Outcome[Message, AlterConfigsResponse]:
-    """Replace all settings of the resources of a request by those given; no resource and no key of one is named twice."""
+def alter_configs(
+    image: MetadataImage, request: AlterConfigsRequest, layers: Layers
+) -> Outcome[Message, AlterConfigsResponse]:
+    """Replace all settings of the resources of a request by those given; no resource and no key of one is
+    named twice.
+    """
     changes = _Changes(image, layers)
     answers = []
     for one in request.resources:
@@ -87,7 +104,12 @@ def alter_configs(image: MetadataImage, request: AlterConfigsRequest, layers: La
             answers.append((refusal.code, refusal.message))
     records, answers = changes.settled(answers)
     responses = [
-        Replaced(error_code=code, error_message=message, resource_type=one.resource_type, resource_name=one.resource_name)
+        Replaced(
+            error_code=code,
+            error_message=message,
+            resource_type=one.resource_type,
+            resource_name=one.resource_name,
+        )
         for one, (code, message) in zip(request.resources, answers, strict=True)
     ]
     return Outcome(() if request.validate_only else records, AlterConfigsResponse(responses=responses))
@@ -105,7 +127,9 @@ class _Changes:
         self._begun = 0
 
     def check_count(self, count: int) -> None:
-        """Count the changes that are asked for; raises Refused when they are more than can be made at once."""
+        """Count the changes that are asked for; raises Refused when they are more than can be made at
+        once.
+        """
         self._asked += count
         if self._asked > RECORDS_PER_REQUEST_MAX:
             raise Refused(ErrorCode.POLICY_VIOLATION, TOO_LARGE)
@@ -119,12 +143,16 @@ class _Changes:
         if after and not current:
             self._begun += 1
             if len(self._image.configs) + self._begun > RESOURCES_MAX:
-                message = f"At most {RESOURCES_MAX} resources may have settings of their own: remove those of some other first."
+                message = f"At most {RESOURCES_MAX} resources may have settings of their own: remove those of some other first."  # noqa: E501
                 raise Refused(ErrorCode.POLICY_VIOLATION, message)
         resource_type, resource_name = resource
         for name, value in changes.items():
             if current.get(name) != value:
-                self._records.append(ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value))
+                self._records.append(
+                    ConfigRecord(
+                        resource_type=resource_type, resource_name=resource_name, name=name, value=value
+                    )
+                )
                 self._characters += len(name) + len(value or "") + len(resource_name)
         return ErrorCode.NONE, None
 
@@ -136,7 +164,9 @@ class _Changes:
         return (), [(ErrorCode.POLICY_VIOLATION, TOO_LARGE)] * len(answers)
 
 
-def _altered(resource: Resource, current: Mapping[str, str], operations: Iterable[AlterableConfig]) -> dict[str, str | None]:
+def _altered(
+    resource: Resource, current: Mapping[str, str], operations: Iterable[AlterableConfig]
+) -> dict[str, str | None]:
     """The new values by key, None for a key that is to go; raises Refused."""
     changes: dict[str, str | None] = {}
     for one in operations:
@@ -150,12 +180,16 @@ def _altered(resource: Resource, current: Mapping[str, str], operations: Iterabl
             check_lengths([one.value or ""])
             changes[one.name] = ",".join(_joined(entries, _split(one.value or ""), operation))
         else:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {one.config_operation}: {_OPERATIONS}")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"Unknown operations type {one.config_operation}: {_OPERATIONS}"
+            )
     return changes
 
 
 def _entries_before(resource_type: int, name: str, current: str | None, operation: Operation) -> list[str]:
-    """The entries of a list that is to be changed, from its default if it was not set; raises Refused for what is no list."""
+    """The entries of a list that is to be changed, from its default if it was not set; raises Refused for
+    what is no list.
+    """
     default: str | None = None
     kind: Kind | None = None
     if resource_type == TOPIC_RESOURCE and name in topic_keys():
@@ -164,7 +198,9 @@ def _entries_before(resource_type: int, name: str, current: str | None, operatio
     elif resource_type == BROKER_RESOURCE and (found := dynamic_key(name)) is not None:
         kind, default = found.kind, default_of(name)
     if kind is not Kind.LIST:  # Kafka knows the lists of groups and client metrics for none either
-        raise Refused(ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST.")
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST."
+        )
     text = default if current is None else current
     return [entry for entry in (text or "").split(",") if entry]
 

@@ -1,10 +1,12 @@
 """Brokers: their registration, their heartbeats, their fencing.
 
-    (unknown) --register--> fenced --caught up--> unfenced --wants to shut down--> controlled shutdown --no leaderships--> fenced
+    (unknown) --register--> fenced --caught up--> unfenced --wants to shut down--> controlled shutdown --no
+    leaderships--> fenced
                                ^                     |  silent too long, or asks for it
                                +---------------------+
 
-Registration and fencing are durable records. Who was heard from last, and when, is soft: it begins anew with every leadership.
+Registration and fencing are durable records. Who was heard from last, and when, is soft: it begins anew
+with every leadership.
 """
 
 import msgspec
@@ -33,7 +35,9 @@ _RESERVED_DIRECTORIES = 100
 
 
 class Session(msgspec.Struct):
-    """What is remembered of a broker's last heartbeat; `shutdown_offset` is where its controlled shutdown was decided."""
+    """What is remembered of a broker's last heartbeat; `shutdown_offset` is where its controlled shutdown
+    was decided.
+    """
 
     epoch: int
     heard_us: Micros
@@ -44,7 +48,8 @@ class Session(msgspec.Struct):
 class Brokers:
     """The brokers of the cluster as the leading controller watches them.
 
-    `own_node` runs in this process: while we can think, it lives, so its session never expires. Every unfenced broker has a session.
+    `own_node` runs in this process: while we can think, it lives, so its session never expires. Every
+    unfenced broker has a session.
     """
 
     def __init__(self, own_node: NodeId, cluster_id: str, session_timeout_ms: int) -> None:
@@ -56,20 +61,34 @@ class Brokers:
     def activate(self, image: MetadataImage, now: Instant) -> None:
         """Leadership has begun: give every unfenced broker the whole time to be heard from."""
         self._sessions = {
-            node: Session(broker.epoch, now.mono_us, broker.registered_at) for node, broker in image.brokers.items() if not broker.is_fenced
+            node: Session(broker.epoch, now.mono_us, broker.registered_at)
+            for node, broker in image.brokers.items()
+            if not broker.is_fenced
         }
 
     def register(
-        self, image: MetadataImage, request: BrokerRegistrationRequest, next_offset: Offset, now: Instant, settings_for: SettingsFor
+        self,
+        image: MetadataImage,
+        request: BrokerRegistrationRequest,
+        next_offset: Offset,
+        now: Instant,
+        settings_for: SettingsFor,
     ) -> Outcome[Message, BrokerRegistrationResponse]:
-        """Give a broker its epoch for this life; what its former life led has no leader until it is caught up, unless it was alone."""
+        """Give a broker its epoch for this life; what its former life led has no leader until it is caught
+        up, unless it was alone.
+        """
         try:
             return self._register(image, request, next_offset, now, settings_for)
         except Refused as refusal:
             return Outcome((), BrokerRegistrationResponse(error_code=refusal.code))
 
     def heartbeat(
-        self, image: MetadataImage, request: BrokerHeartbeatRequest, next_offset: Offset, now: Instant, settings_for: SettingsFor
+        self,
+        image: MetadataImage,
+        request: BrokerHeartbeatRequest,
+        next_offset: Offset,
+        now: Instant,
+        settings_for: SettingsFor,
     ) -> Outcome[Message, BrokerHeartbeatResponse]:
         """Hear a broker: unfence it once it has caught up, fence or release it if it asks for that."""
         broker = image.brokers.get(NodeId(request.broker_id))
@@ -86,7 +105,9 @@ class Brokers:
                 records.append(_change(broker, fenced=-1))
                 records += broker_returned(image, broker.node_id, settings_for)
         elif broker.is_in_controlled_shutdown:
-            should_shut_down = not has_leaderships(image, broker.node_id) and self._all_have_seen(image, session)
+            should_shut_down = not has_leaderships(image, broker.node_id) and self._all_have_seen(
+                image, session
+            )
             is_fenced = should_shut_down
         elif request.want_fence or (request.want_shut_down and not has_leaderships(image, broker.node_id)):
             is_fenced, should_shut_down = True, request.want_shut_down
@@ -98,7 +119,9 @@ class Brokers:
             records += fencing(image, broker, settings_for)
             self._sessions.pop(broker.node_id, None)
         records += _directories_changed(image, broker, request, settings_for)
-        reply = BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=is_fenced, should_shut_down=should_shut_down)
+        reply = BrokerHeartbeatResponse(
+            is_caught_up=is_caught_up, is_fenced=is_fenced, should_shut_down=should_shut_down
+        )
         return Outcome(tuple(records), reply, is_atomic=False)
 
     def unregister(
@@ -106,17 +129,24 @@ class Brokers:
     ) -> Outcome[Message, UnregisterBrokerResponse]:
         """Forget a broker that is fenced.
 
-        INVALID_REQUEST for one that lives, where Kafka 4.3 forgets it all the same: it would lead nothing until it is restarted, and a
-        cluster of one would have no broker.
+        INVALID_REQUEST for one that lives, where Kafka 4.3 forgets it all the same: it would lead nothing
+        until it is restarted, and a cluster of one would have no broker.
         """
         node = NodeId(request.broker_id)
         broker = image.brokers.get(node)
         if broker is None:
             message = f"Broker ID {node} is not currently registered"
-            return Outcome((), UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=message))
+            return Outcome(
+                (),
+                UnregisterBrokerResponse(
+                    error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=message
+                ),
+            )
         if not broker.is_fenced or node == self._own_node:
             message = f"Broker {node} is alive: stop it, wait until it is fenced, and unregister it then."
-            return Outcome((), UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message))
+            return Outcome(
+                (), UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+            )
         self._sessions.pop(node, None)
         records = [
             *broker_left(image, node, settings_for),
@@ -124,8 +154,12 @@ class Brokers:
         ]
         return Outcome(tuple(records), UnregisterBrokerResponse(error_message=None), is_atomic=False)
 
-    def fence_silent(self, image: MetadataImage, now: Instant, settings_for: SettingsFor) -> tuple[Message, ...]:
-        """The records that fence one broker that was silent for too long; one at a time, so that the next sees the effect."""
+    def fence_silent(
+        self, image: MetadataImage, now: Instant, settings_for: SettingsFor
+    ) -> tuple[Message, ...]:
+        """The records that fence one broker that was silent for too long; one at a time, so that the next
+        sees the effect.
+        """
         silent = [node for node, session in self._sessions.items() if self._is_silent(node, session, now)]
         for node in silent:
             del self._sessions[node]
@@ -147,33 +181,57 @@ class Brokers:
         if broker is None:
             raise Refused(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {node}")
         if broker.epoch != epoch:
-            raise Refused(ErrorCode.STALE_BROKER_EPOCH, f"Expected broker epoch {broker.epoch}, but got broker epoch {epoch}")
+            raise Refused(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Expected broker epoch {broker.epoch}, but got broker epoch {epoch}",
+            )
 
     def _register(
-        self, image: MetadataImage, request: BrokerRegistrationRequest, next_offset: Offset, now: Instant, settings_for: SettingsFor
+        self,
+        image: MetadataImage,
+        request: BrokerRegistrationRequest,
+        next_offset: Offset,
+        now: Instant,
+        settings_for: SettingsFor,
     ) -> Outcome[Message, BrokerRegistrationResponse]:
         if request.cluster_id != self._cluster_id:
             raise Refused(
-                ErrorCode.INCONSISTENT_CLUSTER_ID, f"Expected cluster ID {self._cluster_id}, but got cluster ID {request.cluster_id}"
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"Expected cluster ID {self._cluster_id}, but got cluster ID {request.cluster_id}",
             )
         if request.is_migrating_zk_broker:
-            raise Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
+            raise Refused(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers."
+            )
         node = NodeId(request.broker_id)
         existing = image.brokers.get(node)
         is_same_life = existing is not None and existing.incarnation_id == request.incarnation_id
         _check_directories(image, request)
-        if existing is not None and not is_same_life and self._has_session(existing, now) and not _is_successor(existing, request):
-            raise Refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"Another broker is registered with id {node} and still alive.")
+        if (
+            existing is not None
+            and not is_same_life
+            and self._has_session(existing, now)
+            and not _is_successor(existing, request)
+        ):
+            raise Refused(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                f"Another broker is registered with id {node} and still alive.",
+            )
         _check_features(image, request)
         records: list[Message] = []
         if existing is None:
-            # A broker that was alone leads on while it is fenced; now that it has company, somebody would ask it.
+            # A broker that was alone leads on while it is fenced; now that it has company, somebody would ask
+            # it.
             fenced = [broker for broker in image.brokers.values() if broker.is_fenced]
-            records = [record for broker in fenced for record in broker_left(image, broker.node_id, settings_for)]
+            records = [
+                record for broker in fenced for record in broker_left(image, broker.node_id, settings_for)
+            ]
         elif not is_same_life and len(image.brokers) == 1:
             was_clean = request.previous_broker_epoch == existing.epoch
             directories = [Uuid(one) for one in request.log_dirs]
-            records = broker_restarted(image, existing, settings_for, directories=directories, was_clean=was_clean)
+            records = broker_restarted(
+                image, existing, settings_for, directories=directories, was_clean=was_clean
+            )
         elif not is_same_life:
             records = broker_left(image, node, settings_for)
         epoch = existing.epoch if existing is not None and is_same_life else next_offset
@@ -182,17 +240,26 @@ class Brokers:
                 broker_id=node,
                 incarnation_id=request.incarnation_id,
                 broker_epoch=epoch,
-                end_points=[BrokerEndpoint(one.name, one.host, one.port, one.security_protocol) for one in request.listeners],
-                features=[BrokerFeature(one.name, one.min_supported_version, one.max_supported_version) for one in request.features],
+                end_points=[
+                    BrokerEndpoint(one.name, one.host, one.port, one.security_protocol)
+                    for one in request.listeners
+                ],
+                features=[
+                    BrokerFeature(one.name, one.min_supported_version, one.max_supported_version)
+                    for one in request.features
+                ],
                 rack=request.rack or None,
                 fenced=existing.is_fenced if existing is not None and is_same_life else True,
-                in_controlled_shutdown=existing.is_in_controlled_shutdown if existing is not None and is_same_life else False,
+                in_controlled_shutdown=existing.is_in_controlled_shutdown
+                if existing is not None and is_same_life
+                else False,
                 log_dirs=list(request.log_dirs),
             )
         )
         if not is_same_life:
             self._sessions.pop(node, None)
-        # The registration comes last, so a failure in between lets the broker register again and the rest be made up for.
+        # The registration comes last, so a failure in between lets the broker register again and the rest be
+        # made up for.
         return Outcome(tuple(records), BrokerRegistrationResponse(broker_epoch=epoch), is_atomic=False)
 
     def _heard(self, broker: BrokerImage, request: BrokerHeartbeatRequest, now: Instant) -> Session:
@@ -206,15 +273,23 @@ class Brokers:
 
     def _has_session(self, broker: BrokerImage, now: Instant) -> bool:
         session = self._sessions.get(broker.node_id)
-        return session is not None and session.epoch == broker.epoch and now.mono_us < session.heard_us + self._timeout_us
+        return (
+            session is not None
+            and session.epoch == broker.epoch
+            and now.mono_us < session.heard_us + self._timeout_us
+        )
 
     def _is_silent(self, node: NodeId, session: Session, now: Instant) -> bool:
         return node != self._own_node and now.mono_us >= session.heard_us + self._timeout_us
 
     def _all_have_seen(self, image: MetadataImage, leaving: Session) -> bool:
-        """Whether every active broker has seen the metadata that took the leaderships from the one that leaves."""
+        """Whether every active broker has seen the metadata that took the leaderships from the one that
+        leaves.
+        """
         seen = [
-            session.metadata_offset for node, session in self._sessions.items() if node in image.brokers and image.brokers[node].is_active
+            session.metadata_offset
+            for node, session in self._sessions.items()
+            if node in image.brokers and image.brokers[node].is_active
         ]
         return min(seen, default=INT64_MAX) >= (leaving.shutdown_offset or 0)
 
@@ -224,16 +299,23 @@ def fencing(image: MetadataImage, broker: BrokerImage, settings_for: SettingsFor
     return [*broker_left(image, broker.node_id, settings_for), _change(broker, fenced=1)]
 
 
-def _change(broker: BrokerImage, *, fenced: int = 0, in_controlled_shutdown: int = 0) -> BrokerRegistrationChangeRecord:
+def _change(
+    broker: BrokerImage, *, fenced: int = 0, in_controlled_shutdown: int = 0
+) -> BrokerRegistrationChangeRecord:
     return BrokerRegistrationChangeRecord(
-        broker_id=broker.node_id, broker_epoch=broker.epoch, fenced=fenced, in_controlled_shutdown=in_controlled_shutdown
+        broker_id=broker.node_id,
+        broker_epoch=broker.epoch,
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
     )
 
 
 def _is_successor(existing: BrokerImage, request: BrokerRegistrationRequest) -> bool:
-    """Whether the request comes from the next life of the same broker: it holds a directory, which only one process at a time can hold.
+    """Whether the request comes from the next life of the same broker: it holds a directory, which only
+    one process at a time can hold.
 
-    Kafka waits for the old session to run out instead; a restart after a crash would then take nine seconds more.
+    Kafka waits for the old session to run out instead; a restart after a crash would then take nine
+    seconds more.
     """
     return not set(existing.directories).isdisjoint(request.log_dirs)
 
@@ -247,12 +329,20 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
         raise Refused(ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID in request")
     for broker in image.brokers.values():
         if broker.node_id != request.broker_id and not set(broker.directories).isdisjoint(request.log_dirs):
-            raise Refused(ErrorCode.INVALID_REGISTRATION, f"Broker {broker.node_id} is already registered with one of the directories")
+            raise Refused(
+                ErrorCode.INVALID_REGISTRATION,
+                f"Broker {broker.node_id} is already registered with one of the directories",
+            )
 
 
 def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
-    """Refuse a broker that cannot work at the levels the cluster has finalized; a feature it does not name it knows at level 0 only."""
-    ranges = {feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features}
+    """Refuse a broker that cannot work at the levels the cluster has finalized; a feature it does not name
+    it knows at level 0 only.
+    """
+    ranges = {
+        feature.name: (feature.min_supported_version, feature.max_supported_version)
+        for feature in request.features
+    }
     if METADATA_VERSION not in ranges:
         raise Refused(ErrorCode.INVALID_REGISTRATION, f"Request features do not contain '{METADATA_VERSION}'")
     for name in (*ranges, *(name for name in image.features if name not in ranges)):
@@ -261,7 +351,8 @@ def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) ->
         if not lowest <= level <= highest:
             raise Refused(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"Unable to register because the broker does not support finalized version {level} of {name}. The broker wants a version "
+                f"Unable to register because the broker does not support finalized version {level} of "
+                f"{name}. The broker wants a version "
                 f"between {lowest} and {highest}, inclusive.",
             )
 
@@ -276,10 +367,16 @@ def _directories_changed(
         records += broker_left(image, broker.node_id, settings_for, directory=Uuid(directory))
     if offline:
         online = [directory for directory in broker.directories if directory not in offline]
-        records.append(BrokerRegistrationChangeRecord(broker_id=broker.node_id, broker_epoch=broker.epoch, log_dirs=list(online)))
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.node_id, broker_epoch=broker.epoch, log_dirs=list(online)
+            )
+        )
     cordoned = request.cordoned_log_dirs
     if cordoned is not None and set(cordoned) != set(broker.cordoned_directories):
         records.append(
-            BrokerRegistrationChangeRecord(broker_id=broker.node_id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned))
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.node_id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
+            )
         )
     return records

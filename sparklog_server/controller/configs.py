@@ -1,4 +1,6 @@
-"""The settings of topics as the controller sees them: what may be written, and what a new topic's reply says of them."""
+"""The settings of topics as the controller sees them: what may be written, and what a new topic's reply
+says of them.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,7 +21,9 @@ def overrides_of(configs: Iterable[CreatableTopicConfig]) -> dict[str, str]:
     """The overrides asked for a new topic; raises Refused with INVALID_CONFIG for null values."""
     nulls = [config.name for config in configs if config.value is None]
     if nulls:
-        raise Refused(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs: " + ",".join(nulls))
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs: " + ",".join(nulls)
+        )
     return {config.name: config.value for config in configs if config.value is not None}
 
 
@@ -37,17 +41,22 @@ def check_lengths(values: Iterable[str]) -> None:
     if any(len(value) > VALUE_LENGTH_MAX for value in values):
         raise Refused(
             ErrorCode.INVALID_CONFIG,
-            f"The configuration value cannot be added because it exceeds the maximum value size of {VALUE_LENGTH_MAX} bytes.",
+            f"The configuration value cannot be added because it exceeds the maximum value size of "
+            f"{VALUE_LENGTH_MAX} bytes.",
         )
 
 
 def layers_in(image: MetadataImage, static: BrokerSettings) -> Layers:
     """What the broker of these settings is told in all."""
-    return Layers.kept(static, cluster=image.broker_config(""), broker=image.broker_config(str(static.node_id)))
+    return Layers.kept(
+        static, cluster=image.broker_config(""), broker=image.broker_config(str(static.node_id))
+    )
 
 
 class ToldConfigs:
-    """The effective settings of new topics, as CreateTopics replies list them: those of a topic without overrides are made once."""
+    """The effective settings of new topics, as CreateTopics replies list them: those of a topic without
+    overrides are made once.
+    """
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
@@ -57,7 +66,9 @@ class ToldConfigs:
         """The settings of a topic with these overrides, which were checked, in alphabetical order."""
         if self._of_defaults is None:
             sources = default_sources(self._layers)
-            self._of_defaults = {row.name: _told(row, sources[row.name]) for row in describe_topic(self._layers, {})}
+            self._of_defaults = {
+                row.name: _told(row, sources[row.name]) for row in describe_topic(self._layers, {})
+            }
         if not overrides:
             return list(self._of_defaults.values())
         told = {**self._of_defaults, **{name: _overridden(name, text) for name, text in overrides.items()}}
@@ -66,12 +77,20 @@ class ToldConfigs:
 
 def _told(row: ConfigRow, source: Source) -> CreatableTopicConfigs:
     return CreatableTopicConfigs(
-        name=row.name, value=row.value, read_only=row.is_read_only, config_source=source, is_sensitive=row.is_sensitive
+        name=row.name,
+        value=row.value,
+        read_only=row.is_read_only,
+        config_source=source,
+        is_sensitive=row.is_sensitive,
     )
 
 
 def _overridden(name: str, text: str) -> CreatableTopicConfigs:
     _, key = topic_keys()[name]
     return CreatableTopicConfigs(
-        name=name, value=text_of(key.parse(text)), read_only=False, config_source=Source.TOPIC, is_sensitive=key.is_sensitive
+        name=name,
+        value=text_of(key.parse(text)),
+        read_only=False,
+        config_source=Source.TOPIC,
+        is_sensitive=key.is_sensitive,
     )

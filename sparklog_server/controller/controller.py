@@ -1,20 +1,26 @@
 """The controller's two doors: `decide` answers a command on the pending image, `replay` applies appended
 records.
 
-`pending` is the image after every record appended so far; what is committed is a matter of whoever appends. Losing leadership is
-`reset(committed)`.
+`pending` is the image after every record appended so far; what is committed is a matter of whoever
+appends. Losing leadership is `reset(committed)`.
 """
 
 from collections.abc import Callable, Iterable
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset
-from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from sparklog.wire.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from sparklog.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
@@ -64,13 +70,16 @@ Command = (
 
 
 class Controller:
-    """Decides what the cluster is. Durable state is `pending` alone; the broker sessions are soft and the name index follows `pending`."""
+    """Decides what the cluster is. Durable state is `pending` alone; the broker sessions are soft and the
+    name index follows `pending`.
+    """
 
     def __init__(self, settings: BrokerSettings, cluster_id: str, entropy: Callable[[int], bytes]) -> None:
         self.pending = MetadataImage()
         self._settings = settings
         self._brokers = Brokers(NodeId(settings.node_id), cluster_id, settings.broker_session_timeout_ms)
-        # Topic names with `.` or `_` by their unified form, oldest first; metric names would not tell them apart.
+        # Topic names with `.` or `_` by their unified form, oldest first; metric names would not tell them
+        # apart.
         self._colliding: dict[str, dict[str, None]] = {}
         self._entropy = entropy
         self._settings_changed()
@@ -83,10 +92,14 @@ class Controller:
         """The records that begin a new cluster; none if it has begun."""
         if METADATA_VERSION in self.pending.features:
             return ()
-        return tuple(FeatureLevelRecord(name=name, feature_level=level) for name, level in sorted(INITIAL.items()))
+        return tuple(
+            FeatureLevelRecord(name=name, feature_level=level) for name, level in sorted(INITIAL.items())
+        )
 
     def decide(self, command: Message, next_offset: Offset, now: Instant) -> Outcome[Message, Message]:
-        """The records and the reply for a command; `next_offset` is where the records would begin. `pending` stays as it is."""
+        """The records and the reply for a command; `next_offset` is where the records would begin.
+        `pending` stays as it is.
+        """
         if isinstance(command, CreateTopicsRequest):
             return create_topics(self.pending, command, self._rules)
         if isinstance(command, DeleteTopicsRequest):
@@ -142,7 +155,9 @@ class Controller:
                 self._colliding.setdefault(unified(name), {})[name] = None
 
     def tick(self, now: Instant) -> tuple[Message, ...]:
-        """The records that time asks for: at most one broker is fenced at a time, so that the next sees the effect."""
+        """The records that time asks for: at most one broker is fenced at a time, so that the next sees
+        the effect.
+        """
         return self._brokers.fence_silent(self.pending, now, self._settings_for)
 
     def deadline(self) -> Micros | None:
@@ -162,14 +177,18 @@ class Controller:
             return None
         return next(iter(self._colliding.get(unified(name), ())), None)
 
-    def _assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> Outcome[Message, AssignReplicasToDirsResponse]:
+    def _assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest
+    ) -> Outcome[Message, AssignReplicasToDirsResponse]:
         try:
             self._brokers.check_epoch(self.pending, request.broker_id, request.broker_epoch)
         except Refused as refusal:
             return Outcome((), AssignReplicasToDirsResponse(error_code=refusal.code))
         return assign_replicas_to_dirs(self.pending, request, self._settings_for)
 
-    def _allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Outcome[Message, AllocateProducerIdsResponse]:
+    def _allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest
+    ) -> Outcome[Message, AllocateProducerIdsResponse]:
         try:
             self._brokers.check_epoch(self.pending, request.broker_id, request.broker_epoch)
         except Refused as refusal:
@@ -178,6 +197,11 @@ class Controller:
         if first > INT64_MAX - PRODUCER_IDS_PER_BLOCK:
             return Outcome((), AllocateProducerIdsResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
         record = ProducerIdsRecord(
-            broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=first + PRODUCER_IDS_PER_BLOCK
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            next_producer_id=first + PRODUCER_IDS_PER_BLOCK,
         )
-        return Outcome((record,), AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=PRODUCER_IDS_PER_BLOCK))
+        return Outcome(
+            (record,),
+            AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=PRODUCER_IDS_PER_BLOCK),
+        )

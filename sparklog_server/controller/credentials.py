@@ -1,6 +1,7 @@
 """SCRAM credentials of users, kept in the metadata log until a listener asks for them (KIP-554).
 
-A client sends the salted password. What is kept are the two keys that a server needs (RFC 5802), from which it cannot be computed.
+A client sends the salted password. What is kept are the two keys that a server needs (RFC 5802), from
+which it cannot be computed.
 """
 
 import hmac
@@ -34,15 +35,25 @@ def alter_user_scram_credentials(
     """Set and remove credentials, at most one for each user; each user is answered alone."""
     records: dict[str, Message] = {}
     refused: dict[str, Refused] = {}
-    changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+    changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [
+        *request.deletions,
+        *request.upsertions,
+    ]
     for change in changes:
         name = change.name
         if name in refused:
             continue
         try:
             if records.pop(name, None) is not None:
-                raise Refused(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
-            records[name] = _removal(image, change) if isinstance(change, ScramCredentialDeletion) else _credential(change)
+                raise Refused(
+                    ErrorCode.DUPLICATE_RESOURCE,
+                    "A user credential cannot be altered twice in the same request",
+                )
+            records[name] = (
+                _removal(image, change)
+                if isinstance(change, ScramCredentialDeletion)
+                else _credential(change)
+            )
         except Refused as refusal:
             refused[name] = refusal
     results = [AlterUserScramCredentialsResult(user=name, error_message=None) for name in records]
@@ -67,7 +78,10 @@ def _credential(upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecor
     if upsertion.iterations > _ITERATIONS_MAX:
         raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     if len(upsertion.salt) > SALT_BYTES_MAX:
-        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The salt has {len(upsertion.salt)} bytes; at most {SALT_BYTES_MAX} are kept")
+        raise Refused(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"The salt has {len(upsertion.salt)} bytes; at most {SALT_BYTES_MAX} are kept",
+        )
     if not upsertion.salted_password:
         raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password must not be empty")
     salted = bytes(upsertion.salted_password)

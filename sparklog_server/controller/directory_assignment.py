@@ -23,7 +23,8 @@ from .topics import RECORDS_PER_REQUEST_MAX
 def assign_replicas_to_dirs(
     image: MetadataImage, request: AssignReplicasToDirsRequest, settings_for: SettingsFor
 ) -> Outcome[Message, AssignReplicasToDirsResponse]:
-    """Write down the directories of a broker's replicas, each by itself; the epoch of the broker is checked before.
+    """Write down the directories of a broker's replicas, each by itself; the epoch of the broker is
+    checked before.
 
     Where the new directory is offline the broker leads no more, and where the old one was it may lead again.
     """
@@ -62,7 +63,10 @@ def _assigned(
 ) -> PartitionChangeRecord:
     topic = image.topics_by_id[topic_id]
     before = topic.partitions[index]
-    directories = tuple(directory if replica == node else lies for replica, lies in zip(before.replicas, before.directories, strict=True))
+    directories = tuple(
+        directory if replica == node else lies
+        for replica, lies in zip(before.replicas, before.directories, strict=True)
+    )
     partition: PartitionImage = msgspec.structs.replace(before, directories=directories)
     change = change_of(
         partition,
@@ -80,4 +84,8 @@ def _changes(image: MetadataImage, node: NodeId, topic_id: Uuid, index: int, rec
     """Whether a record says anything new: what is as it was is not written again."""
     assert isinstance(record, PartitionChangeRecord)
     partition = image.topics_by_id[topic_id].partitions[index]
-    return tuple(record.directories or ()) != partition.directories or record.isr is not None or record.leader != NO_LEADER_CHANGE
+    return (
+        tuple(record.directories or ()) != partition.directories
+        or record.isr is not None
+        or record.leader != NO_LEADER_CHANGE
+    )

@@ -1,4 +1,6 @@
-"""Who leads a partition: the change that a fenced, returning or removed broker makes to it (KIP-631, without eligible leader replicas)."""
+"""Who leads a partition: the change that a fenced, returning or removed broker makes to it (KIP-631,
+without eligible leader replicas).
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -15,9 +17,15 @@ IsAcceptable = Callable[[NodeId], bool]
 
 
 def elect(
-    partition: PartitionImage, isr: tuple[NodeId, ...], is_acceptable: IsAcceptable, *, is_unclean_allowed: bool
+    partition: PartitionImage,
+    isr: tuple[NodeId, ...],
+    is_acceptable: IsAcceptable,
+    *,
+    is_unclean_allowed: bool,
 ) -> tuple[NodeId, bool]:
-    """(leader, whether it was elected uncleanly): the present one if it still may lead, else the first replica of the ISR that may."""
+    """(leader, whether it was elected uncleanly): the present one if it still may lead, else the first
+    replica of the ISR that may.
+    """
     candidates = (partition.leader, *partition.replicas)
     for node in candidates:
         if node in isr and is_acceptable(node):
@@ -38,9 +46,11 @@ def change_of(
     is_acceptable: IsAcceptable,
     is_unclean_allowed: bool,
 ) -> PartitionChangeRecord | None:
-    """The record that brings a partition to this ISR and to a leader that may lead; None if all stays as it is.
+    """The record that brings a partition to this ISR and to a leader that may lead; None if all stays as
+    it is.
 
-    The ISR never becomes empty: the last member stays in it, though it may not lead, so that its return needs no unclean election.
+    The ISR never becomes empty: the last member stays in it, though it may not lead, so that its return
+    needs no unclean election.
     """
     record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
     leader, is_unclean = elect(partition, isr, is_acceptable, is_unclean_allowed=is_unclean_allowed)
@@ -62,7 +72,9 @@ _RESERVED_DIRECTORIES = 100
 
 
 def has_replica_online(partition: PartitionImage, broker: BrokerImage) -> bool:
-    """Whether the directory of the broker's replica is one it has online; one that is not known yet counts as online (KIP-858)."""
+    """Whether the directory of the broker's replica is one it has online; one that is not known yet counts
+    as online (KIP-858).
+    """
     directory = partition.directory_of(broker.node_id)
     assert directory is not None
     is_reserved = int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES
@@ -77,11 +89,15 @@ def broker_left(
     directory: Uuid | None = None,
     spared: Callable[[PartitionImage], bool] | None = None,
 ) -> list[Message]:
-    """The changes when a broker (or one of its directories) may no longer lead nor be in sync, but for what is `spared`."""
+    """The changes when a broker (or one of its directories) may no longer lead nor be in sync, but for
+    what is `spared`.
+    """
 
     changes: list[Message] = []
     for topic_id, index, name, partition in _partitions(image):
-        if node_id not in partition.isr or (directory is not None and partition.directory_of(node_id) != directory):
+        if node_id not in partition.isr or (
+            directory is not None and partition.directory_of(node_id) != directory
+        ):
             continue
         if spared is not None and spared(partition):
             continue
@@ -99,7 +115,9 @@ def broker_left(
 
 
 def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor) -> list[Message]:
-    """The changes when a broker may lead again: it takes the partitions that have no leader and wait for it."""
+    """The changes when a broker may lead again: it takes the partitions that have no leader and wait for
+    it.
+    """
 
     changes: list[Message] = []
     for topic_id, index, name, partition in _partitions(image):
@@ -119,18 +137,29 @@ def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: Setting
 
 
 def broker_restarted(
-    image: MetadataImage, broker: BrokerImage, settings_for: SettingsFor, *, directories: Sequence[Uuid], was_clean: bool
+    image: MetadataImage,
+    broker: BrokerImage,
+    settings_for: SettingsFor,
+    *,
+    directories: Sequence[Uuid],
+    was_clean: bool,
 ) -> list[Message]:
-    """The changes when the next life of the only broker there is begins, with these directories: it leads on what nobody else can.
+    """The changes when the next life of the only broker there is begins, with these directories: it leads
+    on what nobody else can.
 
-    A leader epoch says whose records are where. So it moves on only where records that were shown to somebody may be gone: after a stop
-    that was not clean, of a topic whose records are shown before they are synced. See docs/decisions/0005-leading-on-after-a-restart.md.
+    A leader epoch says whose records are where. So it moves on only where records that were shown to
+    somebody may be gone: after a stop that was not clean, of a topic whose records are shown before they
+    are synced. See docs/decisions/0005-leading-on-after-a-restart.md.
     """
     assert tuple(image.brokers) == (broker.node_id,)
     reborn = msgspec.structs.replace(broker, directories=tuple(directories))
 
     def leads_on(partition: PartitionImage) -> bool:
-        return partition.leader == broker.node_id and partition.replicas == (broker.node_id,) and has_replica_online(partition, reborn)
+        return (
+            partition.leader == broker.node_id
+            and partition.replicas == (broker.node_id,)
+            and has_replica_online(partition, reborn)
+        )
 
     changes = broker_left(image, broker.node_id, settings_for, spared=leads_on)
     doubtful = () if was_clean else image.topics_by_id.items()
@@ -150,9 +179,15 @@ def has_leaderships(image: MetadataImage, node_id: NodeId) -> bool:
 
 
 def acceptable(
-    image: MetadataImage, partition: PartitionImage, *, leaving: NodeId | None = None, returning: NodeId | None = None
+    image: MetadataImage,
+    partition: PartitionImage,
+    *,
+    leaving: NodeId | None = None,
+    returning: NodeId | None = None,
 ) -> IsAcceptable:
-    """Which replicas may lead: active, with their directory online; the image does not yet know who leaves and who returns."""
+    """Which replicas may lead: active, with their directory online; the image does not yet know who leaves
+    and who returns.
+    """
 
     def is_acceptable(node: NodeId) -> bool:
         broker = image.brokers.get(node)
@@ -164,7 +199,9 @@ def acceptable(
 
 
 def _partitions(image: MetadataImage) -> Iterator[tuple[Uuid, int, str, PartitionImage]]:
-    """(topic id, index, topic name, partition) for every partition, in the order in which topics were created."""
+    """(topic id, index, topic name, partition) for every partition, in the order in which topics were
+    created.
+    """
     for topic_id, topic in image.topics_by_id.items():
         for index, partition in enumerate(topic.partitions):
             yield topic_id, index, topic.name, partition

@@ -1,7 +1,14 @@
-"""The finalized levels of features: raised and lowered within what every node supports (KIP-584, KIP-1022)."""
+"""The finalized levels of features: raised and lowered within what every node supports (KIP-584,
+KIP-1022).
+"""
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
+from sparklog.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 from sparklog.wire.schema import Message
 from sparklog_server.metadata.features import SUPPORTED
 from sparklog_server.metadata.image import MetadataImage
@@ -15,16 +22,23 @@ _KNOWN_TYPES = (1, 2, 3)
 _NOT_SUPPORTED = (0, 0)
 
 
-def update_features(image: MetadataImage, request: UpdateFeaturesRequest, node_id: int) -> Outcome[Message, UpdateFeaturesResponse]:
+def update_features(
+    image: MetadataImage, request: UpdateFeaturesRequest, node_id: int
+) -> Outcome[Message, UpdateFeaturesResponse]:
     """Set the levels, all or none; `results` is for requests before version 2."""
     updates = {update.feature: update for update in request.feature_updates}
     try:
         records = [record for update in updates.values() for record in _updated(image, update, node_id)]
     except Refused as refusal:
-        message = cut(f"The update failed for all features since the following feature had an error: {refusal.message}")
+        message = cut(
+            f"The update failed for all features since the following feature had an error: {refusal.message}"
+        )
         return Outcome((), UpdateFeaturesResponse(error_code=refusal.code, error_message=message))
     results = [UpdatableFeatureResult(feature=name, error_message=None) for name in updates]
-    return Outcome(() if request.validate_only else tuple(records), UpdateFeaturesResponse(error_message=None, results=results))
+    return Outcome(
+        () if request.validate_only else tuple(records),
+        UpdateFeaturesResponse(error_message=None, results=results),
+    )
 
 
 def _updated(image: MetadataImage, update: FeatureUpdateKey, node_id: int) -> list[Message]:
@@ -40,7 +54,7 @@ def _updated(image: MetadataImage, update: FeatureUpdateKey, node_id: int) -> li
     else:
         reason = _why_not_supported(image, update.feature, level, node_id)
     if reason is None and level < present and kind == _UPGRADE:
-        reason = "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+        reason = "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."  # noqa: E501
     elif reason is None and level > present and kind != _UPGRADE:
         reason = "Can't downgrade to a newer version."
     if reason is not None:
@@ -52,9 +66,16 @@ def _updated(image: MetadataImage, update: FeatureUpdateKey, node_id: int) -> li
 def _why_not_supported(image: MetadataImage, feature: str, level: int, node_id: int) -> str | None:
     """Which node does not know that level of the feature."""
     nodes = [(f"Local controller {node_id}", SUPPORTED.get(feature, _NOT_SUPPORTED))]
-    nodes += [(f"Broker {broker.node_id}", broker.features.get(feature, _NOT_SUPPORTED)) for broker in image.brokers.values()]
+    nodes += [
+        (f"Broker {broker.node_id}", broker.features.get(feature, _NOT_SUPPORTED))
+        for broker in image.brokers.values()
+    ]
     for name, (lowest, highest) in nodes:
         if not lowest <= level <= highest:
             versions = str(lowest) if lowest == highest else f"{lowest}-{highest}"
-            return f"{name} does not support this feature." if highest == 0 else f"{name} only supports versions {versions}"
+            return (
+                f"{name} does not support this feature."
+                if highest == 0
+                else f"{name} only supports versions {versions}"
+            )
     return None

@@ -1,4 +1,6 @@
-"""What an administrator asks of existing partitions: another leader (KIP-460), other replicas (KIP-455); and to forget a broker."""
+"""What an administrator asks of existing partitions: another leader (KIP-460), other replicas (KIP-455);
+and to forget a broker.
+"""
 
 from collections.abc import Sequence
 
@@ -10,7 +12,12 @@ from sparklog.wire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+from sparklog.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
 from sparklog.wire.schema import Message
 from sparklog_server.metadata.image import MetadataImage, PartitionImage
 from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
@@ -24,20 +31,35 @@ UNCLEAN = 1
 _TOO_LARGE = "Unable to perform excessively large batch operation."
 
 
-def elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Outcome[Message, ElectLeadersResponse]:
-    """Have the preferred replicas lead, or any replica where there is no leader; of all partitions only those are told that needed it."""
+def elect_leaders(
+    image: MetadataImage, request: ElectLeadersRequest
+) -> Outcome[Message, ElectLeadersResponse]:
+    """Have the preferred replicas lead, or any replica where there is no leader; of all partitions only
+    those are told that needed it.
+    """
     if request.election_type not in (PREFERRED, UNCLEAN):
-        return _election_refused(request, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
+        return _election_refused(
+            request, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
+        )
     asked: list[tuple[str, Sequence[int]]]
     if request.topic_partitions is None:
         asked = [
-            (name, [index for index, one in enumerate(topic.partitions) if _needs_election(one, request.election_type)])
+            (
+                name,
+                [
+                    index
+                    for index, one in enumerate(topic.partitions)
+                    if _needs_election(one, request.election_type)
+                ],
+            )
             for name, topic in image.topics_by_name.items()
         ]
     else:
         asked = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     records: list[Message] = []
-    chosen: dict[tuple[str, int], None] = {}  # elected by this request already; the image does not know it yet
+    chosen: dict[
+        tuple[str, int], None
+    ] = {}  # elected by this request already; the image does not know it yet
     results: list[ReplicaElectionResult] = []
     for name, indexes in asked:
         told = []
@@ -45,7 +67,9 @@ def elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Outcome
             result = PartitionResult(partition_id=index, error_message=None)
             try:
                 if (name, index) in chosen:
-                    raise Refused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+                    raise Refused(
+                        ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+                    )
                 records.append(_elected(image, name, index, request.election_type))
                 chosen[name, index] = None
             except Refused as refusal:
@@ -57,16 +81,23 @@ def elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Outcome
     return Outcome(tuple(records), ElectLeadersResponse(replica_election_results=results), is_atomic=False)
 
 
-def _election_refused(request: ElectLeadersRequest, code: ErrorCode, message: str) -> Outcome[Message, ElectLeadersResponse]:
+def _election_refused(
+    request: ElectLeadersRequest, code: ErrorCode, message: str
+) -> Outcome[Message, ElectLeadersResponse]:
     return Outcome((), election_refusal(request, code, message))
 
 
-def election_refusal(request: ElectLeadersRequest, code: ErrorCode, message: str | None) -> ElectLeadersResponse:
+def election_refusal(
+    request: ElectLeadersRequest, code: ErrorCode, message: str | None
+) -> ElectLeadersResponse:
     """The reply in which every partition that was asked for has this error."""
     results = [
         ReplicaElectionResult(
             topic=topic.topic,
-            partition_result=[PartitionResult(partition_id=one, error_code=code, error_message=message) for one in topic.partitions],
+            partition_result=[
+                PartitionResult(partition_id=one, error_code=code, error_message=message)
+                for one in topic.partitions
+            ],
         )
         for topic in request.topic_partitions or ()
     ]
@@ -74,7 +105,11 @@ def election_refusal(request: ElectLeadersRequest, code: ErrorCode, message: str
 
 
 def _needs_election(partition: PartitionImage, election_type: int) -> bool:
-    return partition.leader != partition.replicas[0] if election_type == PREFERRED else partition.leader == NO_LEADER
+    return (
+        partition.leader != partition.replicas[0]
+        if election_type == PREFERRED
+        else partition.leader == NO_LEADER
+    )
 
 
 def _elected(image: MetadataImage, name: str, index: int, election_type: int) -> Message:
@@ -93,9 +128,18 @@ def _elected(image: MetadataImage, name: str, index: int, election_type: int) ->
         if preferred not in partition.isr or not is_acceptable(preferred):
             raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
         return PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=preferred)
-    change = change_of(partition, topic.topic_id, index, isr=partition.isr, is_acceptable=is_acceptable, is_unclean_allowed=True)
+    change = change_of(
+        partition,
+        topic.topic_id,
+        index,
+        isr=partition.isr,
+        is_acceptable=is_acceptable,
+        is_unclean_allowed=True,
+    )
     if change is None:
-        raise Refused(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")
+        raise Refused(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
+        )
     return change
 
 
@@ -114,17 +158,28 @@ def alter_partition_reassignments(
                 if asked.replicas is None:
                     _cancel(partition)
                 else:
-                    if not request.allow_replication_factor_change and len(asked.replicas) != len(partition.replicas):
-                        message = f"The replication factor is changed from {len(partition.replicas)} to {len(asked.replicas)}"
+                    if not request.allow_replication_factor_change and len(asked.replicas) != len(
+                        partition.replicas
+                    ):
+                        message = f"The replication factor is changed from {len(partition.replicas)} to {len(asked.replicas)}"  # noqa: E501
                         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
                     unclean = settings_for(topic.name).unclean_leader_election_enable
-                    records += _reassigned(image, partition, topic_id, asked.partition_index, asked.replicas, is_unclean_allowed=unclean)
+                    records += _reassigned(
+                        image,
+                        partition,
+                        topic_id,
+                        asked.partition_index,
+                        asked.replicas,
+                        is_unclean_allowed=unclean,
+                    )
             except Refused as refusal:
                 result.error_code, result.error_message = refusal.code, refusal.message
             told.append(result)
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=told))
     reply = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=responses
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None,
+        responses=responses,
     )
     if len(records) > RECORDS_PER_REQUEST_MAX:
         reply.error_code, reply.error_message, reply.responses = ErrorCode.POLICY_VIOLATION, _TOO_LARGE, []
@@ -142,14 +197,24 @@ def _partition_of(image: MetadataImage, name: str, index: int) -> tuple[Partitio
 
 
 def _cancel(partition: PartitionImage) -> None:
-    """Nothing begins a move that lasts, so there is none to cancel, but for one that was begun before this broker had the log."""
+    """Nothing begins a move that lasts, so there is none to cancel, but for one that was begun before this
+    broker had the log.
+    """
     if not partition.adding_replicas and not partition.removing_replicas:
         raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
-    raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A move of replicas between brokers cannot be cancelled yet.")
+    raise Refused(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A move of replicas between brokers cannot be cancelled yet."
+    )
 
 
 def _reassigned(
-    image: MetadataImage, partition: PartitionImage, topic_id: Uuid, index: int, nodes: Sequence[int], *, is_unclean_allowed: bool
+    image: MetadataImage,
+    partition: PartitionImage,
+    topic_id: Uuid,
+    index: int,
+    nodes: Sequence[int],
+    *,
+    is_unclean_allowed: bool,
 ) -> list[Message]:
     """The record by which replicas take another order or are left out; raises Refused."""
     check_nodes(image, nodes, None)
@@ -157,8 +222,12 @@ def _reassigned(
     if target == partition.replicas:
         return []
     if any(node not in partition.replicas for node in target):
-        # Who joins must first copy the log, and until then the partition would count replicas that are not there.
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Replicas cannot move to other brokers yet: {list(nodes)} adds some.")
+        # Who joins must first copy the log, and until then the partition would count replicas that are not
+        # there.
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Replicas cannot move to other brokers yet: {list(nodes)} adds some.",
+        )
     isr = tuple(node for node in partition.isr if node in target)
     if not isr:
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"None of the replicas {list(nodes)} is in sync.")

@@ -1,7 +1,8 @@
 """Where the replicas of new partitions go: striped over racks, and over the brokers of each rack.
 
-Racks take turns in supplying the first replica, and after a round of all racks so do the brokers within each, so that leaders are spread
-evenly. Unfenced brokers come first, and a fenced one never gets the first replica. With racks A, B, C and three replicas:
+Racks take turns in supplying the first replica, and after a round of all racks so do the brokers within
+each, so that leaders are spread evenly. Unfenced brokers come first, and a fenced one never gets the first
+replica. With racks A, B, C and three replicas:
 
     partition 0: A0 B0 C0      1: B0 C0 A0      2: C0 A0 B0      3: A1 B1 C1      4: B1 C1 A1  ...
 """
@@ -26,7 +27,8 @@ class Placer:
             (
                 broker
                 for broker in brokers.values()
-                if not broker.is_in_controlled_shutdown and set(broker.directories) - set(broker.cordoned_directories)
+                if not broker.is_in_controlled_shutdown
+                and set(broker.directories) - set(broker.cordoned_directories)
             ),
             key=lambda broker: broker.node_id,
         )
@@ -48,7 +50,9 @@ class Placer:
         self.check(replica_count)
         taken: list[NodeId] = []
         rack_count = len(self._racks)
-        first = next(offset for offset in range(rack_count) if self._racks[(self._turn + offset) % rack_count][0])
+        first = next(
+            offset for offset in range(rack_count) if self._racks[(self._turn + offset) % rack_count][0]
+        )
         position = self._turn + first
         while len(taken) < replica_count:
             unfenced, fenced = self._racks[position % rack_count]
@@ -70,11 +74,15 @@ class Placer:
             reason = "All brokers are currently fenced, or have all their log directories cordoned."
         elif replica_count > self._usable_count:
             reason = (
-                f"The target replication factor of {replica_count} cannot be reached because only {self._usable_count} broker(s) are "
+                f"The target replication factor of {replica_count} cannot be reached because only "
+                f"{self._usable_count} broker(s) are "
                 "registered or some brokers have all their log directories cordoned."
             )
         if reason is not None:
-            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate the partition {replica_count} time(s): {reason}")
+            raise Refused(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {replica_count} time(s): {reason}",
+            )
 
     def _next_of(self, nodes: list[NodeId], taken: list[NodeId]) -> NodeId | None:
         """The next node of a rack in its own turn that is not yet taken."""
@@ -87,7 +95,9 @@ class Placer:
 
 
 class DirectoryChooser:
-    """Chooses the directory of each new replica: the one of its broker with the fewest partitions, counting those just placed."""
+    """Chooses the directory of each new replica: the one of its broker with the fewest partitions,
+    counting those just placed.
+    """
 
     def __init__(self, image: MetadataImage) -> None:
         self._brokers = image.brokers
@@ -97,7 +107,9 @@ class DirectoryChooser:
     def choose(self, node_id: NodeId) -> Uuid:
         """The directory for one more replica on the broker."""
         broker = self._brokers[node_id]
-        usable = [directory for directory in broker.directories if directory not in broker.cordoned_directories]
+        usable = [
+            directory for directory in broker.directories if directory not in broker.cordoned_directories
+        ]
         if len(usable) < 2:
             return usable[0] if usable else DIRECTORY_UNASSIGNED
         counts = self._counts_by_directory()

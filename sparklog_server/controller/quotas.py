@@ -1,4 +1,6 @@
-"""Client quotas: who may be given which numbers (KIP-546), decided entity by entity; a bad one does not hold back the others."""
+"""Client quotas: who may be given which numbers (KIP-546), decided entity by entity; a bad one does not
+hold back the others.
+"""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -35,17 +37,23 @@ _WHOLE: Mapping[str, tuple[int, str]] = {
 """The keys of whole numbers, with the largest, and what Kafka calls their type."""
 
 _OF_IPS = frozenset((CONNECTION_CREATION_RATE,))
-_OF_CLIENTS = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE))
+_OF_CLIENTS = frozenset(
+    (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+)
 
 
-def alter_client_quotas(image: MetadataImage, request: AlterClientQuotasRequest) -> Outcome[Message, AlterClientQuotasResponse]:
+def alter_client_quotas(
+    image: MetadataImage, request: AlterClientQuotasRequest
+) -> Outcome[Message, AlterClientQuotasResponse]:
     """Set and remove the numbers of entities; those that already are as asked make no record."""
     records: list[Message] = []
     results: dict[QuotaEntity, AlterClientQuotasResponseEntryData] = {}
     room = ENTITIES_MAX - len(image.quotas)
     for entry in request.entries:
         entity = entity_of(entry.entity)
-        told = AlterClientQuotasResponseEntryData(error_message=None, entity=[EntityData(kind, name) for kind, name in entity])
+        told = AlterClientQuotasResponseEntryData(
+            error_message=None, entity=[EntityData(kind, name) for kind, name in entity]
+        )
         try:
             if entity in results:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {_text(entity)}")
@@ -63,7 +71,10 @@ def alter_client_quotas(image: MetadataImage, request: AlterClientQuotasRequest)
             told.error_code = ErrorCode.POLICY_VIOLATION
             told.error_message = "Unable to perform excessively large batch operation."
         records = []
-    return Outcome(() if request.validate_only else tuple(records), AlterClientQuotasResponse(entries=list(results.values())))
+    return Outcome(
+        () if request.validate_only else tuple(records),
+        AlterClientQuotasResponse(entries=list(results.values())),
+    )
 
 
 def _altered(entity: QuotaEntity, ops: Sequence[OpData], present: Mapping[str, float]) -> list[Message]:
@@ -72,7 +83,10 @@ def _altered(entity: QuotaEntity, ops: Sequence[OpData], present: Mapping[str, f
     wanted: dict[str, float | None] = {}
     for op in ops:
         if op.key in wanted:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Duplicate quota key {op.key} not updating quota for this entity {_text(entity)}")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"Duplicate quota key {op.key} not updating quota for this entity {_text(entity)}",
+            )
         wanted[op.key] = None if op.remove else op.value
     records: list[Message] = []
     for key, value in wanted.items():
@@ -103,7 +117,8 @@ def _keys_of(entity: QuotaEntity) -> frozenset[str]:
         if ip is not None:
             ipaddress.ip_address(ip)
     except ValueError:
-        # Kafka would ask the name service for any other text; a controller that decides the same everywhere cannot.
+        # Kafka would ask the name service for any other text; a controller that decides the same everywhere
+        # cannot.
         raise Refused(ErrorCode.INVALID_REQUEST, f"{ip} is not a valid IP or resolvable host.") from None
     return _OF_IPS
 
@@ -126,4 +141,8 @@ def _check_value(key: str, value: float, keys: frozenset[str]) -> None:
 
 def _text(entity: QuotaEntity) -> str:
     """As Kafka writes it."""
-    return "ClientQuotaEntity(entries={" + ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity) + "})"
+    return (
+        "ClientQuotaEntity(entries={"
+        + ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)
+        + "})"
+    )

@@ -1,7 +1,12 @@
-"""The reply that refuses a whole command with one error: no node leads, its time is over, or the metadata log cannot be written."""
+"""The reply that refuses a whole command with one error: no node leads, its time is over, or the metadata
+log cannot be written.
+"""
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from sparklog.wire.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 from sparklog.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -21,15 +26,33 @@ from sparklog.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from sparklog.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult
-from sparklog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from sparklog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from sparklog.wire.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from sparklog.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import AlterConfigsResourceResponse as Altered
-from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from sparklog.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog.wire.schema import Message
@@ -41,23 +64,40 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
     """The reply to `command` in which every part of it has this error."""
     match command:
         case CreateTopicsRequest():
-            topics = [CreatableTopicResult(name=topic.name, error_code=code, error_message=message) for topic in command.topics]
+            topics = [
+                CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
+                for topic in command.topics
+            ]
             return CreateTopicsResponse(topics=topics)
         case CreatePartitionsRequest():
-            results = [CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message) for topic in command.topics]
+            results = [
+                CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
+                for topic in command.topics
+            ]
             return CreatePartitionsResponse(results=results)
         case DeleteTopicsRequest():
-            named = [DeletableTopicResult(name=name, error_code=code, error_message=message) for name in command.topic_names]
+            named = [
+                DeletableTopicResult(name=name, error_code=code, error_message=message)
+                for name in command.topic_names
+            ]
             listed = [
-                DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+                DeletableTopicResult(
+                    name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message
+                )
                 for topic in command.topics
             ]
             return DeleteTopicsResponse(responses=named + listed)
         case IncrementalAlterConfigsRequest():
-            altered = [Altered(code, message, resource.resource_type, resource.resource_name) for resource in command.resources]
+            altered = [
+                Altered(code, message, resource.resource_type, resource.resource_name)
+                for resource in command.resources
+            ]
             return IncrementalAlterConfigsResponse(responses=altered)
         case AlterConfigsRequest():
-            replaced = [Replaced(code, message, resource.resource_type, resource.resource_name) for resource in command.resources]
+            replaced = [
+                Replaced(code, message, resource.resource_type, resource.resource_name)
+                for resource in command.resources
+            ]
             return AlterConfigsResponse(responses=replaced)
         case BrokerRegistrationRequest():
             return BrokerRegistrationResponse(error_code=code)
@@ -73,18 +113,27 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
             reassigned = [
                 ReassignableTopicResponse(
                     name=topic.name,
-                    partitions=[ReassignablePartitionResponse(part.partition_index, code, message) for part in topic.partitions],
+                    partitions=[
+                        ReassignablePartitionResponse(part.partition_index, code, message)
+                        for part in topic.partitions
+                    ],
                 )
                 for topic in command.topics
             ]
-            return AlterPartitionReassignmentsResponse(error_code=code, error_message=message, responses=reassigned)
+            return AlterPartitionReassignmentsResponse(
+                error_code=code, error_message=message, responses=reassigned
+            )
         case UpdateFeaturesRequest():
             return UpdateFeaturesResponse(error_code=code, error_message=message)
         case UnregisterBrokerRequest():
             return UnregisterBrokerResponse(error_code=code, error_message=message)
         case AlterUserScramCredentialsRequest():
-            users = dict.fromkeys([one.name for one in command.deletions] + [one.name for one in command.upsertions])
-            return AlterUserScramCredentialsResponse(results=[AlterUserScramCredentialsResult(user, code, message) for user in users])
+            users = dict.fromkeys(
+                [one.name for one in command.deletions] + [one.name for one in command.upsertions]
+            )
+            return AlterUserScramCredentialsResponse(
+                results=[AlterUserScramCredentialsResult(user, code, message) for user in users]
+            )
         case AlterClientQuotasRequest():
             entries = [
                 AlterClientQuotasResponseEntryData(

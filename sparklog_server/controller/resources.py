@@ -1,10 +1,17 @@
-"""What the settings of a resource may be, by its type, with Kafka's codes and words (ControllerConfigurationValidator)."""
+"""What the settings of a resource may be, by its type, with Kafka's codes and words
+(ControllerConfigurationValidator).
+"""
 
 from collections.abc import Callable, Mapping
 
 from sparklog.errors import ErrorCode, SettingsError
 from sparklog.model import NodeId
-from sparklog_server.config.client_metrics import CLIENT_METRICS_KEYS, INTERVAL_MAX_MS, INTERVAL_MIN_MS, check_client_metrics
+from sparklog_server.config.client_metrics import (
+    CLIENT_METRICS_KEYS,
+    INTERVAL_MAX_MS,
+    INTERVAL_MIN_MS,
+    check_client_metrics,
+)
 from sparklog_server.config.group_keys import GROUP_KEYS, check_group
 from sparklog_server.config.keys import Update
 from sparklog_server.config.layers import Layers, dynamic_key
@@ -60,7 +67,9 @@ class ResourceChecks:
         self._patterns = _PATTERNS_PER_REQUEST_MAX
 
     def check(self, resource: tuple[int, str], after: Texts, changes: Changes) -> None:
-        """Raise Refused unless the resource exists and may have these settings, of which `changes` are new."""
+        """Raise Refused unless the resource exists and may have these settings, of which `changes` are
+        new.
+        """
         resource_type, name = resource
         if resource_type == TOPIC_RESOURCE:
             self._check_topic(name, after)
@@ -122,7 +131,11 @@ class ResourceChecks:
                 per_broker.append(key_name)
         for wrong, reason in (
             (read_only, "Cannot update these configs dynamically"),
-            (bare, "These security configs can be dynamically updated only per-listener using the listener prefix"),
+            (
+                bare,
+                "These security configs can be dynamically updated only per-listener using the listener "
+                "prefix",
+            ),
         ):
             if wrong:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(wrong)}]")
@@ -151,7 +164,9 @@ class ResourceChecks:
     def _check_client_metrics(self, name: str, after: Texts) -> None:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
-        self._check_known(after, CLIENT_METRICS_KEYS, ErrorCode.INVALID_REQUEST, "Unknown client metrics configuration: ")
+        self._check_known(
+            after, CLIENT_METRICS_KEYS, ErrorCode.INVALID_REQUEST, "Unknown client metrics configuration: "
+        )
         self._patterns -= after.get("match", "").count(",") + 1
         if self._patterns < 0:
             message = f"Unable to compile more than {_PATTERNS_PER_REQUEST_MAX} patterns for one request."
@@ -161,9 +176,7 @@ class ResourceChecks:
         except SettingsError as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
         if not INTERVAL_MIN_MS <= interval_ms <= INTERVAL_MAX_MS:
-            message = (
-                f"Invalid value {interval_ms} for interval.ms, interval must be between {INTERVAL_MIN_MS} and {INTERVAL_MAX_MS} (1 hour)"
-            )
+            message = f"Invalid value {interval_ms} for interval.ms, interval must be between {INTERVAL_MIN_MS} and {INTERVAL_MAX_MS} (1 hour)"  # noqa: E501
             raise Refused(ErrorCode.INVALID_REQUEST, message)
 
     def _check_known(self, texts: Texts, known: Mapping[str, object], code: ErrorCode, words: str) -> None:
@@ -179,13 +192,13 @@ class ResourceChecks:
 
 
 def _check_threads(before: Layers, after: Layers, given: Texts) -> None:
-    """A number of threads may be halved or doubled in one step, as in Kafka: a mistaken zero does not stop a broker."""
+    """A number of threads may be halved or doubled in one step, as in Kafka: a mistaken zero does not stop
+    a broker.
+    """
     for name in _THREAD_KEYS:
         if name not in given:
             continue
         old, new = int(before.text(name) or 1), int(after.text(name) or 1)
         if new < 1 or new < old // 2 or new > old * 2:
-            message = (
-                f"Invalid value {new} for configuration {name}: it is {old} now, and may become {max(old // 2, 1)} to {old * 2} in one step"
-            )
+            message = f"Invalid value {new} for configuration {name}: it is {old} now, and may become {max(old // 2, 1)} to {old * 2} in one step"  # noqa: E501
             raise Refused(ErrorCode.INVALID_REQUEST, message)

@@ -1,7 +1,8 @@
-"""Topics: their names, their creation, their deletion, their growth; every rule with Kafka's error code and words.
+"""Topics: their names, their creation, their deletion, their growth; every rule with Kafka's error code
+and words.
 
-Each function decides on an image and returns records with a reply; nothing is changed here. One bad topic of a request is answered with
-its error and does not hold back the others.
+Each function decides on an image and returns records with a reply; nothing is changed here. One bad topic
+of a request is answered with its error and does not hold back the others.
 """
 
 import re
@@ -26,7 +27,11 @@ from sparklog.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from sparklog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from sparklog.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
@@ -46,7 +51,9 @@ T = TypeVar("T")
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 Colliding = Callable[[str], str | None]
-"""The existing topic whose name equals this one once `.` and `_` are taken for the same; None if there is none."""
+"""The existing topic whose name equals this one once `.` and `_` are taken for the same; None if there is
+none.
+"""
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -78,18 +85,22 @@ def unified(name: str) -> str:
     return name.replace(".", "_")
 
 
-def create_topics(image: MetadataImage, request: CreateTopicsRequest, rules: Rules) -> Outcome[Message, CreateTopicsResponse]:
+def create_topics(
+    image: MetadataImage, request: CreateTopicsRequest, rules: Rules
+) -> Outcome[Message, CreateTopicsResponse]:
     """Create the topics of a request that can be created; all their records count together."""
     repeated = _repeated(topic.name for topic in request.topics)
     topics = [topic for topic in request.topics if topic.name not in repeated]
     records: list[Message] = []
     results: list[CreatableTopicResult] = []
     room = rules.settings.sparklog_partitions_max - image.partition_count
-    too_many = max(len(topics), _count_asked(topics, rules.settings.num_partitions)) > PARTITIONS_PER_REQUEST_MAX
+    too_many = (
+        max(len(topics), _count_asked(topics, rules.settings.num_partitions)) > PARTITIONS_PER_REQUEST_MAX
+    )
     for topic in topics:
         try:
             if too_many:
-                message = f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX} in one."
+                message = f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX} in one."  # noqa: E501
                 raise Refused(ErrorCode.POLICY_VIOLATION, message)
             made, result = _create_topic(image, topic, rules, room)
         except Refused as refusal:
@@ -106,12 +117,16 @@ def create_topics(image: MetadataImage, request: CreateTopicsRequest, rules: Rul
     return Outcome(() if request.validate_only else tuple(records), CreateTopicsResponse(topics=results))
 
 
-def delete_topics(image: MetadataImage, request: DeleteTopicsRequest) -> Outcome[Message, DeleteTopicsResponse]:
+def delete_topics(
+    image: MetadataImage, request: DeleteTopicsRequest
+) -> Outcome[Message, DeleteTopicsResponse]:
     """Delete topics by name or by id; one that is named twice, in either way, is left alone."""
     results: list[DeletableTopicResult] = []
 
     def refuse(name: str | None, topic_id: bytes, code: ErrorCode, message: str) -> None:
-        results.append(DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message))
+        results.append(
+            DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+        )
 
     names: list[str] = list(request.topic_names)
     ids: list[Uuid] = []
@@ -123,7 +138,12 @@ def delete_topics(image: MetadataImage, request: DeleteTopicsRequest) -> Outcome
         elif state.topic_id == ZERO_UUID:
             names.append(state.name)
         else:
-            refuse(state.name, state.topic_id, ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+            refuse(
+                state.name,
+                state.topic_id,
+                ErrorCode.INVALID_REQUEST,
+                "You may not specify both topic name and topic id.",
+            )
     repeated_names, repeated_ids = _repeated(names), _repeated(ids)
     for name in repeated_names:
         refuse(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -154,11 +174,15 @@ def delete_topics(image: MetadataImage, request: DeleteTopicsRequest) -> Outcome
     return Outcome(records, DeleteTopicsResponse(responses=results))
 
 
-def create_partitions(image: MetadataImage, request: CreatePartitionsRequest, rules: Rules) -> Outcome[Message, CreatePartitionsResponse]:
+def create_partitions(
+    image: MetadataImage, request: CreatePartitionsRequest, rules: Rules
+) -> Outcome[Message, CreatePartitionsResponse]:
     """Add partitions to topics; existing partitions stay as they are."""
     repeated = _repeated(topic.name for topic in request.topics)
     results = [
-        CreatePartitionsTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name.")
+        CreatePartitionsTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name."
+        )
         for name in repeated
     ]
     records: list[Message] = []
@@ -166,11 +190,22 @@ def create_partitions(image: MetadataImage, request: CreatePartitionsRequest, ru
         if topic.name in repeated:
             continue
         try:
-            made = _grow_topic(image, topic, rules, room=rules.settings.sparklog_partitions_max - image.partition_count - len(records))
+            made = _grow_topic(
+                image,
+                topic,
+                rules,
+                room=rules.settings.sparklog_partitions_max - image.partition_count - len(records),
+            )
             if len(records) + len(made) > RECORDS_PER_REQUEST_MAX:
-                raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+                raise Refused(
+                    ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
+                )
         except Refused as refusal:
-            results.append(CreatePartitionsTopicResult(name=topic.name, error_code=refusal.code, error_message=refusal.message))
+            results.append(
+                CreatePartitionsTopicResult(
+                    name=topic.name, error_code=refusal.code, error_message=refusal.message
+                )
+            )
         else:
             records += made
             results.append(CreatePartitionsTopicResult(name=topic.name))
@@ -178,7 +213,9 @@ def create_partitions(image: MetadataImage, request: CreatePartitionsRequest, ru
 
 
 def random_uuid(entropy: Entropy) -> Uuid:
-    """A random version 4 UUID that Kafka would make too: its text never begins with a dash, which tools take for an option."""
+    """A random version 4 UUID that Kafka would make too: its text never begins with a dash, which tools
+    take for an option.
+    """
     while True:
         raw = bytearray(entropy(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -187,10 +224,14 @@ def random_uuid(entropy: Entropy) -> Uuid:
             return Uuid(bytes(raw))
 
 
-def _create_topic(image: MetadataImage, topic: CreatableTopic, rules: Rules, room: int) -> tuple[list[Message], CreatableTopicResult]:
+def _create_topic(
+    image: MetadataImage, topic: CreatableTopic, rules: Rules, room: int
+) -> tuple[list[Message], CreatableTopicResult]:
     """The records and the result of one new topic; raises Refused."""
     if topic.name == METADATA_TOPIC:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+        )
     if topic.name in image.topics_by_name:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     check_name(topic.name)
@@ -203,14 +244,16 @@ def _create_topic(image: MetadataImage, topic: CreatableTopic, rules: Rules, roo
     if len(replicas) > room:
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
-            f"The cluster may have {rules.settings.sparklog_partitions_max} partitions (sparklog.partitions.max) and has room for "
+            f"The cluster may have {rules.settings.sparklog_partitions_max} partitions "
+            f"(sparklog.partitions.max) and has room for "
             f"{max(room, 0)}.",
         )
     topic_id = random_uuid(rules.entropy)
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     # Kafka's order: a reader meets the topic, then its settings, then its partitions.
     records += [
-        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value) for name, value in overrides.items()
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value)
+        for name, value in overrides.items()
     ]
     records += _partition_records(image, topic_id, 0, replicas)
     result = CreatableTopicResult(
@@ -236,13 +279,18 @@ def _assigned(image: MetadataImage, topic: CreatableTopic) -> list[tuple[NodeId,
     replica_count: int | None = None
     for assignment in topic.assignments:
         if assignment.partition_index in by_index:
-            message = f"Found multiple manual partition assignments for partition {assignment.partition_index}"
+            message = (
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}"
+            )
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         _check_assignment(image, assignment.broker_ids, assignment.partition_index, replica_count)
         replica_count = len(assignment.broker_ids)
         by_index[assignment.partition_index] = assignment
     if sorted(by_index) != list(range(len(by_index))):
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence")
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
     return [tuple(NodeId(node) for node in by_index[index].broker_ids) for index in range(len(by_index))]
 
 
@@ -252,14 +300,22 @@ def _placed(image: MetadataImage, topic: CreatableTopic, rules: Rules) -> list[t
         message = "Replication factor must be larger than 0, or -1 to use the default value."
         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     if topic.num_partitions < -1 or topic.num_partitions == 0:
-        raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+        )
     count = rules.settings.num_partitions if topic.num_partitions == -1 else topic.num_partitions
-    replica_count = rules.settings.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    replica_count = (
+        rules.settings.default_replication_factor
+        if topic.replication_factor == -1
+        else topic.replication_factor
+    )
     placer = Placer(image.brokers, rules.entropy)
     return [placer.place(replica_count) for _ in range(count)]
 
 
-def _grow_topic(image: MetadataImage, topic: CreatePartitionsTopic, rules: Rules, *, room: int) -> list[Message]:
+def _grow_topic(
+    image: MetadataImage, topic: CreatePartitionsTopic, rules: Rules, *, room: int
+) -> list[Message]:
     """The records of the partitions to be added to one topic; raises Refused."""
     existing = image.topics_by_name.get(topic.name)
     if existing is None:
@@ -268,17 +324,18 @@ def _grow_topic(image: MetadataImage, topic: CreatePartitionsTopic, rules: Rules
     if topic.count == count:
         raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
     if topic.count < count:
-        message = f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not be an increase."
+        message = f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not be an increase."  # noqa: E501
         raise Refused(ErrorCode.INVALID_PARTITIONS, message)
     additional = topic.count - count
     if topic.assignments is not None and len(topic.assignments) != additional:
-        message = f"Attempted to add {additional} additional partition(s), but only {len(topic.assignments)} assignment(s) were specified."
+        message = f"Attempted to add {additional} additional partition(s), but only {len(topic.assignments)} assignment(s) were specified."  # noqa: E501
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     # Checked before anything is placed: a peer may ask for two thousand million partitions.
     if additional > min(room, PARTITIONS_PER_REQUEST_MAX):
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
-            f"The cluster may have {rules.settings.sparklog_partitions_max} partitions (sparklog.partitions.max), and one request may add "
+            f"The cluster may have {rules.settings.sparklog_partitions_max} partitions "
+            f"(sparklog.partitions.max), and one request may add "
             f"{PARTITIONS_PER_REQUEST_MAX}; {additional} more were asked for.",
         )
     replica_count = len(existing.partitions[0].replicas)
@@ -292,18 +349,23 @@ def _grow_topic(image: MetadataImage, topic: CreatePartitionsTopic, rules: Rules
     return _partition_records(image, existing.topic_id, count, replicas)
 
 
-def _check_assignment(image: MetadataImage, nodes: Sequence[int], index: int, replica_count: int | None) -> None:
+def _check_assignment(
+    image: MetadataImage, nodes: Sequence[int], index: int, replica_count: int | None
+) -> None:
     """Refuse a manual assignment of a new partition that nobody could lead, or that `check_nodes` refuses."""
     check_nodes(image, nodes, replica_count)
     if not any(image.brokers[NodeId(node)].is_active for node in nodes):
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"All brokers specified in the manual partition assignment for partition {index} are fenced or in controlled shutdown.",
+            f"All brokers specified in the manual partition assignment for partition {index} are fenced or "
+            f"in controlled shutdown.",
         )
 
 
 def check_nodes(image: MetadataImage, nodes: Sequence[int], replica_count: int | None) -> None:
-    """Refuse a manual assignment that names unknown, repeated or unusable brokers, or another number of them than before."""
+    """Refuse a manual assignment that names unknown, repeated or unusable brokers, or another number of
+    them than before.
+    """
     reason = None
     if not nodes:
         reason = "The manual partition assignment includes an empty replica list."
@@ -311,24 +373,31 @@ def check_nodes(image: MetadataImage, nodes: Sequence[int], replica_count: int |
     for position, node in enumerate(ordered):
         broker = image.brokers.get(NodeId(node))
         if broker is None:
-            reason = f"The manual partition assignment includes broker {node}, but no such broker is registered."
+            reason = (
+                f"The manual partition assignment includes broker {node}, but no such broker is registered."
+            )
         elif broker.directories and not set(broker.directories) - set(broker.cordoned_directories):
-            reason = f"The manual partition assignment includes broker {node}, but all its log directories are cordoned."
+            reason = f"The manual partition assignment includes broker {node}, but all its log directories are cordoned."  # noqa: E501
         elif position and ordered[position - 1] == node:
             reason = f"The manual partition assignment includes the broker {node} more than once."
         if reason is not None:
             break
     if reason is None and replica_count is not None and len(nodes) != replica_count:
         reason = (
-            f"The manual partition assignment includes a partition with {len(nodes)} replica(s), but this is not consistent with previous "
+            f"The manual partition assignment includes a partition with {len(nodes)} replica(s), but this is "
+            f"not consistent with previous "
             f"partitions, which have {replica_count} replica(s)."
         )
     if reason is not None:
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
-def _partition_records(image: MetadataImage, topic_id: Uuid, first: int, replicas: Sequence[tuple[NodeId, ...]]) -> list[Message]:
-    """The records of new partitions from index `first` on: led by the first replica that is active, all active ones in sync."""
+def _partition_records(
+    image: MetadataImage, topic_id: Uuid, first: int, replicas: Sequence[tuple[NodeId, ...]]
+) -> list[Message]:
+    """The records of new partitions from index `first` on: led by the first replica that is active, all
+    active ones in sync.
+    """
     chooser = DirectoryChooser(image)
     records: list[Message] = []
     for index, nodes in enumerate(replicas, start=first):
@@ -350,7 +419,11 @@ def _partition_records(image: MetadataImage, topic_id: Uuid, first: int, replica
 
 def _count_asked(topics: Iterable[CreatableTopic], default_count: int) -> int:
     return sum(
-        len(topic.assignments) if topic.assignments else default_count if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+        len(topic.assignments)
+        if topic.assignments
+        else default_count
+        if topic.num_partitions == -1
+        else max(topic.num_partitions, 0)
         for topic in topics
     )
 

@@ -6,9 +6,11 @@ from sparklog.wire.schema import Message
 
 
 class Command(msgspec.Struct, frozen=True):
-    """`request` in version `version` of its API, from a client named `client_id` at `client_host` (as Kafka writes it: /127.0.0.1).
+    """`request` in version `version` of its API, from a client named `client_id` at `client_host` (as
+    Kafka writes it: /127.0.0.1).
 
-    `principal` is who the client has shown to be; `proof` is for a request within a transaction, and goes with its records.
+    `principal` is who the client has shown to be; `proof` is for a request within a transaction, and goes
+    with its records.
     """
 
     request: Message

@@ -36,8 +36,12 @@ class ShardPartition(Protocol):
     def append_in_transaction(self, batch: bytearray, proof: object, now: Instant) -> Offset:
         """Append a batch of a producer's transaction; its base offset. Raises Refused."""
 
-    def append_marker(self, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, now: Instant) -> Offset:
-        """Append the end of the transaction of a producer, its id and epoch; `is_bumped` as KIP-890 has it. Raises Refused."""
+    def append_marker(
+        self, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, now: Instant
+    ) -> Offset:
+        """Append the end of the transaction of a producer, its id and epoch; `is_bumped` as KIP-890 has
+        it. Raises Refused.
+        """
 
     def park(self, until: Offset, token: object) -> None:
         """Hand `token` out when the high watermark reaches `until`, or leadership is lost. Raises Refused."""

@@ -1,7 +1,7 @@
 """How far the load of one shard has come, and what it had to pass over.
 
 by offset: window after window of the log ──► damage ──► by position: the rest of that file ──► its end ──► by offset again
-"""
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -18,12 +18,25 @@ _DOUBTS_TOLD_MAX: Final = 20
 
 
 class Loading:
-    """A shard that is not up to date yet: the next window begins at `offset`, the log ended at `end_offset` when this began.
+    """A shard that is not up to date yet: the next window begins at `offset`, the log ended at
+    `end_offset` when this began.
 
-    `rest` is the next window instead where the file is read by position; `steps` are of a window that is not wholly replayed.
+    `rest` is the next window instead where the file is read by position; `steps` are of a window that is
+    not wholly replayed.
     """
 
-    __slots__ = ("_doubted", "_lost", "_name", "_reading", "begun", "deleted", "end_offset", "offset", "rest", "steps")
+    __slots__ = (
+        "_doubted",
+        "_lost",
+        "_name",
+        "_reading",
+        "begun",
+        "deleted",
+        "end_offset",
+        "offset",
+        "rest",
+        "steps",
+    )
 
     def __init__(self, name: str, offset: Offset, end_offset: Offset, begun: Instant) -> None:
         self.offset = offset
@@ -67,7 +80,9 @@ class Loading:
         )
 
     def done(self, shard: Shard, trace: Callable[..., None]) -> None:
-        """Everything was replayed: name what was under way before a stretch that was passed over and has no record behind it."""
+        """Everything was replayed: name what was under way before a stretch that was passed over and has
+        no record behind it.
+        """
         now = shard.unfinished() if self._doubted else {}
         names = sorted(name for name, state in self._doubted.items() if now.get(name) is state)
         if names:
@@ -76,5 +91,5 @@ class Loading:
                 partition=self._name,
                 count=len(names),
                 ids=",".join(names[:_DOUBTS_TOLD_MAX]),
-                reason=f"stretches of the log cannot be read, {self._lost} in number, and a newer state of these may lie there",
+                reason=f"stretches of the log cannot be read, {self._lost} in number, and a newer state of these may lie there",  # noqa: E501
             )

@@ -1,12 +1,15 @@
-"""What a shard replays when it is loaded, a window of its log at a time: read, and thinned out, beside the loop.
+"""What a shard replays when it is loaded, a window of its log at a time: read, and thinned out, beside the
+loop.
 
-A partition of commits says the same keys over and over until the cleaner comes by. Within a window only the last record of each key is
-replayed; the `clean` kernel finds it without the GIL. Where there are transactions nothing is left out: what a later record overwrites may
-be all that remains when it is aborted. Their records come with the producer whose marker decides on them, and the markers in their place.
+A partition of commits says the same keys over and over until the cleaner comes by. Within a window only
+the last record of each key is replayed; the `clean` kernel finds it without the GIL. Where there are
+transactions nothing is left out: what a later record overwrites may be all that remains when it is
+aborted. Their records come with the producer whose marker decides on them, and the markers in their place.
 
-Each batch is checked against its CRC-32C. One that does not match, or whose frame is broken, is passed over and reported as `Lost`; reading
-resumes at the next sound batch of the file, by position, because an offset cannot be looked up across a broken frame. Kafka checks no CRC
-here: it replays altered bytes, and a broken frame fails the whole partition.
+Each batch is checked against its CRC-32C. One that does not match, or whose frame is broken, is passed
+over and reported as `Lost`; reading resumes at the next sound batch of the file, by position, because an
+offset cannot be looked up across a broken frame. Kafka checks no CRC here: it replays altered bytes, and a
+broken frame fails the whole partition.
 """
 
 from collections.abc import Iterator
@@ -17,7 +20,14 @@ import msgspec
 from sparklog.effects import FileSlice
 from sparklog.kernels import clean, scan
 from sparklog.model import Offset
-from sparklog.record.batch import CODEC_BITS, LENGTH_OVERHEAD, TRANSACTIONAL_BIT, Record, decode_records, read_header
+from sparklog.record.batch import (
+    CODEC_BITS,
+    LENGTH_OVERHEAD,
+    TRANSACTIONAL_BIT,
+    Record,
+    decode_records,
+    read_header,
+)
 from sparklog.record.control import ControlType, Marker, parse_control
 from sparklog_server.disk.door import DiskFile
 from sparklog_server.log.examine import Unsound, judge
@@ -45,7 +55,8 @@ class Decided(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """No batch of `path` can be read in `[start, limit)`; `position` is the first byte known to be wrong, `offset` the offset due there.
+    """No batch of `path` can be read in `[start, limit)`; `position` is the first byte known to be wrong,
+    `offset` the offset due there.
 
     `next_offset` is that of the batch at `limit`; None if the file ends there.
     """
@@ -63,10 +74,11 @@ Step = Record | Undecided | Decided | Lost
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What is left to replay of a window, as pieces of whole batches and what was lost between them, and where the next window begins.
+    """What is left to replay of a window, as pieces of whole batches and what was lost between them, and
+    where the next window begins.
 
-    After damage the rest of the file is read by position: `rest` is its next part. `is_file_end` tells that the file was read to its end
-    that way, so that the next window begins with the next segment.
+    After damage the rest of the file is read by position: `rest` is its next part. `is_file_end` tells
+    that the file was read to its end that way, so that the next window begins with the next segment.
     """
 
     pieces: tuple[bytes | memoryview | Lost, ...]
@@ -88,7 +100,9 @@ class Window(msgspec.Struct, frozen=True):
                     for record in decode_records(batch, include_control=True):
                         said = parse_control(record)
                         if isinstance(said, Marker):
-                            yield Decided(header.producer_id, said.type is ControlType.COMMIT, Offset(record.offset))
+                            yield Decided(
+                                header.producer_id, said.type is ControlType.COMMIT, Offset(record.offset)
+                            )
                 elif header.is_transactional and header.has_producer:
                     for record in decode_records(batch):
                         yield Undecided(header.producer_id, record)
@@ -98,7 +112,9 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class _Stretch(NamedTuple):
-    """Sound batches in a row: where they end in the content, the offset behind the last, their attributes or-ed."""
+    """Sound batches in a row: where they end in the content, the offset behind the last, their attributes
+    or-ed.
+    """
 
     limit: int
     next_offset: int
@@ -106,9 +122,11 @@ class _Stretch(NamedTuple):
 
 
 def read_window(window: FileSlice, seed: bytes, *, is_rest: bool = False) -> Window:
-    """The job: read batches and leave out what is overwritten within them. `seed` of 16 bytes keeps made-up keys from colliding.
+    """The job: read batches and leave out what is overwritten within them. `seed` of 16 bytes keeps
+    made-up keys from colliding.
 
-    With `is_rest` the window is a part of a file after damage and may end within a batch. Raises StorageError.
+    With `is_rest` the window is a part of a file after damage and may end within a batch. Raises
+    StorageError.
     """
     content = window.read()
     stretch = _sound(content, 0)
@@ -133,11 +151,17 @@ def _read_around(window: FileSlice, content: bytes, stretch: _Stretch, seed: byt
             if isinstance(judged, Unsound):
                 due = None if next_offset < 0 else Offset(next_offset)
                 following = judge(file, judged.limit) if judged.limit < file.size else None
-                resumed = None if following is None or isinstance(following, Unsound) else Offset(following[0])
-                pieces.append(Lost(file.path, judged.start, judged.limit, judged.position, due, resumed, judged.what))
+                resumed = (
+                    None if following is None or isinstance(following, Unsound) else Offset(following[0])
+                )
+                pieces.append(
+                    Lost(file.path, judged.start, judged.limit, judged.position, due, resumed, judged.what)
+                )
                 at = judged.limit
                 next_offset = next_offset if resumed is None else resumed
-            elif at - window.position == begin or at + judged[1] + LENGTH_OVERHEAD > window.position + len(content):
+            elif at - window.position == begin or at + judged[1] + LENGTH_OVERHEAD > window.position + len(
+                content
+            ):
                 # It ends behind this window: the next one has room for it.
                 length = max(WINDOW_BYTES, judged[1] + LENGTH_OVERHEAD)
                 return _around(pieces, next_offset, FileSlice(file, at, min(length, file.size - at)))
@@ -153,7 +177,9 @@ def _around(pieces: list[bytes | memoryview | Lost], next_offset: int, rest: Fil
 
 
 def _sound(content: bytes, position: int) -> _Stretch:
-    """The sound batches from `position` on, up to the first that is damaged or not whole. Pieces keep the interpreter available."""
+    """The sound batches from `position` on, up to the first that is damaged or not whole. Pieces keep the
+    interpreter available.
+    """
     view = memoryview(content)
     next_offset, attributes, size = -1, 0, _PIECE_BYTES
     while position < len(view):
@@ -191,7 +217,9 @@ def _thinned(content: bytes, seed: bytes) -> tuple[bytes | memoryview, ...]:
     position, needed = 0, 0
     while True:
         target = bytearray(max(_PIECE_BYTES, needed))
-        status, position, filled, needed, *_ = clean.filter_batches(content, position, target, 0, keys, rules, -1, 0)
+        status, position, filled, needed, *_ = clean.filter_batches(
+            content, position, target, 0, keys, rules, -1, 0
+        )
         pieces.append(memoryview(target)[:filled])
         if status == clean.END and position == len(content):
             return tuple(pieces)

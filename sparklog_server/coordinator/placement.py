@@ -5,8 +5,11 @@ from functools import lru_cache
 
 def partition_for(key: str, partition_count: int) -> int:
     """Kafka's choice: Java's `String.hashCode` without its sign, modulo the number of partitions."""
-    # What is longer is no name that people give; kept by the thousand, names of 32 KB would take half a gigabyte.
-    return _kept_partition_for(key, partition_count) if len(key) <= 256 else _partition_for(key, partition_count)
+    # What is longer is no name that people give; kept by the thousand, names of 32 KB would take half a
+    # gigabyte.
+    return (
+        _kept_partition_for(key, partition_count) if len(key) <= 256 else _partition_for(key, partition_count)
+    )
 
 
 def _partition_for(key: str, partition_count: int) -> int:

@@ -7,13 +7,14 @@
                                                                                                        │
                                                         high watermark passes the end of that batch ◄──┘
 
-Whoever leads the partition is its only writer, so the offsets of gathered records are known before they are appended; a shard whose log
-turns out to end elsewhere is loaded anew. Answers without records wait for what was appended before them: nobody is told what a failover
-could undo. If an append is refused, or leadership is lost, the shard is dropped with everything soft in it, and those who wait are refused.
-Where this node leads on nevertheless, since the batch was too large, say, the shard is soon loaded anew. What is written within a
-producer's transaction is appended before it is replayed, in a batch of its own, since the log has a word on it; the marker that ends the
-transaction takes its place among the shard's batches.
-"""
+Whoever leads the partition is its only writer, so the offsets of gathered records are known before they
+are appended; a shard whose log turns out to end elsewhere is loaded anew. Answers without records wait for
+what was appended before them: nobody is told what a failover could undo. If an append is refused, or
+leadership is lost, the shard is dropped with everything soft in it, and those who wait are refused. Where
+this node leads on nevertheless, since the batch was too large, say, the shard is soon loaded anew. What is
+written within a producer's transaction is appended before it is replayed, in a batch of its own, since the
+log has a word on it; the marker that ends the transaction takes its place among the shard's batches.
+"""  # noqa: E501
 
 from collections import deque
 from collections.abc import Callable
@@ -44,9 +45,15 @@ _RELOAD_FULL_US = 5_000_000
 _TOO_LARGE: Final = ErrorCode.UNKNOWN_SERVER_ERROR
 """What Kafka tells of records that are too large for the log."""
 _SLICE_RECORDS = 24
-"""How many records are replayed before the loop gets its turn again: about a tenth of a millisecond (64 gave others 1.5 ms at p99)."""
+"""How many records are replayed before the loop gets its turn again: about a tenth of a millisecond (64
+gave others 1.5 ms at p99).
+"""
 
-_OF_THE_PRODUCER: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+_OF_THE_PRODUCER: Final = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+)
 """For these the log refuses what a producer, or its coordinator, wants written; the shard has no fault."""
 
 
@@ -73,11 +80,26 @@ class _Parked(NamedTuple):
 
 
 class _Active:
-    """A shard and what is under way for it. Invariant: every parked batch but the first has a later end than the one before."""
+    """A shard and what is under way for it. Invariant: every parked batch but the first has a later end
+    than the one before.
+    """
 
-    __slots__ = ("answers", "builder", "epoch", "loading", "next_offset", "parked", "partition", "shard", "timer", "waits_until")
+    __slots__ = (
+        "answers",
+        "builder",
+        "epoch",
+        "loading",
+        "next_offset",
+        "parked",
+        "partition",
+        "shard",
+        "timer",
+        "waits_until",
+    )
 
-    def __init__(self, index: int, shard: Shard, partition: ShardPartition, epoch: LeaderEpoch, loading: Loading) -> None:
+    def __init__(
+        self, index: int, shard: Shard, partition: ShardPartition, epoch: LeaderEpoch, loading: Loading
+    ) -> None:
         self.timer = Timer(index)
         self.shard = shard
         self.partition = partition
@@ -93,8 +115,8 @@ class _Active:
 class Runtime:
     """The shards of one internal topic on this node, by partition.
 
-    `answers`, `refused` (tokens without an answer, and why) and `jobs` collect what left the shards; the broker drains them each turn,
-    after `flush`.
+    `answers`, `refused` (tokens without an answer, and why) and `jobs` collect what left the shards; the
+    broker drains them each turn, after `flush`.
     """
 
     def __init__(
@@ -146,12 +168,16 @@ class Runtime:
             return
         self._timers.cancel(active.timer)
         self._dropped[index] = None
-        undone = [answer.token for parked in active.parked for answer in parked.answers] + [answer.token for answer in active.answers]
+        undone = [answer.token for parked in active.parked for answer in parked.answers] + [
+            answer.token for answer in active.answers
+        ]
         self.refused.extend((token, code) for token in (*undone, *active.shard.waiting()))
         self._trace("shard-dropped", partition=f"{self._topic}-{index}", reason=code.name)
 
     def _resign_for_a_moment(self, index: int, active: _Active, code: ErrorCode, now: Instant) -> None:
-        """The partition refused what the shard needs: drop it, and load it anew while this node leads in that epoch."""
+        """The partition refused what the shard needs: drop it, and load it anew while this node leads in
+        that epoch.
+        """
         self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if active.partition.leader_epoch == active.epoch:
             after_us = _RELOAD_FULL_US if code is ErrorCode.KAFKA_STORAGE_ERROR else _RELOAD_US
@@ -194,7 +220,12 @@ class Runtime:
         loading.done(active.shard, self._trace)
         elapsed_ms = (now.mono_us - loading.begun.mono_us) // 1000
         if loading.end_offset:
-            self._trace("shard-loaded", partition=f"{self._topic}-{index}", end_offset=loading.end_offset, elapsed_ms=elapsed_ms)
+            self._trace(
+                "shard-loaded",
+                partition=f"{self._topic}-{index}",
+                end_offset=loading.end_offset,
+                elapsed_ms=elapsed_ms,
+            )
         self._take(index, active, active.shard.loaded(self._image, now), now)
         if loading.deleted and self._active.get(index) is active:
             delta = MetadataDelta(self._image, self._image, topics_deleted=tuple(loading.deleted))
@@ -211,7 +242,9 @@ class Runtime:
             return True
         if not isinstance(result, Window):
             self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(result))
-            if isinstance(result, StorageError) and result.call == "open":  # the file was closed meanwhile: another has its place
+            if (
+                isinstance(result, StorageError) and result.call == "open"
+            ):  # the file was closed meanwhile: another has its place
                 self._resign_for_a_moment(index, active, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
             else:
                 self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -243,14 +276,17 @@ class Runtime:
                 elif (record := step.record).key is not None:
                     shard.replay_undecided(step.producer_id, record.key, record.value, Offset(record.offset))
         except DecodeError as error:
-            # What is there was written by us or by Kafka; to go on without it would show groups offsets that are not theirs.
+            # What is there was written by us or by Kafka; to go on without it would show groups offsets that
+            # are not theirs.
             self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(error))
             self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     # -- commands
 
     def decide(self, index: int, command: Command, token: object, now: Instant) -> ErrorCode:
-        """Have a shard decide; NONE if it took the command up, and `answers` will have the reply to `token`."""
+        """Have a shard decide; NONE if it took the command up, and `answers` will have the reply to
+        `token`.
+        """
         active = self._serving(index)
         if isinstance(active, ErrorCode):
             return active
@@ -263,14 +299,23 @@ class Runtime:
         """The shard if it may be asked, else why not."""
         active = self._active.get(index)
         if active is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE if index in self._reloads else ErrorCode.NOT_COORDINATOR
+            return (
+                ErrorCode.COORDINATOR_NOT_AVAILABLE if index in self._reloads else ErrorCode.NOT_COORDINATOR
+            )
         if active.partition.leader_epoch != active.epoch:
             self.resigned(index, ErrorCode.NOT_COORDINATOR)
             return ErrorCode.NOT_COORDINATOR
         return active if active.loading is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def end_transaction(
-        self, index: int, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, token: object, now: Instant
+        self,
+        index: int,
+        marker: Marker,
+        producer: tuple[int, int],
+        *,
+        is_bumped: bool,
+        token: object,
+        now: Instant,
     ) -> ErrorCode:
         """Write the end of the transaction of a producer, its id and epoch, and show it to the shard.
 
@@ -294,18 +339,31 @@ class Runtime:
         return _NONE
 
     def _log_moved(self, index: int, active: _Active, now: Instant) -> ErrorCode:
-        """What was appended lies elsewhere than expected: the log holds batches that the shard did not replay."""
-        self._trace("shard-log-moved", partition=f"{self._topic}-{index}", log_end_offset=active.partition.log_end_offset)
+        """What was appended lies elsewhere than expected: the log holds batches that the shard did not
+        replay.
+        """
+        self._trace(
+            "shard-log-moved",
+            partition=f"{self._topic}-{index}",
+            log_end_offset=active.partition.log_end_offset,
+        )
         self._resign_for_a_moment(index, active, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _refused(self, index: int, active: _Active, refused: Refused, now: Instant) -> ErrorCode:
-        """What to tell of a batch that the partition refused; the shard is dropped unless a producer is at fault."""
+        """What to tell of a batch that the partition refused; the shard is dropped unless a producer is at
+        fault.
+        """
         if refused.code not in _OF_THE_PRODUCER:
             self._trace("shard-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
             self._resign_for_a_moment(index, active, refused.code, now)
-        # Clients of transactions take a code that they do not expect for fatal, so they are not told what the disk said.
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE if refused.code is ErrorCode.KAFKA_STORAGE_ERROR else refused.code
+        # Clients of transactions take a code that they do not expect for fatal, so they are not told what the
+        # disk said.
+        return (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+            else refused.code
+        )
 
     def abandoned(self, index: int, token: object) -> None:
         """Whoever sent the command of `token` is gone."""
@@ -364,7 +422,9 @@ class Runtime:
         return sum(active.loading is None for active in self._active.values())
 
     def is_coming(self, index: int) -> bool:
-        """Whether the shard of a partition that this node leads may serve soon: it does not yet, and it was not dropped for good."""
+        """Whether the shard of a partition that this node leads may serve soon: it does not yet, and it
+        was not dropped for good.
+        """
         active = self._active.get(index)
         if active is not None:
             return active.loading is not None
@@ -393,7 +453,11 @@ class Runtime:
             batch_bytes_max, needed = active.partition.batch_bytes_max, 0
             for record in decision.records:
                 needed += record_size_max(record.key, record.value, ())
-            if needed > batch_bytes_max - HEADER_SIZE and decision.may_be_refused and not decision.fits(batch_bytes_max):
+            if (
+                needed > batch_bytes_max - HEADER_SIZE
+                and decision.may_be_refused
+                and not decision.fits(batch_bytes_max)
+            ):
                 self.refused.extend((answer.token, _TOO_LARGE) for answer in decision.answers)
                 return
             room = batch_bytes_max - (HEADER_SIZE if active.builder is None else active.builder.size)
@@ -402,9 +466,13 @@ class Runtime:
                 # One decision lies in one batch, unless it alone is larger than a batch may be.
                 if needed > batch_bytes_max - HEADER_SIZE and is_kept and active.builder is not None:
                     size = record_size_max(record.key, record.value, ())
-                    is_kept = active.builder.size + size <= batch_bytes_max or self._append(index, active, now)
+                    is_kept = active.builder.size + size <= batch_bytes_max or self._append(
+                        index, active, now
+                    )
                 if not is_kept:
-                    self.refused.extend((answer.token, ErrorCode.COORDINATOR_NOT_AVAILABLE) for answer in decision.answers)
+                    self.refused.extend(
+                        (answer.token, ErrorCode.COORDINATOR_NOT_AVAILABLE) for answer in decision.answers
+                    )
                     return
                 builder = active.builder
                 if builder is None:
@@ -419,15 +487,21 @@ class Runtime:
         if active.builder is not None or active.answers:
             self._gathering[index] = None
 
-    def _append_in_transaction(self, index: int, active: _Active, decision: Decision, transaction: InTransaction, now: Instant) -> bool:
-        """Append a decision's records in a batch of its own, then replay them; False if they were refused, and the tokens told so."""
+    def _append_in_transaction(
+        self, index: int, active: _Active, decision: Decision, transaction: InTransaction, now: Instant
+    ) -> bool:
+        """Append a decision's records in a batch of its own, then replay them; False if they were refused,
+        and the tokens told so.
+        """
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if active.builder is None or self._append(index, active, now):
             builder, producer_id = BatchBuilder(), transaction.producer_id
             for record in decision.records:
                 builder.append(record.key, record.value, (), now.wall_ms)
             if builder.size <= active.partition.batch_bytes_max:
-                batch = builder.build(producer_id=producer_id, producer_epoch=transaction.producer_epoch, is_transactional=True)
+                batch = builder.build(
+                    producer_id=producer_id, producer_epoch=transaction.producer_epoch, is_transactional=True
+                )
                 try:
                     offset = active.partition.append_in_transaction(batch, transaction.proof, now)
                 except Refused as refused:
@@ -435,7 +509,9 @@ class Runtime:
                 else:
                     if offset == active.next_offset:
                         for record in decision.records:
-                            active.shard.replay_undecided(producer_id, record.key, record.value, active.next_offset)
+                            active.shard.replay_undecided(
+                                producer_id, record.key, record.value, active.next_offset
+                            )
                             active.next_offset = Offset(active.next_offset + 1)
                         return True
                     code = self._log_moved(index, active, now)
@@ -460,7 +536,9 @@ class Runtime:
                 self._await(index, active, now)
 
     def _append(self, index: int, active: _Active, now: Instant) -> bool:
-        """Append what is gathered, and park the answers that rest on it; False if that was refused and the shard dropped."""
+        """Append what is gathered, and park the answers that rest on it; False if that was refused and the
+        shard dropped.
+        """
         builder, active.builder = active.builder, None
         if builder is not None:
             try:

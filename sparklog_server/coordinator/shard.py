@@ -4,9 +4,10 @@
                                                              │ appended, replayed at once
                          answers leave when they are below ◄─┘ the high watermark
 
-Durable state changes in `replay` alone, so recovery is no second code path. Soft state (who waits for a rebalance, deadlines) may change
-in a decision, and is gone when the shard is. The runtime appends the records of a decision and replays them before it asks for the next
-one; if it cannot append them, it drops the shard and refuses every token that the shard still holds.
+Durable state changes in `replay` alone, so recovery is no second code path. Soft state (who waits for a
+rebalance, deadlines) may change in a decision, and is gone when the shard is. The runtime appends the
+records of a decision and replays them before it asks for the next one; if it cannot append them, it drops
+the shard and refuses every token that the shard still holds.
 """
 
 from typing import Protocol
@@ -47,11 +48,13 @@ class InTransaction(msgspec.Struct, frozen=True, gc=False):
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """What follows from one command, or from time: records in one atomic batch, and the answers that rest on them.
+    """What follows from one command, or from time: records in one atomic batch, and the answers that rest
+    on them.
 
-    A command that must wait (for the other members of its group, say) is answered by a later decision. With a `transaction` the records
-    count once that is committed; where the log refuses them nothing was replayed, and the answers' tokens are told the log's code.
-    A decision that changed nothing soft `may_be_refused`: where a record alone is larger than a batch may be, it is as if it never was.
+    A command that must wait (for the other members of its group, say) is answered by a later decision.
+    With a `transaction` the records count once that is committed; where the log refuses them nothing was
+    replayed, and the answers' tokens are told the log's code. A decision that changed nothing soft
+    `may_be_refused`: where a record alone is larger than a batch may be, it is as if it never was.
     """
 
     records: tuple[CoordinatorRecord, ...] = ()
@@ -76,19 +79,29 @@ class Shard(Protocol):
     """One partition's worth of groups or transactional ids."""
 
     def replay(self, key: bytes, value: bytes | None, offset: Offset) -> None:
-        """Take in a record of the partition, committed or just appended. Raises DecodeError for bytes that are none."""
+        """Take in a record of the partition, committed or just appended. Raises DecodeError for bytes that
+        are none.
+        """
 
     def replay_own(self, message: object, offset: Offset) -> None:
-        """Take in a record of this shard's own decision by the `message` in it: as `replay` of its bytes would."""
+        """Take in a record of this shard's own decision by the `message` in it: as `replay` of its bytes
+        would.
+        """
 
     def replay_undecided(self, producer_id: int, key: bytes, value: bytes | None, offset: Offset) -> None:
-        """Take in a record that counts once the transaction of its producer is committed. Raises DecodeError for bytes that are none."""
+        """Take in a record that counts once the transaction of its producer is committed. Raises
+        DecodeError for bytes that are none.
+        """
 
     def replay_marker(self, producer_id: int, is_commit: bool, offset: Offset) -> None:
-        """Take in the end of a producer's transaction: its undecided records count from now on, or are forgotten."""
+        """Take in the end of a producer's transaction: its undecided records count from now on, or are
+        forgotten.
+        """
 
     def unfinished(self) -> dict[str, object]:
-        """The keys with work under way, where acting on an older state than the newest can do harm: each state is replaced by a record."""
+        """The keys with work under way, where acting on an older state than the newest can do harm: each
+        state is replaced by a record.
+        """
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         """Everything was replayed: begin what time does to it."""
@@ -109,4 +122,6 @@ class Shard(Protocol):
         """Whoever sent the command is gone (its connection closed): its answer is not wanted any more."""
 
     def waiting(self) -> list[object]:
-        """The tokens of the commands that were not answered yet, in the order they came: the shard is dropped, and they are refused."""
+        """The tokens of the commands that were not answered yet, in the order they came: the shard is
+        dropped, and they are refused.
+        """

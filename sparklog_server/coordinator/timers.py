@@ -1,8 +1,10 @@
-"""Deadlines of a shard: a heap with lazy deletion, where to put off a deadline costs one comparison and no push.
+"""Deadlines of a shard: a heap with lazy deletion, where to put off a deadline costs one comparison and no
+push.
 
-A timer lies in the heap at the time for which it was last armed, which may be earlier than its deadline and never later. When that
-time comes, it fires if the deadline has come too, and else goes back into the heap for its deadline. So a member whose heartbeats
-come every 3 s and whose session lasts 45 s is moved in the heap once in 45 s.
+A timer lies in the heap at the time for which it was last armed, which may be earlier than its deadline
+and never later. When that time comes, it fires if the deadline has come too, and else goes back into the
+heap for its deadline. So a member whose heartbeats come every 3 s and whose session lasts 45 s is moved in
+the heap once in 45 s.
 """
 
 from heapq import heapify, heappop, heappush
@@ -59,11 +61,14 @@ class Timers(Generic[S]):
                 self._sweep()
 
     def deadline(self) -> Micros | None:
-        """When `pop` is wanted next: no later than the earliest deadline; it may turn out that nothing is due."""
+        """When `pop` is wanted next: no later than the earliest deadline; it may turn out that nothing is
+        due.
+        """
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now: Micros) -> S | None:
-        """Switch off the earliest timer that is due by `now`, and return what it is the deadline of; None if none is due.
+        """Switch off the earliest timer that is due by `now`, and return what it is the deadline of; None
+        if none is due.
 
         One by one, since to act on one deadline may put off another.
         """

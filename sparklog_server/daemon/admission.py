@@ -10,7 +10,7 @@ The number of slots is `max.connections`, or the number of descriptors available
 listeners, client listeners leave `sparklog.inter.broker.connections.reserve` slots to the inter-broker
 listener,
 whose connections are never evicted.
-"""
+"""  # noqa: E501
 
 import errno
 import socket
@@ -61,7 +61,9 @@ class Admission:
         self._trace = trace
         self._is_refusing = False
         self._connections_max = connections_max
-        self._idle = IdleConnections(self._displaceable, lambda one: broker.has_request_in_flight(one.session))
+        self._idle = IdleConnections(
+            self._displaceable, lambda one: broker.has_request_in_flight(one.session)
+        )
         self._is_retrying = False
         self._is_full = False  # told, and since then some have always waited
         self._displaced_logged_us = -LOGGED_EVERY_US
@@ -83,7 +85,9 @@ class Admission:
             bound.close()
 
     def turned(self) -> None:
-        """A turn is over: accept those for whom there is a slot now, and make room where a new setting leaves less."""
+        """A turn is over: accept those for whom there is a slot now, and make room where a new setting
+        leaves less.
+        """
         settings = self._broker.settings
         if settings is not self._known:
             self._known = settings
@@ -103,7 +107,8 @@ class Admission:
         for accepted in range(ACCEPTED_PER_TURN):
             if not self._has_slot(listener):
                 if accepted:
-                    return  # there may be no other newcomer for whom to displace a connection: the reactor knows
+                    # there may be no other newcomer for whom to displace a connection: the reactor knows
+                    return
                 if not self._displace():
                     self._hold_back(listener, bound)
                     return
@@ -117,7 +122,9 @@ class Admission:
                     if self._displace():
                         return  # the reactor calls again
                     # The connection stays in the kernel's backlog; an immediate retry would only use CPU.
-                    self._trace("cannot-accept", connections=len(self._pump.connections), reason=error.strerror)
+                    self._trace(
+                        "cannot-accept", connections=len(self._pump.connections), reason=error.strerror
+                    )
                     self._accept_none()
                     self._after(ACCEPT_AGAIN_S, self._accept_again)
                     return
@@ -129,7 +136,12 @@ class Admission:
         self._reactor.forget(bound.fileno())
         if not self._is_full:
             reason = "every connection has a request in flight: the next one waits"
-            self._trace("connections-full", listener=listener.name, connections=len(self._pump.connections), reason=reason)
+            self._trace(
+                "connections-full",
+                listener=listener.name,
+                connections=len(self._pump.connections),
+                reason=reason,
+            )
         self._is_full = True
         self._full.append((listener, bound))
         if not self._is_retrying:
@@ -145,7 +157,10 @@ class Admission:
         slots = self._slots
         if len(self._sockets) > 1 and not self._is_protected(listener.name):
             own = self._pump.count_of(self._settings.inter_broker_listener_name)
-            slots -= max(0, min(self._settings.sparklog_inter_broker_connections_reserve, slots // _RESERVE_SHARE) - own)
+            slots -= max(
+                0,
+                min(self._settings.sparklog_inter_broker_connections_reserve, slots // _RESERVE_SHARE) - own,
+            )
         return held < slots
 
     @property
@@ -164,7 +179,9 @@ class Admission:
         if now_us - self._displaced_logged_us >= LOGGED_EVERY_US:
             self._displaced_logged_us = now_us
             reason = f"idle longest of {len(self._pump.connections)} connections"
-            self._trace("connection-displaced", peer=connection.peer_host, listener=connection.listener, reason=reason)
+            self._trace(
+                "connection-displaced", peer=connection.peer_host, listener=connection.listener, reason=reason
+            )
         connection.close()
         return True
 
@@ -178,7 +195,12 @@ class Admission:
             closable = self._displaceable()
             closable.sort(key=lambda one: one.active_us)
             for connection in closable[:excess]:
-                self._trace("connection-displaced", peer=connection.peer_host, listener=connection.listener, reason="max.connections")
+                self._trace(
+                    "connection-displaced",
+                    peer=connection.peer_host,
+                    listener=connection.listener,
+                    reason="max.connections",
+                )
                 connection.close()
 
     def _accept_none(self) -> None:
@@ -194,7 +216,9 @@ class Admission:
         """Admit a connection or delay it; False if accepting is to stop until the delay is over."""
         settings = self._broker.settings
         now_ms = Millis(time.monotonic_ns() // 1_000_000)
-        throttled = self._broker.quotas.connections.connecting(peer[0], settings.max_connection_creation_rate, now_ms)
+        throttled = self._broker.quotas.connections.connecting(
+            peer[0], settings.max_connection_creation_rate, now_ms
+        )
         if throttled.closed_after_ms:
             if len(self._pump.connections) + self._held_count >= self._slots:
                 connected.close()
@@ -204,7 +228,9 @@ class Admission:
                 self._after(throttled.closed_after_ms / 1000, lambda: self._drop_held(connected))
         elif throttled.admitted_after_ms:
             self._accept_none()
-            self._after(throttled.admitted_after_ms / 1000, lambda: self._admit_held(connected, peer, listener))
+            self._after(
+                throttled.admitted_after_ms / 1000, lambda: self._admit_held(connected, peer, listener)
+            )
             return False
         else:
             self._admit(connected, peer, listener)
@@ -224,10 +250,15 @@ class Admission:
 
     def _admit(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
         host, limit = peer[0], self._broker.settings.max_connections_per_ip
-        if limit <= len(self._pump.connections) and sum(one.peer_host == host for one in self._pump.connections.values()) >= limit:
+        if (
+            limit <= len(self._pump.connections)
+            and sum(one.peer_host == host for one in self._pump.connections.values()) >= limit
+        ):
             connected.close()
             if not self._is_refusing:  # only the first in a row is logged
-                self._trace("connection-refused", peer=joined(*peer), reason=f"max.connections.per.ip={limit}")
+                self._trace(
+                    "connection-refused", peer=joined(*peer), reason=f"max.connections.per.ip={limit}"
+                )
             self._is_refusing = True
             return
         self._is_refusing = False

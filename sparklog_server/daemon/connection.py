@@ -30,15 +30,18 @@ GATHERED_BYTES_MAX: Final = 256 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
 GATHERED_CHUNKS_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
-# Less than this in one connection is not counted: a reply that waits for the socket for a moment costs no turn of the broker.
+# Less than this in one connection is not counted: a reply that waits for the socket for a moment costs no
+# turn of the broker.
 UNREAD_BYTES_MIN: Final = 1024
-# Tells the kernel that a slice follows at once, so that a reply's first bytes do not travel alone. macOS has no such flag.
+# Tells the kernel that a slice follows at once, so that a reply's first bytes do not travel alone. macOS has
+# no such flag.
 MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class Owner(Protocol):
-    """What a connection tells: bytes may have come, the connection is no more, its peer has read something, so many bytes of memory wait
-    until it does (and whether the socket has taken some since), a file must be read beside the loop first.
+    """What a connection tells: bytes may have come, the connection is no more, its peer has read
+    something, so many bytes of memory wait until it does (and whether the socket has taken some since), a
+    file must be read beside the loop first.
 
     `turn_bytes` is how much of a file may go out before others have their turn.
     """
@@ -97,12 +100,22 @@ class Connection:
         "socket",
     )
 
-    def __init__(self, session: SessionId, connected: socket.socket, listener: str, peer_host: str, reactor: Reactor, owner: Owner) -> None:
+    def __init__(
+        self,
+        session: SessionId,
+        connected: socket.socket,
+        listener: str,
+        peer_host: str,
+        reactor: Reactor,
+        owner: Owner,
+    ) -> None:
         self.session = session
         self.listener = listener
         self.peer_host = peer_host
         self.socket = connected
-        self.active_us = 0  # on the monotonic clock, when something last came or, while it is being answered, went
+        self.active_us = (
+            0  # on the monotonic clock, when something last came or, while it is being answered, went
+        )
         self.is_half_closed = False  # the peer sends no more, and was not being read when it said so
         self._reactor = reactor
         self._owner = owner
@@ -283,8 +296,8 @@ class Connection:
         descriptor = _descriptor(first)
         if first.position + length > self._resident_limit:
             ahead = min(first.length, READ_AHEAD_BYTES)
-            # What follows a range that was cold is on its way from the disk, of which the probes may miss a part; and somebody must go on
-            # asking for what comes after it.
+            # What follows a range that was cold is on its way from the disk, of which the probes may miss a
+            # part; and somebody must go on asking for what comes after it.
             if self._cold_bytes > 0 or not is_resident(descriptor, first.position, ahead):
                 self._read_ahead(first, ahead)
                 return 0
@@ -331,7 +344,8 @@ class Connection:
         if self._cold_bytes <= 0:
             self._cold_bytes = TAKEN_FOR_COLD_BYTES
         self._cold_bytes -= length
-        # A probe of the loop's own would find what the last answers had read ahead, and the rest would be cold again.
+        # A probe of the loop's own would find what the last answers had read ahead, and the rest would be
+        # cold again.
         looks_beyond = self._cold_bytes <= 0
         position, limit = part.position, part.position + length
         self._owner.read_ahead(
@@ -345,7 +359,8 @@ class Connection:
         if isinstance(result, OSError | StorageError):
             self.close(f"read ahead: {result}")
             error = result if isinstance(result, StorageError) else _unreadable(part, result)
-            # Once the connection is closed its file may be, and that cannot be opened is not the file's fault.
+            # Once the connection is closed its file may be, and that cannot be opened is not the file's
+            # fault.
             if was_open and error.call == "read" and not error.is_full:
                 self._owner.unreadable(part.file, error)
         elif self._is_open:
@@ -358,11 +373,15 @@ class Connection:
             self._send()
 
     def _look_further(self, part: FileSlice, length: int) -> None:
-        """The disk works on what is sent next meanwhile, and on the next answer of this size: looking for its end must not wait either."""
+        """The disk works on what is sent next meanwhile, and on the next answer of this size: looking for
+        its end must not wait either.
+        """
         position = part.position + length
         limit = position + min(part.length, READ_AHEAD_BYTES) + READ_BEYOND_BYTES
         self._is_looking_further = True
-        self._owner.read_ahead(read_ahead(cast(OpenFile, part.file).borrow, position, limit), self._looked_further)
+        self._owner.read_ahead(
+            read_ahead(cast(OpenFile, part.file).borrow, position, limit), self._looked_further
+        )
 
     def _looked_further(self, _result: object) -> None:
         self._is_looking_further = False  # a failed read fails again when these bytes are sent
@@ -380,4 +399,6 @@ def _unreadable(part: FileSlice, error: OSError) -> StorageError:
 def _cut(part: FileSlice) -> StorageError:
     """The promised length cannot be kept: the file ends within the slice."""
     file = cast(OpenFile, part.file)
-    return StorageError(file.path, "send", f"the file ends within [{part.position}, {part.position + part.length})")
+    return StorageError(
+        file.path, "send", f"the file ends within [{part.position}, {part.position + part.length})"
+    )

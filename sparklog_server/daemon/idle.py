@@ -5,7 +5,7 @@ peer is there.
 
 A connection active since the sorting is younger than all others, so the order stays exact, and an eviction
 inspects one connection on average.
-"""
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -20,9 +20,13 @@ STALLED_US: Final = 10_000_000
 
 
 class IdleConnections:
-    """Finds the connection that has been idle longest. `_candidates` ends with it; an entry is (last active, connection) as sorted."""
+    """Finds the connection that has been idle longest. `_candidates` ends with it; an entry is (last
+    active, connection) as sorted.
+    """
 
-    def __init__(self, connections: Callable[[], Iterable[Connection]], is_in_flight: Callable[[Connection], bool]) -> None:
+    def __init__(
+        self, connections: Callable[[], Iterable[Connection]], is_in_flight: Callable[[Connection], bool]
+    ) -> None:
         self._connections = connections
         self._is_in_flight = is_in_flight
         self._candidates: list[tuple[int, Connection]] = []
@@ -42,7 +46,11 @@ class IdleConnections:
     def _next(self, now_us: Micros) -> Connection | None:
         while self._candidates:
             active_us, connection = self._candidates.pop()
-            if not connection.is_open or connection.active_us != active_us or self._is_busy(connection, now_us):
+            if (
+                not connection.is_open
+                or connection.active_us != active_us
+                or self._is_busy(connection, now_us)
+            ):
                 continue
             if now_us - active_us >= SETTLING_US:
                 return connection

@@ -1,16 +1,18 @@
-"""Runs jobs beside the loop: work over immutable inputs and the disk door that would take too long between two sockets.
+"""Runs jobs beside the loop: work over immutable inputs and the disk door that would take too long between
+two sockets.
 
     run ─► waiting, by rank ─► on a thread: one slice ─► result or error ─► back on the reactor's thread
                ▲                                  │
                └──────── has more steps ──────────┘
 
-The rank of a job is the time at which it starts to wait, plus a penalty for the processor time that its session has lately used in jobs
-(the logarithm of it: one half-life later the penalty is one less). So a session that uses little runs next, however many jobs of busy
-sessions wait, and none waits forever. A job in steps is interrupted after a slice, and jobs beyond their first slice leave one thread free
-for others. A session has one job at a time, since it is muted meanwhile, so it never occupies all threads.
+The rank of a job is the time at which it starts to wait, plus a penalty for the processor time that its
+session has lately used in jobs (the logarithm of it: one half-life later the penalty is one less). So a
+session that uses little runs next, however many jobs of busy sessions wait, and none waits forever. A job
+in steps is interrupted after a slice, and jobs beyond their first slice leave one thread free for others.
+A session has one job at a time, since it is muted meanwhile, so it never occupies all threads.
 
-A job with `memory_bytes` starts when there is room for them, and holds them until its result was handled. Large ones may have three
-quarters of the room together, so that small ones do not wait for them.
+A job with `memory_bytes` starts when there is room for them, and holds them until its result was handled.
+Large ones may have three quarters of the room together, so that small ones do not wait for them.
 """
 
 import time
@@ -40,7 +42,8 @@ OWN_REST_S: Final = 0.5
 _USE_MIN_S: Final = 1e-6
 _SESSIONS_SWEPT_FROM: Final = 1024
 
-# A rest takes fourteen times as long as the step before it, within these bounds: at 256 KiB each, 128 MB/s at most.
+# A rest takes fourteen times as long as the step before it, within these bounds: at 256 KiB each, 128 MB/s at
+# most.
 REST_SHARE: Final = 14
 REST_S_MIN: Final = 0.002
 REST_S_MAX: Final = 0.05
@@ -54,7 +57,9 @@ class _Work:
 
     __slots__ = ("done", "in_steps", "job", "memory_bytes", "session", "steps", "tries")
 
-    def __init__(self, job: Job, done: Done, *, in_steps: bool, session: SessionId | None, memory_bytes: int) -> None:
+    def __init__(
+        self, job: Job, done: Done, *, in_steps: bool, session: SessionId | None, memory_bytes: int
+    ) -> None:
         self.job = job
         self.done = done
         self.in_steps = in_steps
@@ -68,9 +73,11 @@ _Heap = list[tuple[float, int, _Work]]
 
 
 class Jobs:
-    """A pool of few threads, started with the first jobs. A job's result, or the exception it raised, returns on the reactor's thread.
+    """A pool of few threads, started with the first jobs. A job's result, or the exception it raised,
+    returns on the reactor's thread.
 
-    Invariant: `_held` and `_held_by_large` are the memory of the jobs that have started and whose results were not handled yet.
+    Invariant: `_held` and `_held_by_large` are the memory of the jobs that have started and whose results
+    were not handled yet.
     """
 
     def __init__(self, post: Callable[[Callable[[], None]], None], *, memory_max: int = 0) -> None:
@@ -88,7 +95,15 @@ class Jobs:
         self._sequence = 0
         self._threads = 0
 
-    def run(self, job: Job, done: Done, *, in_steps: bool = False, session: SessionId | None = None, memory_bytes: int = 0) -> None:
+    def run(
+        self,
+        job: Job,
+        done: Done,
+        *,
+        in_steps: bool = False,
+        session: SessionId | None = None,
+        memory_bytes: int = 0,
+    ) -> None:
         """Run `job` when a thread and its memory are free, then call `done` with its result or error."""
         assert memory_bytes <= self._room_for(memory_bytes), "a job that could never start"
         with self._changed:
@@ -106,11 +121,22 @@ class Jobs:
         if work.memory_bytes and work.steps is None:
             heap = self._small if work.memory_bytes <= SMALL_BYTES else self._large
         self._sequence += 1
-        heappush(heap, (now_s / HALF_LIFE_S + log2(max(self._use_s(work.session, now_s), _USE_MIN_S)), self._sequence, work))
+        heappush(
+            heap,
+            (
+                now_s / HALF_LIFE_S + log2(max(self._use_s(work.session, now_s), _USE_MIN_S)),
+                self._sequence,
+                work,
+            ),
+        )
 
     def _pop(self) -> _Work | None:
         """The first that may run; it holds its memory from now on."""
-        heaps = [heap for heap in (self._begun, self._ready, self._small, self._large) if heap and self._fits(heap[0][2])]
+        heaps = [
+            heap
+            for heap in (self._begun, self._ready, self._small, self._large)
+            if heap and self._fits(heap[0][2])
+        ]
         if not heaps:
             return None
         work = heappop(min(heaps, key=_first))[2]
@@ -144,7 +170,9 @@ class Jobs:
             return
         now_s = time.monotonic()
         if session not in self._used and len(self._used) >= _SESSIONS_SWEPT_FROM:
-            self._used = {one: used for one, used in self._used.items() if self._use_s(one, now_s) > _USE_MIN_S}
+            self._used = {
+                one: used for one, used in self._used.items() if self._use_s(one, now_s) > _USE_MIN_S
+            }
         self._used[session] = (self._use_s(session, now_s) + seconds, now_s)
 
     # -- on the threads
@@ -152,7 +180,8 @@ class Jobs:
     def _serve(self) -> None:
         lengthen_slice()
         while True:
-            self._serve_one()  # a call of its own: nothing of a job may stay in the frame of a thread that waits
+            # a call of its own: nothing of a job may stay in the frame of a thread that waits
+            self._serve_one()
 
     def _serve_one(self) -> None:
         with self._changed:
@@ -217,14 +246,18 @@ def _first(heap: _Heap) -> tuple[float, int]:
 
 
 def _told(error: Exception) -> Exception:
-    """The error without its frames. One that is the broker's own fault tells where it was raised in a note, since it ends the process."""
+    """The error without its frames. One that is the broker's own fault tells where it was raised in a
+    note, since it ends the process.
+    """
     if not isinstance(error, StorageError):
         error.add_note("".join(traceback.format_exception(error)))
     return without_frames(error)
 
 
 def take_calmly(steps: Steps[object], hears_others: Callable[[], bool]) -> object:
-    """Take all steps, and rest after each but the last as long as others are heard; returns the result. Blocks."""
+    """Take all steps, and rest after each but the last as long as others are heard; returns the result.
+    Blocks.
+    """
     try:
         next(steps)
         while True:

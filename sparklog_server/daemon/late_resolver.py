@@ -18,7 +18,9 @@ _ANY_HOST = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 class LateResolver:
-    """`broker.transactions.Resolver` that reaches the cluster as brokers reach each other, by this broker's own listener for that."""
+    """`broker.transactions.Resolver` that reaches the cluster as brokers reach each other, by this
+    broker's own listener for that.
+    """
 
     def __init__(
         self,
@@ -53,7 +55,9 @@ class LateResolver:
         from sparklog_server.broker.resolver import SinkResolver
         from sparklog_server.daemon.resolving import CLIENT_ID, Resolving
 
-        listener = next(one for one in self._settings.listeners if one.name == self._settings.inter_broker_listener_name)
+        listener = next(
+            one for one in self._settings.listeners if one.name == self._settings.inter_broker_listener_name
+        )
         address = joined(_ANY_HOST.get(listener.host, listener.host), listener.port)
         settings = ClientSettings.from_kafka({"bootstrap.servers": address, "client.id": CLIENT_ID})
         resolver = SinkResolver(settings, entropy=self._entropy, trace=self._trace)

@@ -1,7 +1,7 @@
 """The log: one line per state transition, `time event key=value …`, on stderr.
 
-Written straight to the stream: the lines have one form, one destination and no levels, so the standard library's logging would add
-only its import to the time it takes to start.
+Written straight to the stream: the lines have one form, one destination and no levels, so the standard
+library's logging would add only its import to the time it takes to start.
 """
 
 import time
@@ -19,7 +19,9 @@ class TraceLog:
         self._last: deque[str] = deque(maxlen=KEPT_LINES)
 
     def trace(self, event: str, **fields: object) -> None:
-        """One line. A value with a space or a quote in it is quoted, so that a line can be taken apart again."""
+        """One line. A value with a space or a quote in it is quoted, so that a line can be taken apart
+        again.
+        """
         text = " ".join([_timestamp(), event, *(f"{key}={_value(value)}" for key, value in fields.items())])
         self._last.append(text)
         self._write(text)
@@ -40,7 +42,7 @@ class TraceLog:
 
 def _timestamp() -> str:
     now_ns = time.time_ns()
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now_ns // 1_000_000_000))}.{now_ns // 1_000_000 % 1000:03}Z"
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now_ns // 1_000_000_000))}.{now_ns // 1_000_000 % 1000:03}Z"  # noqa: E501
 
 
 def _value(value: object) -> str:

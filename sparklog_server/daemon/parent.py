@@ -1,4 +1,5 @@
-"""The process that an embedded broker lives for: gone when its end of our standard input closes, or when we have another parent.
+"""The process that an embedded broker lives for: gone when its end of our standard input closes, or when
+we have another parent.
 
 The pipe tells at once. The pid is the backstop: a fork of the parent that runs on may hold the pipe open.
 """

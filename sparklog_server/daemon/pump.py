@@ -1,7 +1,9 @@
-"""Between sockets and broker: received bytes and the time go in, effects come out and are carried out in order.
+"""Between sockets and broker: received bytes and the time go in, effects come out and are carried out in
+order.
 
-One turn is one call of the broker. Its replies are queued first and sent at its end, so that all that one session gets leaves in one
-system call; a connection that breaks while sending is told to the broker in the same turn.
+One turn is one call of the broker. Its replies are queued first and sent at its end, so that all that one
+session gets leaves in one system call; a connection that breaks while sending is told to the broker in the
+same turn.
 """
 
 import socket
@@ -34,7 +36,9 @@ class Serving(Protocol):
     @property
     def is_ready(self) -> bool: ...
     def start(self, now: Instant) -> list[Effect]: ...
-    def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]: ...
+    def connected(
+        self, session_id: SessionId, listener: str, peer_address: str, now: Instant
+    ) -> list[Effect]: ...
     def buffer(self, session_id: SessionId) -> memoryview: ...
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
     def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]: ...
@@ -51,7 +55,9 @@ class Serving(Protocol):
 
 ALONE_TURN_BYTES: Final = 1 << 20
 SHARED_TURN_BYTES: Final = 128 << 10
-"""About 50 µs of copying, which is what a small request of somebody else may have to wait for a large answer."""
+"""About 50 µs of copying, which is what a small request of somebody else may have to wait for a large
+answer.
+"""
 SHARED_FOR_US: Final = 20_000
 HEARD_FOR_US: Final = 100_000
 """Whoever waits for a sync is silent meanwhile, and has it the sooner the less is read."""
@@ -67,11 +73,19 @@ def read_clock() -> Instant:
 
 
 class Pump:
-    """Drives one broker. Invariants: every connection accepted is `connected` once and `disconnected` once; a session's replies leave in
-    the order given; the broker is never entered while it runs.
+    """Drives one broker. Invariants: every connection accepted is `connected` once and `disconnected`
+    once; a session's replies leave in the order given; the broker is never entered while it runs.
     """
 
-    def __init__(self, broker: Serving, disk: Disk, reactor: Reactor, trace: Callable[..., None], *, unsent_bytes_max: int) -> None:
+    def __init__(
+        self,
+        broker: Serving,
+        disk: Disk,
+        reactor: Reactor,
+        trace: Callable[..., None],
+        *,
+        unsent_bytes_max: int,
+    ) -> None:
         self.unsent_bytes_max = unsent_bytes_max
         self.turn_bytes = ALONE_TURN_BYTES
         self._heard: Connection | None = None  # of whom something came last
@@ -125,7 +139,9 @@ class Pump:
         self._last_session += 1
         session = SessionId(self._last_session)
         now = read_clock()
-        connection = self.connections[session] = Connection(session, connected, listener, peer_host, self._reactor, self)
+        connection = self.connections[session] = Connection(
+            session, connected, listener, peer_host, self._reactor, self
+        )
         connection.active_us = now.mono_us
         self._counts[listener] += 1
         self._carry_out(self._broker.connected(session, listener, f"{peer_host}:{peer_port}", now), now)
@@ -175,7 +191,9 @@ class Pump:
         connection.active_us = time.monotonic_ns() // 1000
 
     def unread(self, connection: Connection, size: int, *, has_read: bool) -> None:
-        """So many bytes of memory wait to be read by the peer: the broker hears of it as of a connection that has closed."""
+        """So many bytes of memory wait to be read by the peer: the broker hears of it as of a connection
+        that has closed.
+        """
         _, had_read = self._unread.get(connection.session, (0, False))
         self._unread[connection.session] = size, has_read or had_read
         if not self._is_in_turn:

@@ -25,9 +25,13 @@ from typing import Final, Protocol
 READ: Final = 1  # EPOLLIN and POLLIN
 WRITE: Final = 4  # EPOLLOUT and POLLOUT
 PEER_CLOSED: Final = getattr(select, "EPOLLRDHUP", 0)
-"""The peer sends no more; with it the reactor tells a connection that has ended from one that is readable. Linux alone reports it."""
+"""The peer sends no more; with it the reactor tells a connection that has ended from one that is readable.
+Linux alone reports it.
+"""
 EVENTS_PER_TURN: Final = 4096
-"""As many as a turn looks at, to find the requests among connections that have ended; it serves at most the next two numbers of them."""
+"""As many as a turn looks at, to find the requests among connections that have ended; it serves at most
+the next two numbers of them.
+"""
 SERVED_PER_TURN: Final = 256
 ENDED_PER_TURN: Final = 32
 """Closing a connection takes 35 us, and one client may end thousands at once."""
@@ -81,7 +85,9 @@ class _PortablePoll:
 
 
 class Reactor:
-    """Calls back when a descriptor is ready. Only `post` and `wake` may be called from other threads and from signal handlers."""
+    """Calls back when a descriptor is ready. Only `post` and `wake` may be called from other threads and
+    from signal handlers.
+    """
 
     def __init__(self) -> None:
         self._poll: _Poll = _Epoll() if hasattr(select, "epoll") else _PortablePoll()
@@ -89,7 +95,9 @@ class Reactor:
         self._posted: deque[Callable[[], None]] = deque()
         self._alone_from_ns = 0
         self._waited_ns = SHORT_WAIT_NS
-        self._passed_over: dict[int, int] = {}  # descriptors that are ready and were not called, and for how many turns
+        self._passed_over: dict[
+            int, int
+        ] = {}  # descriptors that are ready and were not called, and for how many turns
         self._heard: tuple[int, ...] = ()  # descriptors that ended the last few waits, newest first
         self._is_closed = False
         self._closing = Lock()  # not for `wake`: a signal may come while its own thread posts
@@ -104,7 +112,9 @@ class Reactor:
         self._poll.register(descriptor, events)
 
     def change(self, descriptor: int, events: int) -> None:
-        """Watch for other events; with none, only a broken connection is still reported, as neither READ nor WRITE."""
+        """Watch for other events; with none, only a broken connection is still reported, as neither READ
+        nor WRITE.
+        """
         self._poll.modify(descriptor, events)
 
     def forget(self, descriptor: int) -> None:
@@ -113,7 +123,9 @@ class Reactor:
             self._poll.unregister(descriptor)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Have the reactor's thread make this call in its next turn; calls are made in the order posted, and none once it is closed."""
+        """Have the reactor's thread make this call in its next turn; calls are made in the order posted,
+        and none once it is closed.
+        """
         self._posted.append(call)
         with self._closing:
             if not self._is_closed:
@@ -137,7 +149,9 @@ class Reactor:
         """
         found = self._wait(timeout_s)
         waited, self._passed_over = self._passed_over, {}
-        if waited:  # the longest waiting come first: the kernel reports busy descriptors in the same order each time
+        if (
+            waited
+        ):  # the longest waiting come first: the kernel reports busy descriptors in the same order each time
             found.sort(key=lambda one: waited.get(one[0], 0), reverse=True)
         due = [(descriptor, self._ready.get(descriptor), events) for descriptor, events in found]
         served_left, ended_left = SERVED_PER_TURN, ENDED_PER_TURN
@@ -155,7 +169,11 @@ class Reactor:
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         began_ns = time.monotonic_ns()
-        if self._waited_ns < SHORT_WAIT_NS and began_ns >= self._alone_from_ns and (timeout_s is None or timeout_s > AWAKE_NS / 1e9):
+        if (
+            self._waited_ns < SHORT_WAIT_NS
+            and began_ns >= self._alone_from_ns
+            and (timeout_s is None or timeout_s > AWAKE_NS / 1e9)
+        ):
             ready = self._poll.wait(0)
             asked_ns = began_ns
             while not ready and asked_ns - began_ns < AWAKE_NS:
@@ -186,7 +204,9 @@ class Reactor:
 
     def close(self) -> None:
         """Give back the descriptors; only for a reactor that will not turn again."""
-        with self._closing:  # a thread may still end its work, and the number of a closed descriptor soon names another file
+        with (
+            self._closing
+        ):  # a thread may still end its work, and the number of a closed descriptor soon names another file
             self._is_closed = True
             self._poll.close()
             os.close(self._wake_reader)

@@ -68,7 +68,9 @@ class Resolving:
         after: Callable[[float, Callable[[], None]], None],
         run: Callable[[Job, Done], None],
     ) -> None:
-        """`after(seconds, call)` makes a call later, on the reactor's thread, and `run` has a job done beside it."""
+        """`after(seconds, call)` makes a call later, on the reactor's thread, and `run` has a job done
+        beside it.
+        """
         self._after = after
         self._run = run
         self._next_us: Micros | None = None  # when the next turn is to come
@@ -102,17 +104,28 @@ class Resolving:
             return
         for ask in self._resolver.asks(now):
             self._send(ask, now)
-        times = [deadline for deadline in (self._resolver.deadline(), *(self._due(link) for link in self._links.values())) if deadline]
+        times = [
+            deadline
+            for deadline in (self._resolver.deadline(), *(self._due(link) for link in self._links.values()))
+            if deadline
+        ]
         self.call_soon(max(1_000, min(times) - now) if times else IDLE_US)
 
-    # -- one request ----------------------------------------------------------------------------------------------------------------------
+    # -- one request -----------------------------------------------------------------------------------------
 
     def _send(self, ask: Ask, now: Micros) -> None:
         node = ask.node
         if node is None:
             node = next(iter(self._links), None)
             if node is None:
-                node = next((one for one in self._resolver.cluster.candidates() if self._resolver.cluster.may_connect(one, now)), None)
+                node = next(
+                    (
+                        one
+                        for one in self._resolver.cluster.candidates()
+                        if self._resolver.cluster.may_connect(one, now)
+                    ),
+                    None,
+                )
         link = None if node is None else self._links.get(node) or self._connect(node, now)
         if link is None:
             self._resolver.failed(ask, now)
@@ -145,12 +158,14 @@ class Resolving:
             link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link.socket.connect_ex(address)
             # A connection becomes writable when it is established, and when it fails.
-            self._reactor.watch(link.socket.fileno(), lambda events: self._ready(node, link, events), READ | WRITE)
+            self._reactor.watch(
+                link.socket.fileno(), lambda events: self._ready(node, link, events), READ | WRITE
+            )
         except OSError as error:
             self._fail(node, broken(str(error)))
         self.call_soon()
 
-    # -- sockets --------------------------------------------------------------------------------------------------------------------------
+    # -- sockets ---------------------------------------------------------------------------------------------
 
     def _ready(self, node: NodeId, link: _Link, events: int) -> None:
         if self._links.get(node) is not link:
@@ -192,7 +207,9 @@ class Resolving:
         while link.waiting and link.connection.has_room:
             ask = link.waiting.popleft()
             try:
-                link.connection.request(ask.message, ask, Micros(now + ANSWER_US), version_max=ask.version_max)
+                link.connection.request(
+                    ask.message, ask, Micros(now + ANSWER_US), version_max=ask.version_max
+                )
             except (SparklogError, ValueError):
                 self._resolver.failed(ask, now)
         for chunk in link.connection.take_output():

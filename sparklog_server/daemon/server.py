@@ -4,9 +4,10 @@
       │          │                                                      │
       └──────────┴── said on stderr, exit 1                             └── a bug or a halt: the last lines of the log, exit 1
 
-SIGTERM, SIGINT and SIGHUP stop the broker cleanly. A second SIGTERM or SIGINT ends the process at once; SIGHUP never does, because
-systemd may send it together with SIGTERM. A broker started with SIGHUP ignored, as nohup does, ignores it.
-"""
+SIGTERM, SIGINT and SIGHUP stop the broker cleanly. A second SIGTERM or SIGINT ends the process at once;
+SIGHUP never does, because systemd may send it together with SIGTERM. A broker started with SIGHUP ignored,
+as nohup does, ignores it.
+"""  # noqa: E501
 
 import errno
 import gc
@@ -39,13 +40,15 @@ from sparklog_server.log.log_dir import DirectoryRefused
 from sparklog_server.raft.election_state import ElectionStateCorrupt
 
 IDLE_SWEEPS: Final = 8
-# How long another thread may keep the interpreter when the loop comes back from a system call: Python's own 5 ms are a thousand requests.
+# How long another thread may keep the interpreter when the loop comes back from a system call: Python's own 5
+# ms are a thousand requests.
 SWITCH_INTERVAL_S: Final = 0.0005
-# Python's own thresholds but the last, which is 10 there. A full collection stops the loop for 3 ms per thousand connections and finds
-# next to nothing, since requests leave no rings of objects behind.
+# Python's own thresholds but the last, which is 10 there. A full collection stops the loop for 3 ms per
+# thousand connections and finds next to nothing, since requests leave no rings of objects behind.
 GC_THRESHOLDS: Final = (700, 10, 100)
-# How often free memory is looked for, and how much more must be free than the last time before it is given back: freed replies and requests
-# leave it between pieces that are used, where the allocator keeps it for ever.
+# How often free memory is looked for, and how much more must be free than the last time before it is given
+# back: freed replies and requests leave it between pieces that are used, where the allocator keeps it for
+# ever.
 TRIMMED_EVERY_S: Final = 5
 TRIMMED_BYTES_MIN: Final = 32 << 20
 
@@ -80,7 +83,13 @@ class Server:
         ports = {listener.name: bound.getsockname()[1] for listener, bound in self._sockets}
         self._settings = settings.with_bound_ports(ports)
         self._broker = make_broker(self._settings, disk, log.trace)
-        self._pump = Pump(self._broker, disk, self._reactor, log.trace, unsent_bytes_max=settings.sparklog_session_unsent_max_bytes)
+        self._pump = Pump(
+            self._broker,
+            disk,
+            self._reactor,
+            log.trace,
+            unsent_bytes_max=settings.sparklog_session_unsent_max_bytes,
+        )
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
         self._admission = Admission(
@@ -102,7 +111,8 @@ class Server:
 
     def run(self) -> int:
         """Start, say so, serve until a signal, stop."""
-        # A signal that arrives just before the wait would be handled only after it: the system's own handler ends the wait.
+        # A signal that arrives just before the wait would be handled only after it: the system's own handler
+        # ends the wait.
         signal.set_wakeup_fd(self._reactor.wake_descriptor, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._signalled)
         signal.signal(signal.SIGINT, self._signalled)
@@ -136,7 +146,14 @@ class Server:
 
     def _listen(self) -> None:
         self._broker.resolve_by(
-            LateResolver(self._settings, self._reactor, after=self._after, run=self._pump.run, entropy=entropy, trace=self._log.trace)
+            LateResolver(
+                self._settings,
+                self._reactor,
+                after=self._after,
+                run=self._pump.run,
+                entropy=entropy,
+                trace=self._log.trace,
+            )
         )
         for listener, bound in self._sockets:
             try:
@@ -153,8 +170,13 @@ class Server:
         gc.set_threshold(*GC_THRESHOLDS)
         gc.enable()
         first = self._settings.listeners[0]
-        self._log.trace("ready", node=self._settings.node_id, listeners=",".join(map(str, self._settings.listeners)))
-        print(f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}", flush=True)
+        self._log.trace(
+            "ready", node=self._settings.node_id, listeners=",".join(map(str, self._settings.listeners))
+        )
+        print(
+            f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}",
+            flush=True,
+        )
 
     def _signalled(self, number: int, _frame: object) -> None:
         if number != signal.SIGHUP:
@@ -181,7 +203,9 @@ class Server:
     # -- chores: periodic work
 
     def _run_due(self) -> float | None:
-        """Do the chores that are due, tell the broker the time; returns the seconds until there is something to do again."""
+        """Do the chores that are due, tell the broker the time; returns the seconds until there is
+        something to do again.
+        """
         if self._chores:
             now_s = time.monotonic()
             while self._chores and self._chores[0][0] <= now_s:
@@ -227,7 +251,9 @@ def entropy(size: int) -> bytes:
 
 
 def _bind(listener: Listener) -> socket.socket:
-    """A socket bound to the listener's address, not listening yet: until the broker is ready, connections are refused."""
+    """A socket bound to the listener's address, not listening yet: until the broker is ready, connections
+    are refused.
+    """
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -242,5 +268,9 @@ def _bind(listener: Listener) -> socket.socket:
 
 def _cannot_listen(listener: Listener, error: OSError) -> CannotListen:
     address = joined(listener.host, listener.port)
-    remedy = "; another program listens there: choose another with --listen" if error.errno == errno.EADDRINUSE else ""
+    remedy = (
+        "; another program listens there: choose another with --listen"
+        if error.errno == errno.EADDRINUSE
+        else ""
+    )
     return CannotListen(f"cannot listen on {address}: {(error.strerror or str(error)).lower()}{remedy}")

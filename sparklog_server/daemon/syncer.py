@@ -18,7 +18,9 @@ Synced = Callable[[Ticket, BaseException | None], None]
 
 
 class Syncer:
-    """Answers every Sync once, through `synced(ticket, error)` on the reactor's thread, in order per directory."""
+    """Answers every Sync once, through `synced(ticket, error)` on the reactor's thread, in order per
+    directory.
+    """
 
     def __init__(self, disk: Disk, post: Callable[[Callable[[], None]], None], synced: Synced) -> None:
         self._disk = disk

@@ -1,11 +1,13 @@
-"""Kafka's small text files: checkpoints of offsets and epochs, and property files. Pure text to values and back.
+"""Kafka's small text files: checkpoints of offsets and epochs, and property files. Pure text to values and
+back.
 
     0                        version          #comment
     2                        entries          key=value
     orders 0 1200            one line each
     orders 1 980
 
-A file that does not parse raises CheckpointCorrupt: whoever reads it knows whether it can be rebuilt or must be refused.
+A file that does not parse raises CheckpointCorrupt: whoever reads it knows whether it can be rebuilt or
+must be refused.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +40,9 @@ def parse_lines(content: bytes) -> list[list[str]]:
 
 def render_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
     """`topic partition offset` per line, in the order of topic and partition."""
-    return render_lines(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+    return render_lines(
+        f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())
+    )
 
 
 def parse_offsets(content: bytes) -> dict[TopicPartition, Offset]:

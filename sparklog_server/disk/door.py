@@ -1,13 +1,14 @@
 """The one door to files: what the broker may ask of a disk, and the errors it may meet.
 
-`os_disk` opens it onto the real file system, `simulation/disk` onto one that can crash. Paths are strings with `/`; every failure of the
-operating system arrives as `StorageError`, so no caller ever catches OSError.
+`os_disk` opens it onto the real file system, `simulation/disk` onto one that can crash. Paths are strings
+with `/`; every failure of the operating system arrives as `StorageError`, so no caller ever catches
+OSError.
 
     open ─► append … ─┐
     replace ──────────┴─► sync ─► durable: content, name, and the directory entry
 
-Nothing is durable before `sync` (or `write`, `rename`, `make_directory`, which sync by themselves) has returned; a crash may keep any part
-of what was not synced, and any of its names.
+Nothing is durable before `sync` (or `write`, `rename`, `make_directory`, which sync by themselves) has
+returned; a crash may keep any part of what was not synced, and any of its names.
 """
 
 import contextlib
@@ -18,10 +19,11 @@ Buffer = bytes | bytearray | memoryview
 
 
 class StorageError(Exception):
-    """The disk's fault: which path, which call, what the operating system said and, where one is known, what to do about it.
+    """The disk's fault: which path, which call, what the operating system said and, where one is known,
+    what to do about it.
 
-    `is_full` tells ENOSPC and EDQUOT apart, for calls that changed nothing: the same call may succeed once there is room. A failed sync is
-    never `is_full`, since what the kernel dropped is not known.
+    `is_full` tells ENOSPC and EDQUOT apart, for calls that changed nothing: the same call may succeed once
+    there is room. A failed sync is never `is_full`, since what the kernel dropped is not known.
     """
 
     def __init__(self, path: str, call: str, reason: str, *, is_full: bool = False, remedy: str = "") -> None:
@@ -34,7 +36,8 @@ class StorageError(Exception):
 
 
 class OutOfDescriptors(StorageError):
-    """The process, or the system, has no descriptor left: not the disk's fault. Nothing was changed, and the same call may succeed later.
+    """The process, or the system, has no descriptor left: not the disk's fault. Nothing was changed, and
+    the same call may succeed later.
 
     It counts as `is_full`, which has the same remedy: to try again.
     """
@@ -57,7 +60,8 @@ class DiskFile(Protocol):
     size: int
 
     def append(self, data: Buffer) -> int:
-        """Write `data` at the end, whole, and return the position where it begins; on failure the file is cut back to where it was.
+        """Write `data` at the end, whole, and return the position where it begins; on failure the file is
+        cut back to where it was.
 
         A full disk on which the file cannot be cut back either is not `is_full`.
         """
@@ -69,7 +73,9 @@ class DiskFile(Protocol):
         """Cut the file to `size` bytes, which must not exceed what it has."""
 
     def pin(self) -> None:
-        """Open it now and keep it open until `close`, since its name is about to change. Raises StorageError."""
+        """Open it now and keep it open until `close`, since its name is about to change. Raises
+        StorageError.
+        """
 
     def retain(self) -> None:
         """Keep the file readable after `close`, until the `release` that belongs to this call."""
@@ -91,7 +97,8 @@ class Disk(Protocol):
         """A small file, whole; None if there is none."""
 
     def replace(self, path: str, content: bytes) -> DiskFile:
-        """Write a small file aside, whole; the `sync` that gets the returned file makes it durable and puts it in place of `path`.
+        """Write a small file aside, whole; the `sync` that gets the returned file makes it durable and
+        puts it in place of `path`.
 
         Until then `path` keeps what it had, also through a crash: never a half of each.
         """
@@ -102,17 +109,22 @@ class Disk(Protocol):
     def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
         """Rename a file or directory and sync the parent directory.
 
-        Without the sync a crash may undo it, until a lasting rename in the same directory: of `new` to itself, if of nothing else.
+        Without the sync a crash may undo it, until a lasting rename in the same directory: of `new` to
+        itself, if of nothing else.
         """
 
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
-        """Rename (from, to) in this order and sync the parent directories once: a crash before it returns may undo any of them."""
+        """Rename (from, to) in this order and sync the parent directories once: a crash before it returns
+        may undo any of them.
+        """
 
     def size(self, path: str) -> int:
         """How many bytes a file holds; 0 if there is none of that name."""
 
     def remove(self, *paths: str) -> None:
-        """Remove files, or directories with all they hold, and sync the parent directories; nothing happens to what is missing."""
+        """Remove files, or directories with all they hold, and sync the parent directories; nothing
+        happens to what is missing.
+        """
 
     def list(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty if it is missing, or none."""
@@ -124,7 +136,9 @@ class Disk(Protocol):
         """Make directories and their parents, and make their entries durable."""
 
     def sync(self, files: Sequence[DiskFile]) -> None:
-        """Return once what was appended to these files before the call survives a power cut. Blocks: call it beside the loop."""
+        """Return once what was appended to these files before the call survives a power cut. Blocks: call
+        it beside the loop.
+        """
 
     def lock(self, directory: str) -> None:
         """Hold the directory for this process until it ends or `unlock`. Raises DirectoryInUse."""
@@ -134,7 +148,9 @@ class Disk(Protocol):
 
 
 def replace_all(disk: Disk, contents: Iterable[tuple[str, bytes]]) -> list[DiskFile]:
-    """`replace` each (path, content), all of them or none: what was written aside goes where one fails. Raises StorageError."""
+    """`replace` each (path, content), all of them or none: what was written aside goes where one fails.
+    Raises StorageError.
+    """
     files: list[DiskFile] = []
     try:
         for path, content in contents:
@@ -146,7 +162,9 @@ def replace_all(disk: Disk, contents: Iterable[tuple[str, bytes]]) -> list[DiskF
 
 
 def discard(disk: Disk, files: Sequence[DiskFile]) -> None:
-    """Remove files that `replace` wrote aside and that are not to be put in place; a disk that fails keeps them until the next start."""
+    """Remove files that `replace` wrote aside and that are not to be put in place; a disk that fails keeps
+    them until the next start.
+    """
     for file in files:
         file.close()
     with contextlib.suppress(StorageError):

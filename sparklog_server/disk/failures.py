@@ -14,15 +14,17 @@ _MAKE_ROOM = "make room on that file system, then start the broker again"
 _REMEDIES = {
     errno.ENOSPC: _MAKE_ROOM,
     errno.EDQUOT: _MAKE_ROOM,
-    errno.EROFS: "look in the kernel's log for why it is read-only, mount it read-write, then start the broker again",
-    errno.EACCES: "give the user of the broker the right to read and write there, then start the broker again",
+    errno.EROFS: "look in the kernel's log for why it is read-only, mount it read-write, then start the broker again",  # noqa: E501
+    errno.EACCES: "give the user of the broker the right to read and write there, then start the broker again",  # noqa: E501
     errno.EPERM: "give the user of the broker the right to read and write there, then start the broker again",
     errno.EIO: "look in the kernel's log for the device that fails, replace it, then start the broker again",
 }
 
 
 class Storage:
-    """Turns what the operating system raises into a StorageError; a class, since a generator takes longer than many of the calls."""
+    """Turns what the operating system raises into a StorageError; a class, since a generator takes longer
+    than many of the calls.
+    """
 
     __slots__ = ("_call", "_path")
 
@@ -33,23 +35,32 @@ class Storage:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if isinstance(error, OSError):
             raise storage_error(self._path, self._call, error) from error
 
 
 def storage_error(path: str, call: str, error: OSError, *, is_undone: bool = True) -> StorageError:
-    """What the operating system raised, as the door tells it; `is_undone` says that the call left nothing behind."""
+    """What the operating system raised, as the door tells it; `is_undone` says that the call left nothing
+    behind.
+    """
     if error.errno in OUT_OF_DESCRIPTORS:
         return OutOfDescriptors(path, call, error.strerror or str(error))
-    # Where blocks are allocated late, a sync may be the first to meet a full disk; what it could not write is lost then (fsync(2)).
+    # Where blocks are allocated late, a sync may be the first to meet a full disk; what it could not write is
+    # lost then (fsync(2)).
     is_full = error.errno in _FULL and is_undone and call != "sync"
-    return StorageError(path, call, error.strerror or str(error), is_full=is_full, remedy=_REMEDIES.get(error.errno or 0, ""))
+    return StorageError(
+        path, call, error.strerror or str(error), is_full=is_full, remedy=_REMEDIES.get(error.errno or 0, "")
+    )
 
 
 @contextlib.contextmanager
 def unless_gone(path: str) -> Iterator[None]:
-    """Let a missing path pass: what was removed while its sync was under way (a deleted topic, a truncated segment) needs none."""
+    """Let a missing path pass: what was removed while its sync was under way (a deleted topic, a truncated
+    segment) needs none.
+    """
     try:
         yield
     except StorageError as error:

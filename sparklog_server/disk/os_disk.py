@@ -1,7 +1,9 @@
-"""The door onto the real file system: positioned writes, lazily opened files under a bound, group sync, and the lock of a data directory.
+"""The door onto the real file system: positioned writes, lazily opened files under a bound, group sync,
+and the lock of a data directory.
 
-The loop appends and reads while one sync thread per log directory calls `sync`; the lock of this module guards only what they share:
-the table of open descriptors, so that none is closed between being looked up and being duplicated for a sync.
+The loop appends and reads while one sync thread per log directory calls `sync`; the lock of this module
+guards only what they share: the table of open descriptors, so that none is closed between being looked up
+and being duplicated for a sync.
 """
 
 import contextlib
@@ -33,9 +35,10 @@ _Made = TypeVar("_Made")
 class OsFile:
     """A file of the operating system, its descriptor opened on need.
 
-    Invariants: only `[0, size)` counts, even if a failed write left bytes behind it; a pinned file keeps its descriptor regardless of the
-    bound on open files; the descriptor of a closed file goes with the last `release`, or to make way, and is never opened again. Other
-    threads than the loop's may read it; what they opened is theirs alone.
+    Invariants: only `[0, size)` counts, even if a failed write left bytes behind it; a pinned file keeps
+    its descriptor regardless of the bound on open files; the descriptor of a closed file goes with the
+    last `release`, or to make way, and is never opened again. Other threads than the loop's may read it;
+    what they opened is theirs alone.
     """
 
     __slots__ = (
@@ -54,7 +57,9 @@ class OsFile:
         "size",
     )
 
-    def __init__(self, disk: "OsDisk", path: str, size: int, *, has_new_name: bool = False, place: str | None = None) -> None:
+    def __init__(
+        self, disk: "OsDisk", path: str, size: int, *, has_new_name: bool = False, place: str | None = None
+    ) -> None:
         self.path = path
         self.size = size
         self.is_closed = False
@@ -69,7 +74,9 @@ class OsFile:
         self._was_read = False
 
     def append(self, data: Buffer) -> int:
-        """Write `data` at the end, whole, and return the position where it begins; on failure the file is cut back to where it was."""
+        """Write `data` at the end, whole, and return the position where it begins; on failure the file is
+        cut back to where it was.
+        """
         position = self.size
         fd = self._fd
         try:
@@ -90,7 +97,9 @@ class OsFile:
         return True
 
     def _write_rest(self, data: Buffer, written: int) -> None:
-        """Linux writes at most 2 GiB - 4 KiB at once, and less where the space ends: the next call then names the reason."""
+        """Linux writes at most 2 GiB - 4 KiB at once, and less where the space ends: the next call then
+        names the reason.
+        """
         rest = memoryview(data)
         while written < len(rest):
             written += os.pwrite(self.fileno(), rest[written:], self.size + written)
@@ -128,7 +137,9 @@ class OsFile:
         self.size = size
 
     def pin(self) -> None:
-        """Open it now and keep it open until `close`, since its name is about to change. Raises StorageError."""
+        """Open it now and keep it open until `close`, since its name is about to change. Raises
+        StorageError.
+        """
         self.fileno()
         self.is_pinned = True
 
@@ -146,7 +157,8 @@ class OsFile:
     def close(self) -> None:
         """The owner is done with the file: it closes at once, or with the last `release`."""
         if self._retained and self._fd < 0 and not self.is_closed:
-            # Its name may soon be another file's. A slice of a file that cannot be opened now fails when it is sent.
+            # Its name may soon be another file's. A slice of a file that cannot be opened now fails when it
+            # is sent.
             with contextlib.suppress(StorageError):
                 self.fileno()
         self.is_closed = True
@@ -163,12 +175,14 @@ class OsFile:
 
 
 class OsDisk:
-    """The file system of this machine, with at most `open_files_max` descriptors of files, up to half of them of closed ones that are read.
+    """The file system of this machine, with at most `open_files_max` descriptors of files, up to half of
+    them of closed ones that are read.
 
-    Only the thread that made it, the loop's, opens descriptors under this bound and takes them away: one that a job of another thread has
-    opened could go between being looked up and being used, and its number name another file by then. So jobs must drop what they open.
-    Invariant: `_open` has one entry per file that holds a descriptor of the loop's, in the order of a clock hand: who was used since the
-    hand last passed stays.
+    Only the thread that made it, the loop's, opens descriptors under this bound and takes them away: one
+    that a job of another thread has opened could go between being looked up and being used, and its number
+    name another file by then. So jobs must drop what they open. Invariant: `_open` has one entry per file
+    that holds a descriptor of the loop's, in the order of a clock hand: who was used since the hand last
+    passed stays.
     """
 
     def __init__(self, *, open_files_max: int = OPEN_FILES_MAX, is_read_only: bool = False) -> None:
@@ -201,7 +215,9 @@ class OsDisk:
         return file
 
     def open_descriptor(self, file: OsFile, flags: int | None = None) -> int:
-        """Give `file` a descriptor, and take one away from a file that was not used lately if there are too many."""
+        """Give `file` a descriptor, and take one away from a file that was not used lately if there are
+        too many.
+        """
         fd = self._with_descriptor(lambda: self._opened(file, flags))
         if not self.is_loop:
             file._fd = fd
@@ -222,13 +238,17 @@ class OsDisk:
         return self._with_descriptor(borrowed)
 
     def leave_descriptor(self, file: OsFile) -> None:
-        """Let a closed file be read on; of too many, the one closed first loses its descriptor, and its readers their connections."""
+        """Let a closed file be read on; of too many, the one closed first loses its descriptor, and its
+        readers their connections.
+        """
         self._lingering[file] = None
         if len(self._lingering) > max(1, self._open_files_max // 2):
             self.take_descriptor(next(iter(self._lingering)))
 
     def take_descriptor(self, file: OsFile) -> None:
-        """Close the descriptor of a file that has no reader left; no other thread is duplicating it meanwhile."""
+        """Close the descriptor of a file that has no reader left; no other thread is duplicating it
+        meanwhile.
+        """
         with self._guard:
             self._lingering.pop(file, None)
             fd, file._fd = file._fd, _CLOSED
@@ -236,9 +256,11 @@ class OsDisk:
             os.close(fd)
 
     def _with_descriptor(self, call: Callable[[], _Made]) -> _Made:
-        """Make a call that takes a descriptor. Where there is none, the loop takes one from idle files, and another thread waits for one.
+        """Make a call that takes a descriptor. Where there is none, the loop takes one from idle files,
+        and another thread waits for one.
 
-        Raises what the call raises; on the loop, where no file is idle, also OutOfDescriptors or OSError for want of a descriptor.
+        Raises what the call raises; on the loop, where no file is idle, also OutOfDescriptors or OSError
+        for want of a descriptor.
         """
         while True:
             try:
@@ -256,7 +278,9 @@ class OsDisk:
                 time.sleep(_WAIT_FOR_DESCRIPTOR_S)
 
     def _give_back_idle(self) -> bool:
-        """Close half of the descriptors of files, those not used lately first; whether there was one to close."""
+        """Close half of the descriptors of files, those not used lately first; whether there was one to
+        close.
+        """
         with self._guard:
             count = len(self._open)
             self._take_away(count // 2)
@@ -297,7 +321,9 @@ class OsDisk:
                 return None
 
     def replace(self, path: str, content: bytes) -> OsFile:
-        """Write a small file aside; the `sync` that gets the returned file makes it durable and puts it in place of `path`."""
+        """Write a small file aside; the `sync` that gets the returned file makes it durable and puts it in
+        place of `path`.
+        """
         # A name of its own: an earlier one for the same path may still be on its way into place.
         self._replaced_count += 1
         aside = f"{path}.{self._replaced_count}{ASIDE_SUFFIX}"
@@ -309,7 +335,9 @@ class OsDisk:
             _remove_aside(aside)
             raise
         if not self.is_loop:
-            self.take_descriptor(file)  # a job may write many of them, and none falls under the bound on open files
+            self.take_descriptor(
+                file
+            )  # a job may write many of them, and none falls under the bound on open files
         return file
 
     def write(self, path: str, content: bytes) -> None:
@@ -331,7 +359,9 @@ class OsDisk:
             os.rename(old, new)  # noqa: PTH104 (the words of the system call)
 
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
-        """Rename (from, to) in this order and sync the parent directories once: a crash before it returns may undo any of them."""
+        """Rename (from, to) in this order and sync the parent directories once: a crash before it returns
+        may undo any of them.
+        """
         for old, new in moves:
             with Storage(old, "rename"):
                 os.rename(old, new)  # noqa: PTH104 (the words of the system call)
@@ -371,7 +401,9 @@ class OsDisk:
                 return []
 
     def room(self, directory: str) -> tuple[int, int]:
-        """(total, usable) bytes of the file system that a directory lies in; usable by us, who are not the superuser."""
+        """(total, usable) bytes of the file system that a directory lies in; usable by us, who are not the
+        superuser.
+        """
         with Storage(directory, "statvfs"):
             found = os.statvfs(directory)
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
@@ -400,10 +432,14 @@ class OsDisk:
             self._sync_directory(parent)
 
     def sync(self, files: Sequence[DiskFile]) -> None:
-        """Return once what was appended to these files before the call survives a power cut. Blocks: call it beside the loop."""
+        """Return once what was appended to these files before the call survives a power cut. Blocks: call
+        it beside the loop.
+        """
         own = [file for file in files if isinstance(file, OsFile)]
         assert len(own) == len(files), "a file of another disk"
-        is_whole = len(own) > SYNC_ONE_BY_ONE_MAX and self._sync_file_system([_parent(file.path) for file in own])
+        is_whole = len(own) > SYNC_ONE_BY_ONE_MAX and self._sync_file_system(
+            [_parent(file.path) for file in own]
+        )
         if not is_whole:
             for file in own:
                 self._sync_content(file)
@@ -442,8 +478,8 @@ class OsDisk:
     def _sync_file_system(self, directories: Sequence[str]) -> bool:
         """Sync the one file system that all of these lie on; False where that cannot be done.
 
-        It fails for a file of another program too, for which a full disk had no room. Our own files keep their errors, so the caller, which
-        syncs each of them then, meets those and no others.
+        It fails for a file of another program too, for which a full disk had no room. Our own files keep
+        their errors, so the caller, which syncs each of them then, meets those and no others.
         """
         directory = next((directory for directory in directories if Path(directory).is_dir()), None)
         if syncfs is None or directory is None:
@@ -468,9 +504,11 @@ class OsDisk:
                 os.close(fd)
 
     def lock(self, directory: str) -> None:
-        """Hold the directory for this process until it ends or `unlock`: an exclusive lock on its `.lock` file, as Kafka takes.
+        """Hold the directory for this process until it ends or `unlock`: an exclusive lock on its `.lock`
+        file, as Kafka takes.
 
-        A read-only disk makes no such file: where there is none, no broker has ever held the directory, and nothing is locked.
+        A read-only disk makes no such file: where there is none, no broker has ever held the directory,
+        and nothing is locked.
         """
         if directory in self._locks:
             raise DirectoryInUse(directory)

@@ -33,12 +33,15 @@ def sync_descriptor(fd: int) -> None:
 
 
 def take_lock(path: str, *, is_read_only: bool) -> int:
-    """The descriptor of a lock file, locked exclusively, as Kafka locks it; raises BlockingIOError if it is held."""
+    """The descriptor of a lock file, locked exclusively, as Kafka locks it; raises BlockingIOError if it
+    is held.
+    """
     fd = os.open(path, os.O_CLOEXEC | (os.O_RDONLY if is_read_only else os.O_RDWR | os.O_CREAT), 0o644)
     try:
         # flock keeps two of ours apart, even in one process; lockf (POSIX) is what a Java process takes.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A descriptor that only reads can take POSIX's shared lock alone, which Java's exclusive one keeps out as well.
+        # A descriptor that only reads can take POSIX's shared lock alone, which Java's exclusive one keeps
+        # out as well.
         fcntl.lockf(fd, (fcntl.LOCK_SH if is_read_only else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BaseException as error:
         os.close(fd)

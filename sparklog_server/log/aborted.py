@@ -1,10 +1,13 @@
-"""The aborted transactions of a log, over the `.txnindex` files of its segments: read, doubted, made anew from the batches.
+"""The aborted transactions of a log, over the `.txnindex` files of its segments: read, doubted, made anew
+from the batches.
 
-The file has no checksum, so an entry counts only if the log bears it out: an ABORT marker of that producer at its end, and no other batch
-where it says that the transaction, or the next open one, began. One that lies has the index of its segment made anew, and so has one
-without entries: it was made for a first one, and Kafka, which believes it, would show what was aborted.
+The file has no checksum, so an entry counts only if the log bears it out: an ABORT marker of that producer
+at its end, and no other batch where it says that the transaction, or the next open one, began. One that
+lies has the index of its segment made anew, and so has one without entries: it was made for a first one,
+and Kafka, which believes it, would show what was aborted.
 
-To doubt many entries takes long, so readers have it done beside the loop: an `IndexReading` takes down what it needs of the log.
+To doubt many entries takes long, so readers have it done beside the loop: an `IndexReading` takes down
+what it needs of the log.
 """
 
 from bisect import bisect_right
@@ -24,7 +27,9 @@ from .validate import HeaderFields
 
 
 def aborted_in(disk: Disk, segments: list[Segment], start: Offset, limit: Offset) -> list[AbortedTxn]:
-    """The aborted transactions with records in `[start, limit)`, by their markers. May read index files. Raises StorageError."""
+    """The aborted transactions with records in `[start, limit)`, by their markers. May read index files.
+    Raises StorageError.
+    """
     found: list[AbortedTxn] = []
     for segment in segments[max(bisect_right(segments, start, key=base_offset_of) - 1, 0) :]:
         if segment.has_aborted:
@@ -36,7 +41,9 @@ def aborted_in(disk: Disk, segments: list[Segment], start: Offset, limit: Offset
 
 
 _LOOKED_UP_BYTES = 3 * 8192
-"""What is read to bear out one entry. Where that comes to more than the whole segment, a walk through this takes a tenth of the time."""
+"""What is read to bear out one entry. Where that comes to more than the whole segment, a walk through this
+takes a tenth of the time.
+"""
 
 
 class IndexReading:
@@ -125,7 +132,9 @@ def is_all_read(segments: list[Segment], start: Offset, limit: Offset) -> bool:
 
 
 def index_of(disk: Disk, segments: list[Segment], segment: Segment) -> TxnIndex:
-    """The index of a segment, read if it was not yet, and mended if the log does not bear it out. Raises StorageError."""
+    """The index of a segment, read if it was not yet, and mended if the log does not bear it out. Raises
+    StorageError.
+    """
     if segment.txn_index is None:
         path = segment.path(TXN_INDEX_SUFFIX)
         if not segment.has_aborted:
@@ -145,9 +154,13 @@ def _read_index(disk: Disk, segments: Sequence[Segment], segment: Segment) -> tu
         if not len(index):
             made = _made_anew(disk, segments, segment)
             return made, not len(made)
-        if len(index) * _LOOKED_UP_BYTES >= segment.file.size and _made_anew(disk, segments, segment).entries == index.entries:
+        if (
+            len(index) * _LOOKED_UP_BYTES >= segment.file.size
+            and _made_anew(disk, segments, segment).entries == index.entries
+        ):
             return index, True
-        # Where compaction took some of a transaction, a replay knows less of its beginning than the entry does.
+        # Where compaction took some of a transaction, a replay knows less of its beginning than the entry
+        # does.
         if all(_is_borne_out(segments, segment, aborted) for aborted in index.entries):
             return index, True
     except TxnIndexCorrupt:
@@ -156,11 +169,17 @@ def _read_index(disk: Disk, segments: Sequence[Segment], segment: Segment) -> tu
 
 
 def recover_aborted(disk: Disk, segments: list[Segment], doubtful: int) -> list[DiskFile]:
-    """Make the indexes of the segments from `doubtful` on agree with their batches; gives what to sync with them. Raises StorageError."""
+    """Make the indexes of the segments from `doubtful` on agree with their batches; gives what to sync
+    with them. Raises StorageError.
+    """
     unsynced: list[DiskFile] = []
     for segment in segments[doubtful:]:
         path = segment.path(TXN_INDEX_SUFFIX)
-        index = _made_anew(disk, segments, segment) if segment.has_markers else TxnIndex(disk, path, segment.base_offset)
+        index = (
+            _made_anew(disk, segments, segment)
+            if segment.has_markers
+            else TxnIndex(disk, path, segment.base_offset)
+        )
         content = render(index.entries)
         if not content:
             if segment.has_aborted:
@@ -177,7 +196,9 @@ def recover_aborted(disk: Disk, segments: list[Segment], doubtful: int) -> list[
 def _made_anew(disk: Disk, segments: Sequence[Segment], segment: Segment) -> TxnIndex:
     """What a replay of the segment says, given who had a transaction open where it begins."""
     base_offset = segment.base_offset
-    producers, _ = producers_before(disk, segment.directory, segments, log_start_offset=Offset(-1), end_offset=base_offset, now_ms=0)
+    producers, _ = producers_before(
+        disk, segment.directory, segments, log_start_offset=Offset(-1), end_offset=base_offset, now_ms=0
+    )
     transactions = Transactions(producers)
     entries: list[AbortedTxn] = []
     for position, header in walk(segment.file, 0):
@@ -200,7 +221,11 @@ def _is_borne_out(segments: Sequence[Segment], segment: Segment, aborted: Aborte
     if found is None:
         return False
     position, header = found
-    if header[0] + header[6] != aborted.last_offset or header[9] != aborted.producer_id or not header[5] & CONTROL_BIT:
+    if (
+        header[0] + header[6] != aborted.last_offset
+        or header[9] != aborted.producer_id
+        or not header[5] & CONTROL_BIT
+    ):
         return False
     marker = marker_of(segment.read_batch(position, header))
     if marker is None or marker.type is not ControlType.ABORT:
@@ -208,16 +233,24 @@ def _is_borne_out(segments: Sequence[Segment], segment: Segment, aborted: Aborte
     if not _may_begin_at(segments, aborted.first_offset, producer_id=aborted.producer_id):
         return False
     last_stable_offset = aborted.last_stable_offset
-    return last_stable_offset == aborted.last_offset + 1 or _may_begin_at(segments, last_stable_offset, but_not=aborted.producer_id)
+    return last_stable_offset == aborted.last_offset + 1 or _may_begin_at(
+        segments, last_stable_offset, but_not=aborted.producer_id
+    )
 
 
-def _may_begin_at(segments: Sequence[Segment], offset: int, *, producer_id: int | None = None, but_not: int | None = None) -> bool:
-    """Whether a transaction may begin at `offset`: a batch of one does, or the log has that offset no more."""
+def _may_begin_at(
+    segments: Sequence[Segment], offset: int, *, producer_id: int | None = None, but_not: int | None = None
+) -> bool:
+    """Whether a transaction may begin at `offset`: a batch of one does, or the log has that offset no
+    more.
+    """
     header = _batch_with(segments, offset)
     if header is None:
         return True
     is_transactional = bool(header[5] & TRANSACTIONAL_BIT) and not header[5] & CONTROL_BIT
-    return header[0] == offset and is_transactional and header[9] != but_not and producer_id in (None, header[9])
+    return (
+        header[0] == offset and is_transactional and header[9] != but_not and producer_id in (None, header[9])
+    )
 
 
 def _batch_with(segments: Sequence[Segment], offset: int) -> HeaderFields | None:

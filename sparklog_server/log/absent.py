@@ -4,9 +4,9 @@
                                    ├── t-0.<uuid>-delete, -stray or -future is there ──► deleted, set aside or moved: the name is struck out
                                    └── neither ──► damage: the directory was taken away
 
-A directory that this broker renames to `-delete` is removed only once no checkpoint on disk names its partition, so what the third case
-finds is no trace of a crash.
-"""
+A directory that this broker renames to `-delete` is removed only once no checkpoint on disk names its
+partition, so what the third case finds is no trace of a crash.
+"""  # noqa: E501
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -29,7 +29,9 @@ def doomed_name(topic_partition: TopicPartition, unique: bytes, ending: str) -> 
 
 
 class Absent:
-    """Which of the partitions with a recovery point above 0 have no directory in a log directory with these names in it."""
+    """Which of the partitions with a recovery point above 0 have no directory in a log directory with
+    these names in it.
+    """
 
     def __init__(self, names: Iterable[str], recovery_points: Mapping[TopicPartition, Offset]) -> None:
         there = frozenset(names)
@@ -38,20 +40,27 @@ class Absent:
         for name in sorted(there):
             for ending in endings:
                 if name.endswith(ending):
-                    renamed.setdefault((name.removesuffix(ending)[:-_UNIQUE_CHARACTERS], ending), []).append(name)
+                    renamed.setdefault((name.removesuffix(ending)[:-_UNIQUE_CHARACTERS], ending), []).append(
+                        name
+                    )
         self.renamed: dict[str, None] = {}
         """The names that the directories of such partitions may have now."""
         self.missing: list[TopicPartition] = []
         for topic_partition, recovery_point in recovery_points.items():
             name = str(topic_partition)
             if recovery_point > 0 and name not in there:
-                found = [renamed.get((name[: NAME_MAX - _UNIQUE_CHARACTERS - len(ending)], ending), ()) for ending in endings]
+                found = [
+                    renamed.get((name[: NAME_MAX - _UNIQUE_CHARACTERS - len(ending)], ending), ())
+                    for ending in endings
+                ]
                 self.renamed.update((one, None) for names_found in found for one in names_found)
                 if not any(found):
                     self.missing.append(topic_partition)
 
 
-def damage_of(path: str, topic_partition: TopicPartition, start: Offset, recovery_point: Offset) -> LogDamaged:
+def damage_of(
+    path: str, topic_partition: TopicPartition, start: Offset, recovery_point: Offset
+) -> LogDamaged:
     """What is wrong with a partition whose directory is missing in the log directory at `path`."""
     return LogDamaged(
         f"{path}/{topic_partition}",

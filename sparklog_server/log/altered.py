@@ -1,7 +1,9 @@
-"""Where one altered byte would explain that a CRC-32C does not match: found from the checksum alone, without another copy.
+"""Where one altered byte would explain that a CRC-32C does not match: found from the checksum alone,
+without another copy.
 
-A checksum is linear: the difference between the one that was stored and the one that is computed depends on nothing but what was altered
-and how many bytes follow it. Stepping that difference back byte by byte shows the one place at which a single byte could have made it.
+A checksum is linear: the difference between the one that was stored and the one that is computed depends
+on nothing but what was altered and how many bytes follow it. Stepping that difference back byte by byte
+shows the one place at which a single byte could have made it.
 """
 
 from functools import cache
@@ -11,12 +13,15 @@ from sparklog.kernels import scan
 Buffer = bytes | bytearray | memoryview
 
 BITS_SEARCHED_MAX = 1 << 20  # bytes; a chance agreement among them is one in 500
-BYTES_SEARCHED_MAX = 1 << 14  # one in 1 000, for an altered byte fits 32 times more differences than a flipped bit
+BYTES_SEARCHED_MAX = (
+    1 << 14
+)  # one in 1 000, for an altered byte fits 32 times more differences than a flipped bit
 _CRC_BYTES = 4
 
 
 def altered_byte(content: Buffer, stored_crc: int) -> int | None:
-    """The index in `content` of the one byte whose alteration explains that its CRC-32C is not `stored_crc`; None if none or several do.
+    """The index in `content` of the one byte whose alteration explains that its CRC-32C is not
+    `stored_crc`; None if none or several do.
 
     A negative index is one of the four bytes of the stored checksum: -4 is its first.
     """

@@ -7,7 +7,9 @@ from sparklog_server.disk.door import DiskFile, StorageError
 
 
 class AppendResult(msgspec.Struct, gc=False, frozen=True):
-    """Where a batch went: `[base_offset, last_offset]`, closed. `log_append_time_ms` is -1 where producers set the time."""
+    """Where a batch went: `[base_offset, last_offset]`, closed. `log_append_time_ms` is -1 where producers
+    set the time.
+    """
 
     base_offset: Offset
     last_offset: Offset
@@ -21,11 +23,13 @@ class OffsetOutOfRange(Exception):
 
 
 class BrokenFrame(StorageError):
-    """No batch can begin at `position` of a log, though bytes follow: what lies behind cannot be found from there."""
+    """No batch can begin at `position` of a log, though bytes follow: what lies behind cannot be found
+    from there.
+    """
 
     def __init__(self, file: DiskFile, position: int) -> None:
         directory = file.path.rpartition("/")[0].rpartition("/")[0]
-        reason = f"no batch begins at byte {position}: restore the file, or stop the broker and run `sparklog log repair {directory}`"
+        reason = f"no batch begins at byte {position}: restore the file, or stop the broker and run `sparklog log repair {directory}`"  # noqa: E501
         super().__init__(file.path, "read", reason)
         self.file = file
         self.position = position

@@ -1,11 +1,12 @@
-"""A file that only takes room, so that a broker can start and metadata can change on a disk that others have filled to the last byte.
+"""A file that only takes room, so that a broker can start and metadata can change on a disk that others
+have filled to the last byte.
 
     kept ── no room for the metadata log, or for a name ──► halved ── no room at a start ──► given up ── there is room again ──► kept
 
-Without it a full disk would keep the broker from writing down its vote, without which it serves nothing, and an operator from deleting a
-topic. A running broker may use one half, so that the other is there for its next start. A file system that compresses zeros away has
-nothing to give back.
-"""
+Without it a full disk would keep the broker from writing down its vote, without which it serves nothing,
+and an operator from deleting a topic. A running broker may use one half, so that the other is there for
+its next start. A file system that compresses zeros away has nothing to give back.
+"""  # noqa: E501
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -29,7 +30,9 @@ def keep(disk: Disk, directory: str) -> None:
     try:
         if (size := disk.size(path)) < BALLAST_BYTES and disk.room(directory)[1] >= _ROOM_BYTES_MIN:
             file = disk.open(path, create=True)
-            file.append(bytes(BALLAST_BYTES - size))  # what is there stays: others may take the room before it is written
+            file.append(
+                bytes(BALLAST_BYTES - size)
+            )  # what is there stays: others may take the room before it is written
             file.close()
     except StorageError:
         pass  # a disk that fails is met by the next write that counts
@@ -53,8 +56,11 @@ def give_up_if_full(disk: Disk, directory: str) -> None:
         disk.remove(f"{directory}/{FILE_NAME}")
 
 
-def written(disk: Disk, directory: str, write: Callable[[], Written], halved: Callable[[], None] = lambda: None) -> Written:
-    """What `write` gives; if a full disk refuses it, half of the ballast is given up, `halved` is called, and `write` once more.
+def written(
+    disk: Disk, directory: str, write: Callable[[], Written], halved: Callable[[], None] = lambda: None
+) -> Written:
+    """What `write` gives; if a full disk refuses it, half of the ballast is given up, `halved` is called,
+    and `write` once more.
 
     Blocks. Raises StorageError.
     """
@@ -67,10 +73,13 @@ def written(disk: Disk, directory: str, write: Callable[[], Written], halved: Ca
     return write()
 
 
-def rename_all(disk: Disk, directory: str, moves: Sequence[tuple[str, str]], *, is_again: bool = False) -> None:
+def rename_all(
+    disk: Disk, directory: str, moves: Sequence[tuple[str, str]], *, is_again: bool = False
+) -> None:
     """Rename all, at the price of half the ballast of `directory` if a full disk has no room for the names.
 
-    Where that fails too, some may have been renamed: `is_again` goes on with the others. Blocks. Raises StorageError.
+    Where that fails too, some may have been renamed: `is_again` goes on with the others. Blocks. Raises
+    StorageError.
     """
     try:
         if is_again:
@@ -86,7 +95,9 @@ def rename_all(disk: Disk, directory: str, moves: Sequence[tuple[str, str]], *, 
 
 
 def rename(disk: Disk, directory: str, old: str, new: str) -> None:
-    """As `rename_all`, of one name, which is as it was where a descriptor is wanting. Blocks. Raises StorageError."""
+    """As `rename_all`, of one name, which is as it was where a descriptor is wanting. Blocks. Raises
+    StorageError.
+    """
     try:
         rename_all(disk, directory, [(old, new)])
     except OutOfDescriptors:
@@ -96,6 +107,11 @@ def rename(disk: Disk, directory: str, old: str, new: str) -> None:
 
 
 def _rename_rest(disk: Disk, moves: Sequence[tuple[str, str]]) -> None:
-    names = {parent: frozenset(disk.list(parent)) for parent in dict.fromkeys(old.rpartition("/")[0] for old, _ in moves)}
+    names = {
+        parent: frozenset(disk.list(parent))
+        for parent in dict.fromkeys(old.rpartition("/")[0] for old, _ in moves)
+    }
     left = [(old, new) for old, new in moves if old.rpartition("/")[2] in names[old.rpartition("/")[0]]]
-    disk.rename_all([*left, *((new, new) for _, new in moves[-1:])])  # the last makes those before it lasting, also where none is left
+    disk.rename_all(
+        [*left, *((new, new) for _, new in moves[-1:])]
+    )  # the last makes those before it lasting, also where none is left

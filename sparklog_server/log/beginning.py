@@ -1,4 +1,6 @@
-"""The beginning of many logs at once: a directory, an empty first segment and the topic's id for each, durable with one sync."""
+"""The beginning of many logs at once: a directory, an empty first segment and the topic's id for each,
+durable with one sync.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +17,9 @@ from .settings import LogSettings
 
 
 class Wanted(NamedTuple):
-    """A log to be begun, and the epoch in which this node leads it from the first record on; -1 if it does not."""
+    """A log to be begun, and the epoch in which this node leads it from the first record on; -1 if it does
+    not.
+    """
 
     topic_partition: TopicPartition
     topic_id: Uuid
@@ -31,12 +35,15 @@ def begin_logs(disk: Disk, path: str, wanted: Sequence[Wanted], now: Instant) ->
     disk.make_directory(*directories)
     strange = frozenset(directory for directory in directories if disk.list(directory))
     for one, directory in zip(wanted, directories, strict=True):
-        disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True)  # empty: there is only its name to lose
+        disk.open(
+            f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True
+        )  # empty: there is only its name to lose
         files.append(write_topic_id(disk, directory, one.topic_id))
     epoch_files = []
     for one, directory in zip(wanted, directories, strict=True):
         if one.leader_epoch >= 0:
-            # Now, not with the first record: a thousand first records would have a thousand more files to sync.
+            # Now, not with the first record: a thousand first records would have a thousand more files to
+            # sync.
             epochs = EpochCache()
             epochs.assign(one.leader_epoch, Offset(0))
             epoch_files.append((f"{directory}/{EPOCH_FILE}", epochs.render()))
@@ -47,7 +54,9 @@ def begin_logs(disk: Disk, path: str, wanted: Sequence[Wanted], now: Instant) ->
     for one, directory in zip(wanted, directories, strict=True):
         if directory not in strange:
             found = begin(disk, directory, one.leader_epoch)
-            logs.append(PartitionLog(disk, directory, one.topic_partition, one.topic_id, one.settings, found, now))
+            logs.append(
+                PartitionLog(disk, directory, one.topic_partition, one.topic_id, one.settings, found, now)
+            )
             continue
         log = PartitionLog.open(disk, directory, one.topic_partition, one.topic_id, one.settings, now=now)
         # Opening forgets an epoch that has no record yet, but the file has it.

@@ -1,10 +1,12 @@
-"""Which logs to compact, and how far: the choice is made from what a log says of itself, the work is done in `rewrite`.
+"""Which logs to compact, and how far: the choice is made from what a log says of itself, the work is done
+in `rewrite`.
 
     log start        first dirty offset            first uncleanable offset         active segment
         │  cleaned before   │  dirty: its keys decide     │  too young, not committed or not durable yet  │
 
-A log is due when its dirty part is larger than `min.cleanable.dirty.ratio` of what could be compacted, or when something in it has waited
-for `max.compaction.lag.ms`. All of what lies below the first uncleanable offset is rewritten, the cleaned part too.
+A log is due when its dirty part is larger than `min.cleanable.dirty.ratio` of what could be compacted, or
+when something in it has waited for `max.compaction.lag.ms`. All of what lies below the first uncleanable
+offset is rewritten, the cleaned part too.
 """
 
 from bisect import bisect_right
@@ -40,7 +42,9 @@ class CompactedLog(Protocol):
 
 
 class Choice(NamedTuple):
-    """How far a log could be compacted, and how much it needs it. `segments` are sealed and end at the first uncleanable offset."""
+    """How far a log could be compacted, and how much it needs it. `segments` are sealed and end at the
+    first uncleanable offset.
+    """
 
     segments: tuple[Segment, ...]
     first_dirty_offset: Offset
@@ -50,7 +54,9 @@ class Choice(NamedTuple):
 
 
 def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
-    """How far the log can be compacted now, and whether it should be. May read a header of each dirty segment. Raises StorageError."""
+    """How far the log can be compacted now, and whether it should be. May read a header of each dirty
+    segment. Raises StorageError.
+    """
     settings, settled = log.settings, log.segments.settled
     # What is not durable may be lost, and the records that made others superfluous with it.
     stable = min(log.last_stable_offset(high_watermark), log.recovery_point)
@@ -68,17 +74,28 @@ def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
     dirty_bytes = sum(segment.file.size for segment in dirty)
     total = clean_bytes + dirty_bytes
     ratio = dirty_bytes / total if total else 0.0
-    is_overdue = settings.max_compaction_lag_ms < INT64_MAX and _first_time(dirty) < now_ms - settings.max_compaction_lag_ms
-    is_due = first_dirty < end and dirty_bytes > 0 and (is_overdue or ratio > settings.min_cleanable_dirty_ratio)
+    is_overdue = (
+        settings.max_compaction_lag_ms < INT64_MAX
+        and _first_time(dirty) < now_ms - settings.max_compaction_lag_ms
+    )
+    is_due = (
+        first_dirty < end and dirty_bytes > 0 and (is_overdue or ratio > settings.min_cleanable_dirty_ratio)
+    )
     return Choice(segments, Offset(first_dirty), Offset(end), ratio, is_due)
 
 
 def _ends(log: CompactedLog, settled: Sequence[Segment]) -> list[Offset]:
-    """Where each of these segments ends: where the next one begins, which is the log's first unsettled one at last."""
-    return [segment.base_offset for segment in settled[1:]] + ([log.segments.first_unsettled_offset] if settled else [])
+    """Where each of these segments ends: where the next one begins, which is the log's first unsettled one
+    at last.
+    """
+    return [segment.base_offset for segment in settled[1:]] + (
+        [log.segments.first_unsettled_offset] if settled else []
+    )
 
 
-def _count_old_enough(segments: Sequence[Segment], ends: Sequence[int], first_dirty: Offset, until_ms: int) -> int:
+def _count_old_enough(
+    segments: Sequence[Segment], ends: Sequence[int], first_dirty: Offset, until_ms: int
+) -> int:
     """How many segments come before the first dirty one that holds a record younger than `until_ms`."""
     for index, segment in enumerate(segments):
         if ends[index] > first_dirty and segment.read_max_timestamp()[0] > until_ms:
@@ -111,12 +128,16 @@ def plan_round(
     now_ms: Millis,
     is_late: bool = False,
 ) -> RoundPlan:
-    """All that the job needs to know, copied: the log may go on meanwhile. Reads what `reading_before` would. Raises StorageError."""
+    """All that the job needs to know, copied: the log may go on meanwhile. Reads what `reading_before`
+    would. Raises StorageError.
+    """
     settings = log.settings
     ends = [segment.base_offset for segment in choice.segments[1:]] + [choice.first_uncleanable_offset]
     slots_max = max(table_bytes_max // clean.SLOT_SIZE, 2)
     # No more than all dirty records could need, whatever the setting would allow.
-    slots = min(slots_max, int((choice.first_uncleanable_offset - choice.first_dirty_offset) / load_factor) + 2)
+    slots = min(
+        slots_max, int((choice.first_uncleanable_offset - choice.first_dirty_offset) / load_factor) + 2
+    )
     return RoundPlan(
         log.directory,
         tuple(
@@ -129,7 +150,9 @@ def plan_round(
         settings.index_interval_bytes,
         settings.decompressed_bytes_max,
         tuple(log.producers.last_batches()),
-        tuple(sorted(log.segments.aborted_in(choice.segments[0].base_offset, choice.first_uncleanable_offset))),
+        tuple(
+            sorted(log.segments.aborted_in(choice.segments[0].base_offset, choice.first_uncleanable_offset))
+        ),
         now_ms,
         min(now_ms + settings.delete_retention_ms, INT64_MAX),
         slots,

@@ -1,12 +1,14 @@
-"""Whether every segment that was durable is there and reaches to the next: what a start can tell without scanning.
+"""Whether every segment that was durable is there and reaches to the next: what a start can tell without
+scanning.
 
     log start                                                recovery point
        |  segment ──► segment ──► segment            segment ──►  |
        `- begins too late?    ^ an index alone?  ^ a hole?        ^ the log ends before?
 
-Each question is asked below the recovery point alone. A sealed segment is looked at from its last index entry on, so it costs two reads.
-What may be missing there: segments that retention has taken (their `.log.deleted` files stay until the log start is written down), and the
-holes that Kafka's cleaner leaves between segments; the cleaner of this broker leaves none.
+Each question is asked below the recovery point alone. A sealed segment is looked at from its last index
+entry on, so it costs two reads. What may be missing there: segments that retention has taken (their
+`.log.deleted` files stay until the log start is written down), and the holes that Kafka's cleaner leaves
+between segments; the cleaner of this broker leaves none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,9 +29,17 @@ _WALK_BYTES = 1 << 20
 
 
 def check_names(
-    directory: str, bases: Sequence[Offset], orphans: Sequence[Offset], retired: Iterable[Offset], *, recovery_point: Offset, start: Offset
+    directory: str,
+    bases: Sequence[Offset],
+    orphans: Sequence[Offset],
+    retired: Iterable[Offset],
+    *,
+    recovery_point: Offset,
+    start: Offset,
 ) -> None:
-    """`orphans` have index files and no log, `retired` are on their way out of the directory. Raises LogDamaged."""
+    """`orphans` have index files and no log, `retired` are on their way out of the directory. Raises
+    LogDamaged.
+    """
     if not orphans:
         return
     gone = frozenset(retired)
@@ -37,26 +47,52 @@ def check_names(
         end = min((base for base in bases if base > base_offset), default=recovery_point)
         if base_offset < recovery_point and base_offset not in gone and max(base_offset, start) < end:
             path = f"{directory}/{file_name(base_offset, LOG_SUFFIX)}"
-            raise _damaged(directory, path, "the file is missing, its index is there", max(base_offset, start), end, recovery_point)
+            raise _damaged(
+                directory,
+                path,
+                "the file is missing, its index is there",
+                max(base_offset, start),
+                end,
+                recovery_point,
+            )
 
 
 def check_begin(
-    directory: str, first: Offset, epochs: EpochCache | None, retired: Sequence[Offset], *, recovery_point: Offset, start: Offset
+    directory: str,
+    first: Offset,
+    epochs: EpochCache | None,
+    retired: Sequence[Offset],
+    *,
+    recovery_point: Offset,
+    start: Offset,
 ) -> None:
-    """The first segment begins at `first`, and the log start was written down as `start`. Raises LogDamaged."""
+    """The first segment begins at `first`, and the log start was written down as `start`. Raises
+    LogDamaged.
+    """
     if epochs is None or not epochs.entries or any(base_offset < first for base_offset in retired):
         return
-    # Kafka writes down a log start only where it is above the first segment's begin; both truncate the epochs with the log start.
+    # Kafka writes down a log start only where it is above the first segment's begin; both truncate the epochs
+    # with the log start.
     begin = max(start, epochs.entries[0][1])
     end = min(first, recovery_point)
     if begin < end:
-        raise _damaged(directory, directory, f"the first segment begins at offset {first}", begin, end, recovery_point)
+        raise _damaged(
+            directory, directory, f"the first segment begins at offset {first}", begin, end, recovery_point
+        )
 
 
 def check_seams(
-    disk: Disk, segments: Sequence[Segment], count: int, *, recovery_point: Offset, start: Offset, cleaned_to: Offset
+    disk: Disk,
+    segments: Sequence[Segment],
+    count: int,
+    *,
+    recovery_point: Offset,
+    start: Offset,
+    cleaned_to: Offset,
 ) -> list[tuple[Offset, Offset]]:
-    """Whether each of the first `count` segments reaches to the next; gives the holes that a cleaner may have left. Raises LogDamaged."""
+    """Whether each of the first `count` segments reaches to the next; gives the holes that a cleaner may
+    have left. Raises LogDamaged.
+    """
     holes: list[tuple[Offset, Offset]] = []
     for segment, following in pairwise(segments[: count + 1]):
         limit = following.base_offset
@@ -67,8 +103,11 @@ def check_seams(
     return holes
 
 
-def check_seam(segment: Segment, end_offset: Offset, limit: Offset, recovery_point: Offset, cleaned_to: Offset) -> None:
-    """The segment ends at `end_offset`, and the next begins at `limit`. Raises LogDamaged unless Kafka's cleaner may have left it so.
+def check_seam(
+    segment: Segment, end_offset: Offset, limit: Offset, recovery_point: Offset, cleaned_to: Offset
+) -> None:
+    """The segment ends at `end_offset`, and the next begins at `limit`. Raises LogDamaged unless Kafka's
+    cleaner may have left it so.
 
     Above the recovery point it may be so after a crash.
     """
@@ -77,10 +116,19 @@ def check_seam(segment: Segment, end_offset: Offset, limit: Offset, recovery_poi
     if is_hole or is_overlap:
         what = f"the segment ends with offset {end_offset - 1}, and the next one begins with {limit}"
         start, end = sorted((end_offset, limit))
-        raise _damaged(segment.directory, segment.file.path, what, start, max(min(end, recovery_point), start), recovery_point)
+        raise _damaged(
+            segment.directory,
+            segment.file.path,
+            what,
+            start,
+            max(min(end, recovery_point), start),
+            recovery_point,
+        )
 
 
-def check_end(directory: str, segments: Sequence[Segment], end_offset: Offset, recovery_point: Offset) -> None:
+def check_end(
+    directory: str, segments: Sequence[Segment], end_offset: Offset, recovery_point: Offset
+) -> None:
     """Whether the log reaches to the recovery point. Raises LogDamaged."""
     if end_offset < recovery_point:
         path = segments[-1].file.path if segments else directory
@@ -88,18 +136,28 @@ def check_end(directory: str, segments: Sequence[Segment], end_offset: Offset, r
         raise _damaged(directory, path, what, end_offset, recovery_point, recovery_point)
 
 
-def _checked_end(disk: Disk, segment: Segment, limit: Offset, recovery_point: Offset, *, cleaned_to: Offset) -> Offset:
-    """The offset behind a sealed segment's last batch, found from its last index entry if that is to be believed."""
-    file = disk.open(segment.file.path)  # a handle of its own, which goes with this call: a start must not hold one for every segment
+def _checked_end(
+    disk: Disk, segment: Segment, limit: Offset, recovery_point: Offset, *, cleaned_to: Offset
+) -> Offset:
+    """The offset behind a sealed segment's last batch, found from its last index entry if that is to be
+    believed.
+    """
+    file = disk.open(
+        segment.file.path
+    )  # a handle of its own, which goes with this call: a start must not hold one for every segment
     size = file.size
     relative_offset, indexed = _last_entry(disk, segment)
-    position, end_offset = _walk_headers(file, indexed, segment.base_offset, segment.base_offset + relative_offset)
+    position, end_offset = _walk_headers(
+        file, indexed, segment.base_offset, segment.base_offset + relative_offset
+    )
     if indexed and (position != size or end_offset > limit or indexed >= size):
         position, end_offset = _walk_headers(file, 0, segment.base_offset)
     if position != size:
         found = min(Unsound(position, end_offset, limit), unsound_in(file, segment.base_offset, limit))
         what = f"no sound batch with offset {found.start} begins there"
-        raise _damaged(segment.directory, file.path, what, found.start, found.end, recovery_point, found.position)
+        raise _damaged(
+            segment.directory, file.path, what, found.start, found.end, recovery_point, found.position
+        )
     if end_offset < limit and indexed >= size and segment.base_offset + relative_offset >= end_offset:
         what = f"the file has {size} bytes, and its index has a batch at byte {indexed}"
         raise _damaged(segment.directory, segment.file.path, what, end_offset, limit, recovery_point, size)
@@ -114,12 +172,17 @@ def _last_entry(disk: Disk, segment: Segment) -> tuple[int, int]:
     except StorageError:
         return 0, 0  # it is missing, or refuses to be read whenever it is needed
     at = file.size - _ENTRY.size
-    entry: tuple[int, int] = _ENTRY.unpack(file.pread(at, _ENTRY.size)) if at >= 0 and file.size % _ENTRY.size == 0 else (0, 0)
+    entry: tuple[int, int] = (
+        _ENTRY.unpack(file.pread(at, _ENTRY.size)) if at >= 0 and file.size % _ENTRY.size == 0 else (0, 0)
+    )
     return entry if min(entry) >= 0 else (0, 0)
 
 
-def _walk_headers(file: DiskFile, position: int, base_offset: Offset, last_offset: int | None = None) -> tuple[int, Offset]:
-    """(where the batches end, the offset that follows) from `position` on, where the batch that ends with `last_offset` begins.
+def _walk_headers(
+    file: DiskFile, position: int, base_offset: Offset, last_offset: int | None = None
+) -> tuple[int, Offset]:
+    """(where the batches end, the offset that follows) from `position` on, where the batch that ends with
+    `last_offset` begins.
 
     Nowhere if it does not: no checksum covers an index entry.
     """
@@ -133,6 +196,20 @@ def _walk_headers(file: DiskFile, position: int, base_offset: Offset, last_offse
 
 
 def _damaged(
-    directory: str, path: str, what: str, start: Offset, end: Offset, recovery_point: Offset, position: int | None = None
+    directory: str,
+    path: str,
+    what: str,
+    start: Offset,
+    end: Offset,
+    recovery_point: Offset,
+    position: int | None = None,
 ) -> LogDamaged:
-    return LogDamaged(path, what, position=position, start=start, end=end, recovery_point=recovery_point, log_dir=log_dir_of(directory))
+    return LogDamaged(
+        path,
+        what,
+        position=position,
+        start=start,
+        end=end,
+        recovery_point=recovery_point,
+        log_dir=log_dir_of(directory),
+    )

@@ -1,12 +1,14 @@
-"""The copy of a log in another log directory, as it grows: whole segments first, then the active one, byte for byte.
+"""The copy of a log in another log directory, as it grows: whole segments first, then the active one, byte
+for byte.
 
     <topic>-<n>.<uuid>-future/     .log files, each with its indexes once it is sealed; snapshots, leader epochs, partition.metadata
 
-A job copies some pieces and makes them durable before it returns, so what is left for the turn of the swap is little, and little of it is
-unsynced. The copy has no state but its files. What an earlier life of the move has left of them may be torn, or of a log that was cut or
-compacted since: it is held against the log before it counts, which takes no writing. Whoever copies sees to it that nothing is cut off or
-compacted meanwhile; that segments go by retention is told by `gone`.
-"""
+A job copies some pieces and makes them durable before it returns, so what is left for the turn of the swap
+is little, and little of it is unsynced. The copy has no state but its files. What an earlier life of the
+move has left of them may be torn, or of a log that was cut or compacted since: it is held against the log
+before it counts, which takes no writing. Whoever copies sees to it that nothing is cut off or compacted
+meanwhile; that segments go by retention is told by `gone`.
+"""  # noqa: E501
 
 from typing import NamedTuple
 
@@ -24,7 +26,9 @@ _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAP
 
 
 class Piece(NamedTuple):
-    """The bytes `[begin, end)` of a segment's log, of `size` in all; once a sealed one is whole, the index files go along."""
+    """The bytes `[begin, end)` of a segment's log, of `size` in all; once a sealed one is whole, the index
+    files go along.
+    """
 
     base_offset: Offset
     begin: int
@@ -34,7 +38,9 @@ class Piece(NamedTuple):
 
 
 class Copying(NamedTuple):
-    """What one job is to do. `snapshots` are those to bring along if they are there; with `leftovers` it is the first job of a copy."""
+    """What one job is to do. `snapshots` are those to bring along if they are there; with `leftovers` it
+    is the first job of a copy.
+    """
 
     source: str
     target: str
@@ -105,7 +111,9 @@ def _copy_piece(disk: Disk, todo: Copying, piece: Piece, files: list[DiskFile]) 
             raise _SourceError(error) from error
         target = disk.open(f"{todo.target}/{name}", create=True)
         files.append(target)
-        begin, end, size = (piece.begin, piece.end, piece.size) if suffix == LOG_SUFFIX else (0, source.size, source.size)
+        begin, end, size = (
+            (piece.begin, piece.end, piece.size) if suffix == LOG_SUFFIX else (0, source.size, source.size)
+        )
         grown += _grow(source, target, begin, end, size)
         source.close()
     if piece.is_sealed:
@@ -116,7 +124,9 @@ def _copy_piece(disk: Disk, todo: Copying, piece: Piece, files: list[DiskFile]) 
 
 
 def _grow(source: DiskFile, target: DiskFile, begin: int, end: int, size: int) -> int:
-    """Make `[begin, end)` of the target equal to the source, which has `size` bytes in all; gives the bytes written."""
+    """Make `[begin, end)` of the target equal to the source, which has `size` bytes in all; gives the
+    bytes written.
+    """
     if target.size > size:
         target.truncate(size)
     at, written = begin, 0
@@ -126,7 +136,9 @@ def _grow(source: DiskFile, target: DiskFile, begin: int, end: int, size: int) -
         except StorageError as error:
             raise _SourceError(error) from error
         if not window:
-            raise _SourceError(StorageError(source.path, "read", f"{source.size} bytes, where there should be {end}"))
+            raise _SourceError(
+                StorageError(source.path, "read", f"{source.size} bytes, where there should be {end}")
+            )
         if target.size > at and target.pread(at, len(window)) != window:
             target.truncate(at)
         if target.size == at:
@@ -149,12 +161,21 @@ def _copy_small(disk: Disk, todo: Copying, name: str, files: list[DiskFile]) -> 
 
 
 def catch_up(
-    disk: Disk, source: str, target: str, base_offset: Offset, *, copied: int, end: int, has_aborted: bool, bytes_max: int
+    disk: Disk,
+    source: str,
+    target: str,
+    base_offset: Offset,
+    *,
+    copied: int,
+    end: int,
+    has_aborted: bool,
+    bytes_max: int,
 ) -> bool:
-    """Copy what is left of the active segment, whose log is copied up to `copied` and ends at `end`, now; False if that is too much.
-    Raises StorageError.
+    """Copy what is left of the active segment, whose log is copied up to `copied` and ends at `end`, now;
+    False if that is too much. Raises StorageError.
 
-    Only with `has_aborted` is there an index of aborted transactions: one that cannot be opened must not be taken for none.
+    Only with `has_aborted` is there an index of aborted transactions: one that cannot be opened must not
+    be taken for none.
     """
     grown: list[tuple[DiskFile, DiskFile]] = []
     for suffix in (LOG_SUFFIX, TXN_INDEX_SUFFIX) if has_aborted else (LOG_SUFFIX,):

@@ -1,10 +1,12 @@
-"""Copies of what recovery cuts off a log, kept beside it under a bound, so that a cut is never silent and can be looked at afterwards.
+"""Copies of what recovery cuts off a log, kept beside it under a bound, so that a cut is never silent and
+can be looked at afterwards.
 
     <base offset>.log.cut-<wall clock, ms>-<position>      the raw bytes of that log from `position` to its end, as they were
 
-The broker never reads them. The bound holds for a whole log directory: copies that earlier starts made go first, the oldest before the
-others; what alone exceeds it, or finds the disk full, is cut without a copy, and the event says so.
-"""
+The broker never reads them. The bound holds for a whole log directory: copies that earlier starts made go
+first, the oldest before the others; what alone exceeds it, or finds the disk full, is cut without a copy,
+and the event says so.
+"""  # noqa: E501
 
 import re
 from collections.abc import Callable, Iterator
@@ -29,8 +31,8 @@ class CutName(NamedTuple):
 class Cut(NamedTuple):
     """`size` bytes from `position` on were cut off the log at `path`, where the record with `offset` was due.
 
-    `is_followed` says whether a sound batch lay in them, or in a segment behind them; `copy` is the path of the copy, None if there is
-    none, for the `reason` that ends the event.
+    `is_followed` says whether a sound batch lay in them, or in a segment behind them; `copy` is the path
+    of the copy, None if there is none, for the `reason` that ends the event.
     """
 
     path: str
@@ -64,7 +66,9 @@ def parse_cut_name(name: str) -> CutName | None:
 class Cuts:
     """The cuts that one start makes, and their copies. `made` has them in order."""
 
-    def __init__(self, disk: Disk, directories: Callable[[], list[str]], now_ms: Millis, *, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self, disk: Disk, directories: Callable[[], list[str]], now_ms: Millis, *, bytes_max: int = BYTES_MAX
+    ) -> None:
         """`directories` gives all that share the bound; it is asked at the first cut."""
         self.made: list[Cut] = []
         self._disk = disk
@@ -92,7 +96,17 @@ class Cuts:
         if size:
             self._note(file.path, 0, offset, size, copy, is_followed=is_followed, reason=reason)
 
-    def _note(self, path: str, position: int, offset: Offset, size: int, copy: str | None, *, is_followed: bool, reason: str) -> None:
+    def _note(
+        self,
+        path: str,
+        position: int,
+        offset: Offset,
+        size: int,
+        copy: str | None,
+        *,
+        is_followed: bool,
+        reason: str,
+    ) -> None:
         if copy is None:
             reason = f"{reason}; no room for a copy"
         self.made.append(Cut(path, position, offset, size, is_followed, copy, reason))

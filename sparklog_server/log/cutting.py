@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from sparklog.model import Offset
 from sparklog_server.disk.door import Disk
 
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name, offset_of
+from .segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+    offset_of,
+)
 from .txn_index import TXN_INDEX_SUFFIX
 
 
@@ -16,8 +24,12 @@ def remove_segment(disk: Disk, segment: Segment) -> None:
         disk.remove(segment.path(suffix))
 
 
-def remove_stale_snapshots(disk: Disk, directory: str, segments: Sequence[Segment], snapshot_offset: Offset) -> None:
-    """The sync that was in flight during a truncation may have put snapshots of what was cut in their place. Raises StorageError."""
+def remove_stale_snapshots(
+    disk: Disk, directory: str, segments: Sequence[Segment], snapshot_offset: Offset
+) -> None:
+    """The sync that was in flight during a truncation may have put snapshots of what was cut in their
+    place. Raises StorageError.
+    """
     bases = frozenset(segment.base_offset for segment in segments)
     for name in disk.list(directory):
         offset = offset_of(name, SNAPSHOT_SUFFIX)
@@ -30,4 +42,6 @@ def is_of_rest(path: str, active_base_offset: int) -> bool:
     digits, _, suffix = path.rpartition("/")[2].partition(".")
     if not digits.isdecimal():
         return True
-    return int(digits) < active_base_offset or (int(digits) == active_base_offset and f".{suffix}".startswith(SNAPSHOT_SUFFIX))
+    return int(digits) < active_base_offset or (
+        int(digits) == active_base_offset and f".{suffix}".startswith(SNAPSHOT_SUFFIX)
+    )

@@ -1,7 +1,9 @@
-"""Damage: records that were durable are not there any more, so the log is not served, and nothing of it is changed.
+"""Damage: records that were durable are not there any more, so the log is not served, and nothing of it is
+changed.
 
-A crash takes only what lies above the recovery point, and a start cuts that off (`cuts`). Below the recovery point nothing may be missing:
-what is missing there was altered or removed by something else than a crash, and cutting it off would give its offsets to other records.
+A crash takes only what lies above the recovery point, and a start cuts that off (`cuts`). Below the
+recovery point nothing may be missing: what is missing there was altered or removed by something else than
+a crash, and cutting it off would give its offsets to other records.
 """
 
 from typing import NamedTuple
@@ -20,17 +22,28 @@ _SEARCH_BYTES_MAX = 16 << 20
 class LogDamaged(StorageError):
     """The log at `path` has lost durable records: this log cannot be used, others beside it can.
 
-    `position` is the first byte known to be wrong, None where no byte of a file is. The records of `[start, end)` are those that are lost
-    or cannot be told to be whole; `recovery_point` is what vouched for them.
+    `position` is the first byte known to be wrong, None where no byte of a file is. The records of
+    `[start, end)` are those that are lost or cannot be told to be whole; `recovery_point` is what vouched
+    for them.
     """
 
     def __init__(
-        self, path: str, what: str, *, position: int | None = None, start: Offset, end: Offset, recovery_point: Offset, log_dir: str
+        self,
+        path: str,
+        what: str,
+        *,
+        position: int | None = None,
+        start: Offset,
+        end: Offset,
+        recovery_point: Offset,
+        log_dir: str,
     ) -> None:
         place = "" if position is None else f"at byte {position}: "
         remedy = f"restore the file from a copy or a replica, or run: sparklog log repair {log_dir}"
-        lost = f"the records of offsets [{start}, {end}) are lost, of which all below the recovery point {recovery_point} were durable"
-        super().__init__(path, "recover", f"{place}{what}; {lost}. Nothing was changed: {remedy}", remedy=remedy)
+        lost = f"the records of offsets [{start}, {end}) are lost, of which all below the recovery point {recovery_point} were durable"  # noqa: E501
+        super().__init__(
+            path, "recover", f"{place}{what}; {lost}. Nothing was changed: {remedy}", remedy=remedy
+        )
         self.position = position
         self.what = what
         self.start = start
@@ -39,7 +52,9 @@ class LogDamaged(StorageError):
 
 
 def is_of_log_alone(error: StorageError) -> bool:
-    """Whether an error concerns one log, which is damaged or has a file that cannot be read; any other concerns its whole directory."""
+    """Whether an error concerns one log, which is damaged or has a file that cannot be read; any other
+    concerns its whole directory.
+    """
     return isinstance(error, LogDamaged) or (error.call == "read" and not error.is_full)
 
 
@@ -49,7 +64,9 @@ def log_dir_of(partition_directory: str) -> str:
 
 
 class Unsound(NamedTuple):
-    """From byte `position` on, where the record with offset `start` was due, no batch is sound before the one that begins with `end`."""
+    """From byte `position` on, where the record with offset `start` was due, no batch is sound before the
+    one that begins with `end`.
+    """
 
     position: int
     start: Offset
@@ -57,7 +74,9 @@ class Unsound(NamedTuple):
 
 
 def unsound_in(file: DiskFile, base_offset: Offset, limit: Offset) -> Unsound:
-    """The first stretch of a segment without a batch with a right CRC, which ends at `limit` if none follows before."""
+    """The first stretch of a segment without a batch with a right CRC, which ends at `limit` if none
+    follows before.
+    """
     position, due = 0, int(base_offset)
     for at, header in walk(file, 0, verify_crc=True):
         if header[0] < due:
@@ -68,7 +87,9 @@ def unsound_in(file: DiskFile, base_offset: Offset, limit: Offset) -> Unsound:
 
 
 def next_sound_batch(file: DiskFile, position: int, start: int, limit: int = 1 << 63) -> int | None:
-    """The base offset, in `[start, limit)`, of the first batch with a right CRC that begins in the 16 MiB from `position` on."""
+    """The base offset, in `[start, limit)`, of the first batch with a right CRC that begins in the 16 MiB
+    from `position` on.
+    """
     content = file.pread(position, _SEARCH_BYTES_MAX)
     at = content.find(MAGIC, _MAGIC_POSITION)
     while at >= 0:

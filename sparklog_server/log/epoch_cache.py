@@ -1,6 +1,7 @@
 """Which leader epoch began where: the `leader-epoch-checkpoint` of a partition, held in memory.
 
-Followers and leaders compare these to find where two logs part (KIP-101, KIP-279). An entry is an epoch and the offset of its first record.
+Followers and leaders compare these to find where two logs part (KIP-101, KIP-279). An entry is an epoch
+and the offset of its first record.
 """
 
 from bisect import bisect_left, bisect_right
@@ -10,8 +11,8 @@ from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_lines, rend
 
 
 class EpochCache:
-    """Invariants: epochs and start offsets both grow strictly; `is_saved` is true while the file holds exactly these entries; `latest` is
-    the newest epoch, -1 if there is none."""
+    """Invariants: epochs and start offsets both grow strictly; `is_saved` is true while the file holds
+    exactly these entries; `latest` is the newest epoch, -1 if there is none."""
 
     __slots__ = ("_epochs", "_starts", "is_saved", "latest")
 
@@ -30,7 +31,11 @@ class EpochCache:
                 epoch, start = map(int, entry)
             except ValueError as error:
                 raise CheckpointCorrupt(str(error)) from error
-            if epoch < 0 or start < 0 or (cache._epochs and (epoch <= cache._epochs[-1] or start < cache._starts[-1])):
+            if (
+                epoch < 0
+                or start < 0
+                or (cache._epochs and (epoch <= cache._epochs[-1] or start < cache._starts[-1]))
+            ):
                 raise CheckpointCorrupt(f"epoch {epoch} from {start} after {cache.entries[-1:]}")
             cache.assign(LeaderEpoch(epoch), Offset(start))
         cache.is_saved = True
@@ -46,7 +51,9 @@ class EpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Let `epoch` begin at `start_offset`; entries that this contradicts go, and an older start of the same epoch stays."""
+        """Let `epoch` begin at `start_offset`; entries that this contradicts go, and an older start of the
+        same epoch stays.
+        """
         if epoch < 0 or (self._epochs and epoch <= self._epochs[-1] and start_offset >= self._starts[-1]):
             return
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -83,7 +90,9 @@ class EpochCache:
         return self._epochs[found - 1] if found else NO_EPOCH
 
     def end_offset(self, epoch: LeaderEpoch, log_end_offset: Offset) -> OffsetAndEpoch:
-        """Where the greatest epoch not above `epoch` ended, and which that is; (-1, -1) if `epoch` is newer than all, or none is known."""
+        """Where the greatest epoch not above `epoch` ended, and which that is; (-1, -1) if `epoch` is
+        newer than all, or none is known.
+        """
         if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
             return OffsetAndEpoch(NO_OFFSET, NO_EPOCH)
         if epoch == self._epochs[-1]:

@@ -1,11 +1,13 @@
-"""What tools see in a `.log` file, sound or not: its batches in order, and every stretch between them in which no batch is sound.
+"""What tools see in a `.log` file, sound or not: its batches in order, and every stretch between them in
+which no batch is sound.
 
     sound_batches(file)  ──►  [(position, header), …]  …  Unsound(start, limit, position, what)  …  [(position, header), …]
 
-The broker's own walks stop at the first byte that cannot be; these go on, say what is wrong with it, and name the very byte where that can
-be told: a header field that cannot be, a length that would fit if it were another, one altered byte that explains a checksum. The file is
-read in windows; nothing is believed but what a CRC-32C bears out.
-"""
+The broker's own walks stop at the first byte that cannot be; these go on, say what is wrong with it, and
+name the very byte where that can be told: a header field that cannot be, a length that would fit if it
+were another, one altered byte that explains a checksum. The file is read in windows; nothing is believed
+but what a CRC-32C bears out.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterator
 from struct import Struct, pack
@@ -30,7 +32,8 @@ Batch = tuple[int, HeaderFields]
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be: which file, which byte (None: the file as a whole), what it is, what to do.
+    """Something that is not as it should be: which file, which byte (None: the file as a whole), what it
+    is, what to do.
 
     What `is_mended` is no damage: a crash leaves it, and the broker repairs it at its next start.
     """
@@ -56,8 +59,11 @@ class Unsound(NamedTuple):
     what: str
 
 
-def sound_batches(file: DiskFile, progressed: Callable[[int], None] | None = None) -> Iterator[list[Batch] | Unsound]:
-    """The whole file in order: batches with a right CRC, a window at a time, and what lies between them. Raises StorageError.
+def sound_batches(
+    file: DiskFile, progressed: Callable[[int], None] | None = None
+) -> Iterator[list[Batch] | Unsound]:
+    """The whole file in order: batches with a right CRC, a window at a time, and what lies between them.
+    Raises StorageError.
 
     `progressed` is told how many more bytes were done.
     """
@@ -89,7 +95,9 @@ def sound_batches(file: DiskFile, progressed: Callable[[int], None] | None = Non
 
 
 def judge(file: DiskFile, start: int) -> HeaderFields | Unsound:
-    """The header of the batch at `start` if its CRC is right, or what is wrong and where the next sound batch is. Raises StorageError."""
+    """The header of the batch at `start` if its CRC is right, or what is wrong and where the next sound
+    batch is. Raises StorageError.
+    """
     head = file.pread(start, HEADER_SIZE)
     if len(head) < HEADER_SIZE:
         limit = next_sound_batch(file, start + 1, 0)
@@ -102,11 +110,25 @@ def judge(file: DiskFile, start: int) -> HeaderFields | Unsound:
     limit = next_sound_batch(file, start + 1, header[0] if header[0] >= 0 else 0)
     if header[3] != MAGIC:
         old = ", which sparklog does not read" if header[3] in (0, 1) else ""
-        return Unsound(start, limit, start + MAGIC_FIELD, f"no batch of format v{MAGIC} begins here: its magic is {header[3]}{old}")
+        return Unsound(
+            start,
+            limit,
+            start + MAGIC_FIELD,
+            f"no batch of format v{MAGIC} begins here: its magic is {header[3]}{old}",
+        )
     length = limit - start - LENGTH_OVERHEAD
-    if length >= HEADER_SIZE - LENGTH_OVERHEAD and length != header[1] and crc_of(file, start + scan.CRC_START, limit) == header[4]:
+    if (
+        length >= HEADER_SIZE - LENGTH_OVERHEAD
+        and length != header[1]
+        and crc_of(file, start + scan.CRC_START, limit) == header[4]
+    ):
         at = start + LENGTH_FIELD + _first_difference(pack(">i", header[1]), pack(">i", length))
-        return Unsound(start, limit, at, f"the batch's length is {header[1]}, but its checksum is right for a length of {length}")
+        return Unsound(
+            start,
+            limit,
+            at,
+            f"the batch's length is {header[1]}, but its checksum is right for a length of {length}",
+        )
     if not is_possible:
         what = f"a batch of {size} bytes cannot begin here, where {file.size - start} remain"
         return Unsound(start, limit, start + LENGTH_FIELD, what)
@@ -116,12 +138,17 @@ def judge(file: DiskFile, start: int) -> HeaderFields | Unsound:
 def _misfit(file: DiskFile, start: int, header: HeaderFields, limit: int) -> Unsound:
     """A batch whose CRC does not match: which byte, if one alone explains it."""
     size = header[1] + LENGTH_OVERHEAD
-    what = f"CRC-32C does not match in the batch [{start}, {start + size}), which says that it begins with offset {header[0]}"
+    what = f"CRC-32C does not match in the batch [{start}, {start + size}), which says that it begins with offset {header[0]}"  # noqa: E501
     body_size = size - scan.CRC_START
     if body_size <= BITS_SEARCHED_MAX:
         index = altered_byte(file.pread(start + scan.CRC_START, body_size), header[4])
         if index is not None:
-            return Unsound(start, limit, start + scan.CRC_START + index, f"{what}; this one altered byte would explain it")
+            return Unsound(
+                start,
+                limit,
+                start + scan.CRC_START + index,
+                f"{what}; this one altered byte would explain it",
+            )
     return Unsound(start, limit, start + scan.CRC_POSITION, what)
 
 
@@ -134,7 +161,9 @@ def crc_of(file: DiskFile, begin: int, end: int) -> int:
 
 
 def next_sound_batch(file: DiskFile, position: int, offset_min: int) -> int:
-    """Where the next batch with a right CRC, and a base offset of `offset_min` or more, begins at `position` or behind; else the size."""
+    """Where the next batch with a right CRC, and a base offset of `offset_min` or more, begins at
+    `position` or behind; else the size.
+    """
     while file.size - position >= HEADER_SIZE:
         # Headers that begin in this window may end in the next: both overlap by one.
         content = file.pread(position, WINDOW_BYTES + HEADER_SIZE)
@@ -142,7 +171,11 @@ def next_sound_batch(file: DiskFile, position: int, offset_min: int) -> int:
         while 0 <= at - MAGIC_FIELD <= len(content) - HEADER_SIZE:
             begin = at - MAGIC_FIELD
             header = BatchHeader._make(_HEADER.unpack_from(content, begin))
-            if offset_min <= header.base_offset and header_flaw(header) is None and header.size <= file.size - position - begin:
+            if (
+                offset_min <= header.base_offset
+                and header_flaw(header) is None
+                and header.size <= file.size - position - begin
+            ):
                 start = position + begin
                 if crc_of(file, start + scan.CRC_START, start + header.size) == header.crc:
                     return start
@@ -152,7 +185,9 @@ def next_sound_batch(file: DiskFile, position: int, offset_min: int) -> int:
 
 
 def header_flaw(header: BatchHeader) -> tuple[int, str] | None:
-    """(byte of the header, what is wrong with it) for one that no broker writes; None if there is nothing to object to."""
+    """(byte of the header, what is wrong with it) for one that no broker writes; None if there is nothing
+    to object to.
+    """
     if header.length < HEADER_SIZE - LENGTH_OVERHEAD:
         return LENGTH_FIELD, f"a length of {header.length} is shorter than a header"
     if header.leader_epoch < -1:

@@ -1,4 +1,5 @@
-"""A whole log directory of a stopped broker, partition by partition: every file read, and each held against the others.
+"""A whole log directory of a stopped broker, partition by partition: every file read, and each held
+against the others.
 
 `verify` ──► one Report for the directory's own files, then one for each partition
 """
@@ -51,7 +52,9 @@ LOOK = "look whether it belongs there"
 
 @dataclass(slots=True)
 class Report:
-    """What was found in a partition, or in the directory's own files (`name` is `.`). Offsets are -1 where there is no log."""
+    """What was found in a partition, or in the directory's own files (`name` is `.`). Offsets are -1 where
+    there is no log.
+    """
 
     name: str
     segments: int = 0
@@ -69,13 +72,23 @@ class Report:
 
     @property
     def state(self) -> str:
-        """`sound`, `recoverable` (a crash left it so, and the broker repairs it at its next start) or `damaged`."""
-        return "damaged" if self.is_damaged else "recoverable" if any(finding.is_mended for finding in self.findings) else "sound"
+        """`sound`, `recoverable` (a crash left it so, and the broker repairs it at its next start) or
+        `damaged`.
+        """
+        return (
+            "damaged"
+            if self.is_damaged
+            else "recoverable"
+            if any(finding.is_mended for finding in self.findings)
+            else "sound"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """How to look: `also` reads files that are not the log's own, `progressed` is told of bytes done, `written_at` tells a file's time."""
+    """How to look: `also` reads files that are not the log's own, `progressed` is told of bytes done,
+    `written_at` tells a file's time.
+    """
 
     also: Mapping[str, Reader] = field(default_factory=dict)
     is_deep: bool = False
@@ -85,7 +98,9 @@ class Looking:
 
 def is_log_directory(names: list[str]) -> bool:
     """Whether a directory with these names in it is a broker's, not a partition's."""
-    return "meta.properties" in names or (not any(name.endswith(LOG_SUFFIX) for name in names) and any(map(partition_of, names)))
+    return "meta.properties" in names or (
+        not any(name.endswith(LOG_SUFFIX) for name in names) and any(map(partition_of, names))
+    )
 
 
 def partition_directories(names: list[str]) -> list[str]:
@@ -96,8 +111,15 @@ def partition_directories(names: list[str]) -> list[str]:
 def bytes_of(disk: Disk, path: str) -> int:
     """How much `verify` will have to walk. Raises StorageError."""
     names = disk.list(path)
-    directories = [f"{path}/{name}" for name in partition_directories(names)] if is_log_directory(names) else [path]
-    return sum(disk.open(f"{at}/{name}").size for at in directories for name in disk.list(at) if name.endswith(LOG_SUFFIX))
+    directories = (
+        [f"{path}/{name}" for name in partition_directories(names)] if is_log_directory(names) else [path]
+    )
+    return sum(
+        disk.open(f"{at}/{name}").size
+        for at in directories
+        for name in disk.list(at)
+        if name.endswith(LOG_SUFFIX)
+    )
 
 
 def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
@@ -113,14 +135,32 @@ def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
     for name in names:
         if name.endswith((DELETE_SUFFIX, ".tmp")):
             own.findings.append(
-                Finding(f"{path}/{name}", None, "left behind by work that was interrupted", MENDED, is_damage=False, is_mended=True)
+                Finding(
+                    f"{path}/{name}",
+                    None,
+                    "left behind by work that was interrupted",
+                    MENDED,
+                    is_damage=False,
+                    is_mended=True,
+                )
             )
         elif name not in partitions and name not in (LOCK_FILE, BALLAST_FILE):
             own.findings += _of_file(disk, f"{path}/{name}", name, looking)
     for checkpoint, offsets in checkpoints.items():
-        own.findings += [_of_absent(f"{path}/{checkpoint}", one, offset, names) for one, offset in offsets.items() if str(one) not in names]
+        own.findings += [
+            _of_absent(f"{path}/{checkpoint}", one, offset, names)
+            for one, offset in offsets.items()
+            if str(one) not in names
+        ]
     if META_FILE not in names:
-        own.findings.append(Finding(f"{path}/{META_FILE}", None, "the file is missing", "restore it; `sparklog log repair` makes it anew"))
+        own.findings.append(
+            Finding(
+                f"{path}/{META_FILE}",
+                None,
+                "the file is missing",
+                "restore it; `sparklog log repair` makes it anew",
+            )
+        )
     yield own
     for name in partitions:
         at = partition_of(name)
@@ -128,16 +168,37 @@ def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
         try:
             report = verify_partition(disk, f"{path}/{name}", name, promises, looking)
         except StorageError as error:
-            report = Report(name, findings=[Finding(error.path, None, f"{error.call}: {error.reason}", "look at the disk and its rights")])
+            report = Report(
+                name,
+                findings=[
+                    Finding(
+                        error.path, None, f"{error.call}: {error.reason}", "look at the disk and its rights"
+                    )
+                ],
+            )
         dirty = None if at is None else checkpoints[CLEANER_FILE].get(at)
         if dirty is not None and dirty > report.end_offset:
             what = f"says {dirty} for {name}, which ends at {report.end_offset}"
             own_file = f"{path}/{CLEANER_FILE}"
-            report.findings.append(Finding(own_file, None, what, "remove the file: every log counts as dirty then", is_damage=was_clean))
+            report.findings.append(
+                Finding(
+                    own_file,
+                    None,
+                    what,
+                    "remove the file: every log counts as dirty then",
+                    is_damage=was_clean,
+                )
+            )
         yield report
 
 
-def promises_of(disk: Disk, path: str, name: str, checkpoints: Mapping[str, Mapping[TopicPartition, Offset]], looking: Looking) -> Promises:
+def promises_of(
+    disk: Disk,
+    path: str,
+    name: str,
+    checkpoints: Mapping[str, Mapping[TopicPartition, Offset]],
+    looking: Looking,
+) -> Promises:
     """What a log directory says of the partition in one of its directories. Raises StorageError."""
     at = partition_of(name)
     if at == METADATA_LOG:
@@ -160,7 +221,11 @@ def _promises_of_metadata(disk: Disk, directory: str, looking: Looking) -> Promi
     clean = _offsets_of(disk, directory, CLEAN_STOP_FILE).get(METADATA_LOG)
     point = _offsets_of(disk, directory, METADATA_POINT_FILE).get(METADATA_LOG)
     written = looking.written_at(f"{directory}/{METADATA_POINT_FILE if clean is None else CLEAN_STOP_FILE}")
-    ends = [int(name[:20]) for name in disk.list(directory) if name.endswith(CHECKPOINT_SUFFIX) and name[:20].isdecimal()]
+    ends = [
+        int(name[:20])
+        for name in disk.list(directory)
+        if name.endswith(CHECKPOINT_SUFFIX) and name[:20].isdecimal()
+    ]
     reached = max((offset for offset in (clean, point, *ends) if offset is not None), default=None)
     return Promises(clean is not None, reached, log_start=min(ends, default=None), written=written)
 
@@ -169,8 +234,10 @@ def _of_absent(path: str, topic_partition: TopicPartition, offset: Offset, names
     """A checkpoint names a partition that has no directory here."""
     is_moved = any(name.startswith(f"{topic_partition}.") for name in names)
     if path.endswith(RECOVERY_POINT_FILE) and offset > 0 and not is_moved:
-        what = f"says that the log of {topic_partition} was durable below {offset}, but there is no directory of it"
-        return Finding(path, None, what, "restore the directory; to give it up, `sparklog log repair` takes the line out")
+        what = f"says that the log of {topic_partition} was durable below {offset}, but there is no directory of it"  # noqa: E501
+        return Finding(
+            path, None, what, "restore the directory; to give it up, `sparklog log repair` takes the line out"
+        )
     return Finding(path, None, f"names {topic_partition}, which is not here", LOOK, is_damage=False)
 
 
@@ -187,9 +254,21 @@ def _of_file(disk: Disk, path: str, name: str, looking: Looking) -> list[Finding
     reader = reader_of(name, looking.also)
     if CUT_COPY in name:
         what = "bytes that a start or a repair took out of the log, as they were"
-        return [Finding(path, None, what, "remove the file when it is not needed: no broker reads it", is_damage=False)]
+        return [
+            Finding(
+                path, None, what, "remove the file when it is not needed: no broker reads it", is_damage=False
+            )
+        ]
     if name.endswith((".checkpoint.damaged", "quorum-state.damaged")):
-        return [Finding(path, None, "a damaged file that was set aside", "remove the file when it is not needed", is_damage=False)]
+        return [
+            Finding(
+                path,
+                None,
+                "a damaged file that was set aside",
+                "remove the file when it is not needed",
+                is_damage=False,
+            )
+        ]
     if name.endswith(CHECKPOINT_SUFFIX):
         return snapshot_findings(disk.open(path), path, looking)
     if reader is None:
@@ -213,12 +292,20 @@ def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, 
     for number, base in enumerate(bases):
         is_last = number + 1 == len(bases)
         log = disk.open(log_path(directory, base))
-        # An index is only relied on if its segment was closed below the recovery point: the others are built anew.
+        # An index is only relied on if its segment was closed below the recovery point: the others are built
+        # anew.
         is_index_kept = promised is None or (not is_last and bases[number + 1] < promised)
         check = SegmentCheck(log.path, base, epochs=epochs, promised=promised)
         with_indexes(check, disk, directory, frozenset(names), begun)
         limit = None if is_last else int(bases[number + 1])
-        check_segment(check, log, limit=limit, is_sealed=is_index_kept, is_deep=looking.is_deep, progressed=looking.progressed)
+        check_segment(
+            check,
+            log,
+            limit=limit,
+            is_sealed=is_index_kept,
+            is_deep=looking.is_deep,
+            progressed=looking.progressed,
+        )
         if is_metadata:
             _check_metadata(log, check)
         checks.append(check)
@@ -227,31 +314,54 @@ def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, 
     if cut is not None and (tail := checks[cut].tail) is not None:
         report.findings.append(tail_finding(tail, checks[cut:], promises))
     report.start_offset = max(int(bases[0]), promises.log_start or 0) if bases else -1
-    report.findings += check_promises(name, report.end_offset, directory, promises, bases, None if is_metadata else epochs)
+    report.findings += check_promises(
+        name, report.end_offset, directory, promises, bases, None if is_metadata else epochs
+    )
     report.findings += [
-        _mended(f"{directory}/{one}", "the file is missing") for one in _missing(names, bases, promises, report, is_metadata=is_metadata)
+        _mended(f"{directory}/{one}", "the file is missing")
+        for one in _missing(names, bases, promises, report, is_metadata=is_metadata)
     ]
     for entry in names:
-        report.findings += _of_entry(disk, directory, entry, report, frozenset(bases), promises.recovery_point, looking)
+        report.findings += _of_entry(
+            disk, directory, entry, report, frozenset(bases), promises.recovery_point, looking
+        )
     return report
 
 
-def _missing(names: list[str], bases: list[Offset], promises: Promises, report: Report, *, is_metadata: bool) -> list[str]:
+def _missing(
+    names: list[str], bases: list[Offset], promises: Promises, report: Report, *, is_metadata: bool
+) -> list[str]:
     """The files that a broker would have written beside these segments, and makes anew."""
-    missing = [name for name in (PARTITION_METADATA_FILE, EPOCH_FILE) if name not in names] if report.batches else []
+    missing = (
+        [name for name in (PARTITION_METADATA_FILE, EPOCH_FILE) if name not in names]
+        if report.batches
+        else []
+    )
     for base, following in pairwise(bases):
         if promises.was_clean or following < (promises.recovery_point or 0):
-            missing += [name for suffix in (".index", ".timeindex") if (name := file_name(base, suffix)) not in names]
-    newest = max((offset for name in names if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None), default=-1)
+            missing += [
+                name for suffix in (".index", ".timeindex") if (name := file_name(base, suffix)) not in names
+            ]
+    newest = max(
+        (offset for name in names if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None), default=-1
+    )
     if bases and not is_metadata:
         # A roll leaves a snapshot, and so does a clean stop.
-        due = report.end_offset if promises.was_clean and report.batches else bases[-1] if bases[-1] < (promises.recovery_point or 0) else 0
+        due = (
+            report.end_offset
+            if promises.was_clean and report.batches
+            else bases[-1]
+            if bases[-1] < (promises.recovery_point or 0)
+            else 0
+        )
         missing += [file_name(due, SNAPSHOT_SUFFIX)] if newest < due and due > 0 else []
     return missing
 
 
 def saved_epochs(disk: Disk, directory: str, names: list[str]) -> EpochCache | None:
-    """The leader epochs in the checkpoint of a partition; None if it is missing or damaged. Raises StorageError."""
+    """The leader epochs in the checkpoint of a partition; None if it is missing or damaged. Raises
+    StorageError.
+    """
     if EPOCH_FILE not in names:
         return None
     try:
@@ -260,7 +370,9 @@ def saved_epochs(disk: Disk, directory: str, names: list[str]) -> EpochCache | N
         return None
 
 
-def _count(report: Report, check: SegmentCheck, size: int, promises: Promises, *, is_index_kept: bool) -> None:
+def _count(
+    report: Report, check: SegmentCheck, size: int, promises: Promises, *, is_index_kept: bool
+) -> None:
     """Add what a segment has to the partition's report."""
     report.segments += 1
     report.bytes += size
@@ -285,7 +397,13 @@ def _mended(path: str, what: str) -> Finding:
 
 
 def _of_entry(
-    disk: Disk, directory: str, name: str, report: Report, bases: frozenset[Offset], promised: int | None, looking: Looking
+    disk: Disk,
+    directory: str,
+    name: str,
+    report: Report,
+    bases: frozenset[Offset],
+    promised: int | None,
+    looking: Looking,
 ) -> list[Finding]:
     """What is wrong with one name in a partition's directory, segments and their indexes left out."""
     path = f"{directory}/{name}"
@@ -318,11 +436,15 @@ def _check_metadata(log: DiskFile, check: SegmentCheck) -> None:
                 for _ in records_of(log.pread(position, header[1] + LENGTH_OVERHEAD)):
                     pass
             except DecodeError as error:
-                check.found(position, f"the batch at {position} has a metadata record that cannot be read: {error}")
+                check.found(
+                    position, f"the batch at {position} has a metadata record that cannot be read: {error}"
+                )
 
 
 def snapshot_findings(file: DiskFile, path: str, looking: Looking) -> list[Finding]:
-    """A snapshot of the metadata: batches from offset 0 on, whole to the end, each record of it known. Raises StorageError."""
+    """A snapshot of the metadata: batches from offset 0 on, whole to the end, each record of it known.
+    Raises StorageError.
+    """
     check = SegmentCheck(path, 0)
     check_segment(check, file, is_deep=looking.is_deep)
     _check_metadata(file, check)

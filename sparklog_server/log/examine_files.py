@@ -1,6 +1,8 @@
-"""The small files of a log directory, each by its name: what they say, row by row, and the first byte that cannot be.
+"""The small files of a log directory, each by its name: what they say, row by row, and the first byte that
+cannot be.
 
-None of the text files has a checksum. A line that parses is believed here; `examine_directory` holds it against the rest.
+None of the text files has a checksum. A line that parses is believed here; `examine_directory` holds it
+against the rest.
 """
 
 import json
@@ -33,7 +35,7 @@ from .txn_index import TXN_INDEX_SUFFIX, TxnIndexCorrupt, parse
 CLEANER_FILE = "cleaner-offset-checkpoint"
 OFFSET_FILES = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_FILE)
 REBUILT = "remove the file while the broker is stopped: it is made anew from the log"
-CORRECT = "correct the line, or restore the file from a copy; `sparklog log repair` writes what is known from elsewhere"
+CORRECT = "correct the line, or restore the file from a copy; `sparklog log repair` writes what is known from elsewhere"  # noqa: E501
 _CRC_END = 6
 
 Row = Mapping[str, object]
@@ -54,7 +56,10 @@ def offset_index(content: bytes, path: str) -> Contents:
     base = _base_offset(path, INDEX_SUFFIX)
     return Contents(
         "offset-index",
-        [{"offset": base + offset, "position": position} for offset, position in zip(index.offsets, index.positions, strict=True)],
+        [
+            {"offset": base + offset, "position": position}
+            for offset, position in zip(index.offsets, index.positions, strict=True)
+        ],
         _first_fall(path, 8, list(zip(index.offsets, index.positions, strict=True)), is_strict=(True, True)),
     )
 
@@ -65,19 +70,33 @@ def time_index(content: bytes, path: str) -> Contents:
     base = _base_offset(path, TIME_INDEX_SUFFIX)
     return Contents(
         "time-index",
-        [{"timestamp": timestamp, "offset": base + offset} for timestamp, offset in zip(index.timestamps, index.offsets, strict=True)],
-        _first_fall(path, 12, list(zip(index.timestamps, index.offsets, strict=True)), is_strict=(True, False)),
+        [
+            {"timestamp": timestamp, "offset": base + offset}
+            for timestamp, offset in zip(index.timestamps, index.offsets, strict=True)
+        ],
+        _first_fall(
+            path, 12, list(zip(index.timestamps, index.offsets, strict=True)), is_strict=(True, False)
+        ),
     )
 
 
-def _first_fall(path: str, entry_size: int, entries: list[tuple[int, int]], *, is_strict: tuple[bool, bool]) -> list[Finding]:
+def _first_fall(
+    path: str, entry_size: int, entries: list[tuple[int, int]], *, is_strict: tuple[bool, bool]
+) -> list[Finding]:
     """A finding for the first entry that does not grow from the one before it."""
     before = (-1, -1)
     for number, entry in enumerate(entries):
         for column in (0, 1):
             if entry[column] < before[column] or (is_strict[column] and entry[column] == before[column]):
                 at = number * entry_size + (entry_size - 4) * column
-                return [Finding(path, at, f"entry {number} goes back: {entry[column]} behind {before[column]}", REBUILT)]
+                return [
+                    Finding(
+                        path,
+                        at,
+                        f"entry {number} goes back: {entry[column]} behind {before[column]}",
+                        REBUILT,
+                    )
+                ]
         before = entry
     return []
 
@@ -90,10 +109,16 @@ def txn_index(content: bytes, path: str) -> Contents:
     """The aborted transactions of a `.txnindex`."""
     rows: list[Row] = []
     try:
-        for aborted in parse(content[: len(content) - len(content) % 34], _base_offset(path, TXN_INDEX_SUFFIX)):
+        for aborted in parse(
+            content[: len(content) - len(content) % 34], _base_offset(path, TXN_INDEX_SUFFIX)
+        ):
             rows.append(aborted._asdict())
     except TxnIndexCorrupt as error:
-        return Contents("transaction-index", rows, [Finding(path, len(rows) * 34, str(error), "restore the file from a copy")])
+        return Contents(
+            "transaction-index",
+            rows,
+            [Finding(path, len(rows) * 34, str(error), "restore the file from a copy")],
+        )
     return Contents("transaction-index", rows, [])
 
 
@@ -102,7 +127,9 @@ def producer_snapshot(content: bytes, path: str) -> Contents:
     try:
         state = ProducerState.parse(content)
     except SnapshotCorrupt as error:
-        return Contents("producer-snapshot", [], [Finding(path, _snapshot_byte(content), str(error), REBUILT)])
+        return Contents(
+            "producer-snapshot", [], [Finding(path, _snapshot_byte(content), str(error), REBUILT)]
+        )
     rows: list[Row] = []
     for producer_id, producer in sorted(state.producers.items()):
         last = producer.batches[-1] if producer.batches else None
@@ -149,7 +176,11 @@ def epochs(content: bytes, path: str) -> Contents:
 
 def _is_epochs(rows: list[Row]) -> bool:
     try:
-        EpochCache.parse("".join(["0\n", f"{len(rows)}\n", *(f"{row['epoch']} {row['start_offset']}\n" for row in rows)]).encode())
+        EpochCache.parse(
+            "".join(
+                ["0\n", f"{len(rows)}\n", *(f"{row['epoch']} {row['start_offset']}\n" for row in rows)]
+            ).encode()
+        )
     except CheckpointCorrupt:
         return False
     return True
@@ -161,7 +192,9 @@ def offsets(content: bytes, path: str) -> Contents:
     return Contents("offsets", rows, findings)
 
 
-def _lines(content: bytes, path: str, columns: tuple[str, ...], remedy: str) -> tuple[list[Row], list[Finding]]:
+def _lines(
+    content: bytes, path: str, columns: tuple[str, ...], remedy: str
+) -> tuple[list[Row], list[Finding]]:
     """The entries of a checkpoint as rows: all that parse before the first that does not."""
     rows: list[Row] = []
     if not content:
@@ -172,7 +205,11 @@ def _lines(content: bytes, path: str, columns: tuple[str, ...], remedy: str) -> 
         names = [name for name in columns if name != "topic"]
         numbers = words[len(words) - len(names) :]
         if len(words) != len(columns) or not all(_is_number(word) for word in numbers):
-            return rows, [Finding(path, _line_start(content, number), f"{line[:100]!r} is not `{' '.join(columns)}`", remedy)]
+            return rows, [
+                Finding(
+                    path, _line_start(content, number), f"{line[:100]!r} is not `{' '.join(columns)}`", remedy
+                )
+            ]
         rows.append(dict(zip(columns, [*words[: len(words) - len(names)], *map(int, numbers)], strict=True)))
     try:
         parse_lines(content)
@@ -197,16 +234,26 @@ def properties(content: bytes, path: str) -> Contents:
         found = parse_properties(content)
     except CheckpointCorrupt as error:
         return Contents("properties", [], [Finding(path, 0, str(error), CORRECT)])
-    findings = [Finding(path, None, f"{key} is missing", CORRECT) for key in ("version", "cluster.id", "node.id") if not found.get(key)]
+    findings = [
+        Finding(path, None, f"{key} is missing", CORRECT)
+        for key in ("version", "cluster.id", "node.id")
+        if not found.get(key)
+    ]
     strange = sorted(found.keys() - META_KEYS)
     if "directory.id" not in found and strange:
         at = content.find(strange[0].encode())
         findings.append(Finding(path, at, f"directory.id is missing, but there is {strange[0]!r}", CORRECT))
     if "directory.id" in found and not _is_uuid(found["directory.id"]):
         at = content.find(b"directory.id")
-        findings.append(Finding(path, at, f"directory.id is {found['directory.id']!r}, which is no UUID in base64", CORRECT))
+        findings.append(
+            Finding(
+                path, at, f"directory.id is {found['directory.id']!r}, which is no UUID in base64", CORRECT
+            )
+        )
     if found.get("version", "1") != "1":
-        findings.append(Finding(path, content.find(b"version"), f"version is {found['version']}, but 1 is known", CORRECT))
+        findings.append(
+            Finding(path, content.find(b"version"), f"version is {found['version']}, but 1 is known", CORRECT)
+        )
     if "node.id" in found and not _is_number(found["node.id"]):
         findings.append(Finding(path, content.find(b"node.id"), f"node.id is {found['node.id']!r}", CORRECT))
     return Contents("properties", [{"key": key, "value": value} for key, value in found.items()], findings)
@@ -224,8 +271,12 @@ def partition_metadata(content: bytes, path: str) -> Contents:
         findings.append(Finding(path, 0, f"version is {found.get('version')}, but 0 is known", CORRECT))
     if not _is_uuid(found.get("topic_id", "")):
         at = max(content.find(b"topic_id"), 0)
-        findings.append(Finding(path, at, f"topic_id is {found.get('topic_id')!r}, which is no UUID in base64", CORRECT))
-    return Contents("partition-metadata", [{"key": key, "value": value} for key, value in found.items()], findings)
+        findings.append(
+            Finding(path, at, f"topic_id is {found.get('topic_id')!r}, which is no UUID in base64", CORRECT)
+        )
+    return Contents(
+        "partition-metadata", [{"key": key, "value": value} for key, value in found.items()], findings
+    )
 
 
 def clean_shutdown(content: bytes, path: str) -> Contents:
@@ -234,8 +285,14 @@ def clean_shutdown(content: bytes, path: str) -> Contents:
         found = json.loads(content)
     except ValueError as error:
         at = error.pos if isinstance(error, json.JSONDecodeError) else 0
-        return Contents("clean-shutdown", [], [Finding(path, at, f"not JSON: {error}", "remove the file: the logs are recovered then")])
-    rows: list[Row] = [{"key": key, "value": value} for key, value in found.items()] if isinstance(found, dict) else []
+        return Contents(
+            "clean-shutdown",
+            [],
+            [Finding(path, at, f"not JSON: {error}", "remove the file: the logs are recovered then")],
+        )
+    rows: list[Row] = (
+        [{"key": key, "value": value} for key, value in found.items()] if isinstance(found, dict) else []
+    )
     return Contents("clean-shutdown", rows, [])
 
 

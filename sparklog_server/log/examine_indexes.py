@@ -1,7 +1,8 @@
 """The entries of a segment's indexes, held against the batches as a walk over its log meets them.
 
-Each check knows the place where its next entry is due, so that a walk pays one comparison per batch. Entries that no batch bears out are
-told by the very byte where that can be known: the log says what the other field would have to be.
+Each check knows the place where its next entry is due, so that a walk pays one comparison per batch.
+Entries that no batch bears out are told by the very byte where that can be known: the log says what the
+other field would have to be.
 """
 
 import sys
@@ -24,11 +25,13 @@ from .validate import HeaderFields
 NEVER = sys.maxsize
 REBUILD = "remove the file while the broker is stopped: it is rebuilt from the log"
 HARMLESS = "nothing need be done: lookups begin with that batch, and older Kafkas wrote it so"
-EMPTY = "make an empty file of it while the broker is stopped: it is made anew from the log when a reader first needs it"
+EMPTY = "make an empty file of it while the broker is stopped: it is made anew from the log when a reader first needs it"  # noqa: E501
 
 
 def written_entries(content: bytes, entry_size: int) -> tuple[bytes, int]:
-    """(the entries that were written, bytes behind them): a broker that still runs, or was killed, leaves room for more as zeros."""
+    """(the entries that were written, bytes behind them): a broker that still runs, or was killed, leaves
+    room for more as zeros.
+    """
     whole = len(content) - len(content) % entry_size
     end = len(content[:whole].rstrip(b"\0"))
     end += -end % entry_size
@@ -38,16 +41,28 @@ def written_entries(content: bytes, entry_size: int) -> tuple[bytes, int]:
 def odd_end(path: str, content: bytes, entry_size: int, remedy: str) -> list[Finding]:
     """A finding if the file does not end with a whole entry."""
     odd = len(content) % entry_size
-    return [Finding(path, len(content) - odd, f"{odd} bytes at the end are no whole entry of {entry_size}", remedy)] if odd else []
+    return (
+        [
+            Finding(
+                path, len(content) - odd, f"{odd} bytes at the end are no whole entry of {entry_size}", remedy
+            )
+        ]
+        if odd
+        else []
+    )
 
 
 def altered_at(position: int, stored: bytes, due: bytes) -> int:
     """The byte in a file at which a field that begins at `position` first differs from what it should be."""
-    return position + next((at for at, (one, other) in enumerate(zip(stored, due, strict=True)) if one != other), 0)
+    return position + next(
+        (at for at, (one, other) in enumerate(zip(stored, due, strict=True)) if one != other), 0
+    )
 
 
 class OffsetIndexCheck:
-    """The `.index`: an entry must name the start of a batch and its last offset. `due` is the position of the next entry."""
+    """The `.index`: an entry must name the start of a batch and its last offset. `due` is the position of
+    the next entry.
+    """
 
     def __init__(self, path: str, content: bytes, base_offset: int) -> None:
         self.path = path
@@ -64,17 +79,21 @@ class OffsetIndexCheck:
         return self._index.positions[self._order[self._at]] if self._at < len(self._order) else NEVER
 
     def met(self, position: int, last_offset: int) -> int:
-        """The walk is at the batch at `position`: judge every entry up to it; gives the position of the next."""
+        """The walk is at the batch at `position`: judge every entry up to it; gives the position of the
+        next.
+        """
         while self.due <= position:
             entry = self._order[self._at]
             relative = self._index.offsets[entry]
             if self.due < position:
                 self._homeless.append(entry)
             elif relative != last_offset - self._base_offset:
-                at = altered_at(entry * 8, pack(">i", relative), pack(">i", (last_offset - self._base_offset) & 0x7FFFFFFF))
-                what = (
-                    f"entry {entry} says offset {self._base_offset + relative} for the batch at {position}, which ends with {last_offset}"
+                at = altered_at(
+                    entry * 8,
+                    pack(">i", relative),
+                    pack(">i", (last_offset - self._base_offset) & 0x7FFFFFFF),
                 )
+                what = f"entry {entry} says offset {self._base_offset + relative} for the batch at {position}, which ends with {last_offset}"  # noqa: E501
                 self._mismatched[position] = Finding(self.path, at, what, REBUILD)
             self._at += 1
             self.due = self._next_due()
@@ -114,7 +133,8 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """The `.timeindex`: the batch with an entry's offset must have its timestamp, and none before it a greater one.
+    """The `.timeindex`: the batch with an entry's offset must have its timestamp, and none before it a
+    greater one.
 
     `due` is the offset of the next entry.
     """
@@ -130,10 +150,16 @@ class TimeIndexCheck:
         self.due = self._next_due()
 
     def _next_due(self) -> int:
-        return self._base_offset + self._index.offsets[self._order[self._at]] if self._at < len(self._order) else NEVER
+        return (
+            self._base_offset + self._index.offsets[self._order[self._at]]
+            if self._at < len(self._order)
+            else NEVER
+        )
 
     def met(self, header: HeaderFields, greatest_before: int) -> int:
-        """The walk is at this batch: judge every entry up to its last offset; gives the offset of the next."""
+        """The walk is at this batch: judge every entry up to its last offset; gives the offset of the
+        next.
+        """
         last_offset = header[0] + header[6]
         while self.due <= last_offset:
             entry = self._order[self._at]
@@ -142,27 +168,31 @@ class TimeIndexCheck:
                 self._wrong.append((entry, header if self.due == last_offset else None))
             elif self.due < last_offset:
                 at = altered_at(
-                    entry * 12 + 8, pack(">i", self._index.offsets[entry]), pack(">i", (last_offset - self._base_offset) & 0x7FFFFFFF)
+                    entry * 12 + 8,
+                    pack(">i", self._index.offsets[entry]),
+                    pack(">i", (last_offset - self._base_offset) & 0x7FFFFFFF),
                 )
                 what = f"entry {entry} says offset {self.due}, inside the batch that ends with {last_offset}"
                 self.findings.append(Finding(self.path, at, what, HARMLESS, is_damage=False))
             elif greatest_before > timestamp:
-                what = (
-                    f"entry {entry} says {timestamp} is the greatest timestamp up to offset {self.due}, but {greatest_before} comes before"
-                )
+                what = f"entry {entry} says {timestamp} is the greatest timestamp up to offset {self.due}, but {greatest_before} comes before"  # noqa: E501
                 self.findings.append(Finding(self.path, entry * 12, what, REBUILD))
             self._at += 1
             self.due = self._next_due()
         return self.due
 
     def passed_over(self) -> None:
-        """The log is not sound, or its offsets are not: its entries are not to blame, nor can others be told from them."""
+        """The log is not sound, or its offsets are not: its entries are not to blame, nor can others be
+        told from them.
+        """
         self._wrong = []
         self._at = len(self._order)
         self.due = NEVER
 
     def finish(self, log: DiskFile, greatest: int, *, is_complete: bool) -> None:
-        """Judge the entries that no batch bore out; with `is_complete` the last must have the greatest timestamp. Raises StorageError."""
+        """Judge the entries that no batch bore out; with `is_complete` the last must have the greatest
+        timestamp. Raises StorageError.
+        """
         if self.due != NEVER:
             self._wrong += [(entry, None) for entry in self._order[self._at :]]
         wanted = {self._index.timestamps[entry] for entry, _ in self._wrong}
@@ -181,21 +211,27 @@ class TimeIndexCheck:
     def _judge(self, entry: int, header: HeaderFields | None, places: dict[int, int]) -> Finding:
         timestamps = self._index.timestamps
         timestamp, relative = timestamps[entry], self._index.offsets[entry]
-        what = f"entry {entry} says timestamp {timestamp} at offset {self._base_offset + relative}, where the log has another"
+        what = f"entry {entry} says timestamp {timestamp} at offset {self._base_offset + relative}, where the log has another"  # noqa: E501
         is_in_order = (entry == 0 or timestamps[entry - 1] < timestamp) and (
             entry + 1 == len(timestamps) or timestamp < timestamps[entry + 1]
         )
         due = places.get(timestamp)
         if due is not None and (is_in_order or header is None):
-            at = altered_at(entry * 12 + 8, pack(">i", relative), pack(">i", (due - self._base_offset) & 0x7FFFFFFF))
+            at = altered_at(
+                entry * 12 + 8, pack(">i", relative), pack(">i", (due - self._base_offset) & 0x7FFFFFFF)
+            )
             return Finding(self.path, at, f"{what}: that timestamp is at offset {due}", REBUILD)
-        at = entry * 12 if header is None else altered_at(entry * 12, pack(">q", timestamp), pack(">q", header[8]))
+        at = (
+            entry * 12
+            if header is None
+            else altered_at(entry * 12, pack(">q", timestamp), pack(">q", header[8]))
+        )
         return Finding(self.path, at, what if header is None else f"{what}: {header[8]}", REBUILD)
 
 
 class TxnIndexCheck:
-    """The `.txnindex`: at an entry's last offset stands the marker of its producer, unless compaction took it; and where a transaction with
-    records was aborted there is an entry.
+    """The `.txnindex`: at an entry's last offset stands the marker of its producer, unless compaction took
+    it; and where a transaction with records was aborted there is an entry.
 
     `begun` has the producers with records since their last marker, and goes on from segment to segment.
     """
@@ -207,7 +243,14 @@ class TxnIndexCheck:
         try:
             self.entries.extend(parse(content[: len(content) - len(content) % TXN_ENTRY_SIZE], base_offset))
         except TxnIndexCorrupt as error:
-            self.findings.append(Finding(path, len(self.entries) * TXN_ENTRY_SIZE, f"entry {len(self.entries)} cannot be: {error}", EMPTY))
+            self.findings.append(
+                Finding(
+                    path,
+                    len(self.entries) * TXN_ENTRY_SIZE,
+                    f"entry {len(self.entries)} cannot be: {error}",
+                    EMPTY,
+                )
+            )
         self._open = {aborted.last_offset: number for number, aborted in enumerate(self.entries)}
         self._begun = begun
         self._without_entry: list[Batch] = []
@@ -225,12 +268,16 @@ class TxnIndexCheck:
             if had_records:
                 self._without_entry.append((position, header))
         elif self.entries[number].producer_id != producer_id:
-            at = altered_at(number * 34 + 2, pack(">q", self.entries[number].producer_id), pack(">q", producer_id))
-            what = f"entry {number} says producer {self.entries[number].producer_id}, but the marker at {header[0]} is of {producer_id}"
+            at = altered_at(
+                number * 34 + 2, pack(">q", self.entries[number].producer_id), pack(">q", producer_id)
+            )
+            what = f"entry {number} says producer {self.entries[number].producer_id}, but the marker at {header[0]} is of {producer_id}"  # noqa: E501
             self.findings.append(Finding(self.path, at, what, EMPTY))
 
     def finish(self, log: DiskFile, end_offset: int) -> None:
-        """Judge the entries whose marker was not met, and the markers that no entry tells of. Raises StorageError."""
+        """Judge the entries whose marker was not met, and the markers that no entry tells of. Raises
+        StorageError.
+        """
         for _, header in walk(log, 0) if self._open else ():
             for offset in [offset for offset in self._open if header[0] <= offset <= header[0] + header[6]]:
                 if not header[5] & CONTROL_BIT:
@@ -240,12 +287,12 @@ class TxnIndexCheck:
         missing = [header for position, header in self._without_entry if _is_abort(log, position, header)]
         if missing:
             first = missing[0]
-            what = f"no entry tells of {len(missing)} aborted transactions, the first of producer {first[9]} up to offset {first[0]}"
+            what = f"no entry tells of {len(missing)} aborted transactions, the first of producer {first[9]} up to offset {first[0]}"  # noqa: E501
             self.findings.append(Finding(self.path, None, what, EMPTY))
 
     def _not_there(self, offset: int) -> None:
         number = self._open.pop(offset)
-        what = f"entry {number} says that a transaction was aborted at offset {offset}, where the log has no marker"
+        what = f"entry {number} says that a transaction was aborted at offset {offset}, where the log has no marker"  # noqa: E501
         self.findings.append(Finding(self.path, number * TXN_ENTRY_SIZE + 18, what, EMPTY))
 
 

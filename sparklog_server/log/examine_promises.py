@@ -1,4 +1,6 @@
-"""What the checkpoints of a directory say of one partition, held against its log: nothing below the recovery point may be missing."""
+"""What the checkpoints of a directory say of one partition, held against its log: nothing below the
+recovery point may be missing.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -15,7 +17,8 @@ LOG_START = "log-start-offset-checkpoint"
 
 
 class Promises(NamedTuple):
-    """What the directory says of one partition: was the stop clean, and the offsets in its checkpoints (None: not named there).
+    """What the directory says of one partition: was the stop clean, and the offsets in its checkpoints
+    (None: not named there).
 
     `written` tells when the recovery point was written down, if that is known.
     """
@@ -40,26 +43,37 @@ def tail_finding(tail: Tail, checks: Sequence[SegmentCheck], promises: Promises)
     sound = first.behind + sum(check.batches for check in others)
     end = max(check.end_offset for check in checks)
     size = first.size - tail.unsound.start
-    more = f" and the {len(others)} segments behind it ({sum(check.size for check in others)} bytes)" if others else ""
-    follows = f"{sound} sound batches up to offset {end - 1} follow and go too" if sound else "no sound batch follows"
+    more = (
+        f" and the {len(others)} segments behind it ({sum(check.size for check in others)} bytes)"
+        if others
+        else ""
+    )
+    follows = (
+        f"{sound} sound batches up to offset {end - 1} follow and go too"
+        if sound
+        else "no sound batch follows"
+    )
     keep = "; `sparklog log repair` before that start keeps them" if sound else ""
     remedy = (
-        f"at its next start the broker copies bytes [{tail.unsound.start}, {first.size}) of this file{more} aside and cuts the log at "
+        f"at its next start the broker copies bytes [{tail.unsound.start}, {first.size}) of this file{more} "
+        f"aside and cuts the log at "
         f"offset {tail.offset}, {size} bytes here: {follows}{keep}"
     )
-    what = f"{tail.unsound.what}; offset {tail.offset} is above {promises.point}: what was not synced before a crash may end so"
+    what = f"{tail.unsound.what}; offset {tail.offset} is above {promises.point}: what was not synced before a crash may end so"  # noqa: E501
     return Finding(tail.path, tail.unsound.position, what, remedy, is_damage=False, is_mended=True)
 
 
 def hole_finding(path: str, end: int, base: int, promises: Promises) -> Finding:
-    """The segment of `path` begins with `base`, behind `end`: compaction leaves that, and so does a file that is missing."""
+    """The segment of `path` begins with `base`, behind `end`: compaction leaves that, and so does a file
+    that is missing.
+    """
     is_cleaned = promises.cleaned is not None and base <= promises.cleaned
     is_promised = promises.recovery_point is not None and end < promises.recovery_point
     if is_promised and not is_cleaned:
         missing = f"offsets [{end}, {base}) are missing below {promises.point}"
         what = f"begins with offset {base}, but the segment before ends with {end - 1}: {missing}"
         return Finding(path, None, what, RESTORE)
-    what = f"the segment before ends with offset {end - 1}: compaction leaves such gaps, and so does a file that is missing"
+    what = f"the segment before ends with offset {end - 1}: compaction leaves such gaps, and so does a file that is missing"  # noqa: E501
     return Finding(path, None, what, "look whether it belongs there", is_damage=False)
 
 
@@ -71,17 +85,19 @@ def check_promises(
     root = directory.rpartition("/")[0]
     path = log_path(directory, bases[-1]) if bases else directory
     if promises.recovery_point is not None and promises.recovery_point > max(end, 0):
-        what = f"the log ends at offset {end}, but everything below {promises.point} was durable ({RECOVERY_POINT})"
+        what = f"the log ends at offset {end}, but everything below {promises.point} was durable ({RECOVERY_POINT})"  # noqa: E501
         findings.append(Finding(path, None, what, RESTORE))
     elif promises.high_watermark is not None and promises.high_watermark > max(end, 0):
-        what = f"the log ends at offset {end}, but records below {promises.high_watermark} were committed ({HIGH_WATERMARK})"
+        what = f"the log ends at offset {end}, but records below {promises.high_watermark} were committed ({HIGH_WATERMARK})"  # noqa: E501
         findings.append(Finding(path, None, what, RESTORE, is_damage=promises.was_clean))
     if promises.log_start is not None and promises.log_start > max(end, 0):
         what = f"says {promises.log_start} for {name}, whose log ends at {end}"
-        findings.append(Finding(f"{root}/{LOG_START}", None, what, "correct the line: the log is emptied otherwise"))
+        findings.append(
+            Finding(f"{root}/{LOG_START}", None, what, "correct the line: the log is emptied otherwise")
+        )
     start = max(promises.log_start or 0, epochs.entries[0][1] if epochs is not None and epochs.entries else 0)
     if bases and bases[0] > start and (promises.recovery_point or 0) > start:
-        what = f"the first segment begins with offset {bases[0]}, but the log begins at {start}: offsets [{start}, {bases[0]}) are missing"
+        what = f"the first segment begins with offset {bases[0]}, but the log begins at {start}: offsets [{start}, {bases[0]}) are missing"  # noqa: E501
         findings.append(Finding(log_path(directory, bases[0]), None, what, RESTORE))
     return findings
 

@@ -1,6 +1,8 @@
-"""One segment, judged as a walk meets its batches: offsets and epochs that go on, counts that can be, indexes that agree.
+"""One segment, judged as a walk meets its batches: offsets and epochs that go on, counts that can be,
+indexes that agree.
 
-Base offset and leader epoch are not under the batch's checksum: they are told wrong by their neighbours, and by the epochs' checkpoint.
+Base offset and leader epoch are not under the batch's checksum: they are told wrong by their neighbours,
+and by the epochs' checkpoint.
 """
 
 from collections.abc import Callable
@@ -32,7 +34,7 @@ from .validate import HeaderFields
 
 FINDINGS_MAX = 100
 FILE_BYTES_MAX = 64 << 20
-RESTORE = "restore the file from a copy or a replica; to give up what lies there, `sparklog log repair` names what it takes out"
+RESTORE = "restore the file from a copy or a replica; to give up what lies there, `sparklog log repair` names what it takes out"  # noqa: E501
 EPOCHS_REBUILT = "the broker takes the epochs above the recovery point from the batches at its next start"
 _CODEC_BITS = 0x07
 _OF_TRANSACTION = TRANSACTIONAL_BIT | CONTROL_BIT
@@ -49,12 +51,15 @@ class Tail(NamedTuple):
 class SegmentCheck:
     """What is known of a segment's log after the batches seen so far.
 
-    `promised` is the offset below which everything was durable: None where that is not known, or where the stop was clean, so that all is.
-    `tail` is the first stretch above it without a sound batch, where the broker cuts the log at its next start; `behind` counts the sound
-    batches that follow it in this segment.
+    `promised` is the offset below which everything was durable: None where that is not known, or where the
+    stop was clean, so that all is. `tail` is the first stretch above it without a sound batch, where the
+    broker cuts the log at its next start; `behind` counts the sound batches that follow it in this
+    segment.
     """
 
-    def __init__(self, path: str, base_offset: int, *, epochs: EpochCache | None = None, promised: int | None = None) -> None:
+    def __init__(
+        self, path: str, base_offset: int, *, epochs: EpochCache | None = None, promised: int | None = None
+    ) -> None:
         self.path = path
         self.base_offset = base_offset
         self.batches = self.records = self.absent = self.unread_bytes = self.more = 0
@@ -68,13 +73,19 @@ class SegmentCheck:
         self.size = 0
         self.tail: Tail | None = None
         self.behind = 0
-        self._unsound: tuple[Unsound, int] | None = None  # the stretch before the next batch, and the offset that was due there
+        self._unsound: tuple[Unsound, int] | None = (
+            None  # the stretch before the next batch, and the offset that was due there
+        )
         self._promised = promised
         self._epochs = epochs.entries if epochs is not None else []
         self._epoch = -1
         self._epoch_due = self._epochs[0][1] if self._epochs else NEVER
-        self._raised: tuple[int, int, int] | None = None  # the batch with which the epoch last rose: position, epoch, epoch before
-        self._gap: tuple[int, int, int, int] | None = None  # the batch behind the last gap: position, base offset, offsets, offset due
+        self._raised: tuple[int, int, int] | None = (
+            None  # the batch with which the epoch last rose: position, epoch, epoch before
+        )
+        self._gap: tuple[int, int, int, int] | None = (
+            None  # the batch behind the last gap: position, base offset, offsets, offset due
+        )
 
     def found(self, position: int, what: str, *, remedy: str = RESTORE, is_damage: bool = True) -> None:
         """Note a finding in the log; beyond FINDINGS_MAX they are only counted."""
@@ -120,7 +131,10 @@ class SegmentCheck:
         self.end_offset, self.greatest, self.records = offset, greatest, records
         self.batches += len(batches)
         if offset - 1 - self.base_offset > RELATIVE_OFFSET_MAX:
-            self.found(batches[-1][0], f"offset {offset - 1} is too far from the segment's base offset {self.base_offset}")
+            self.found(
+                batches[-1][0],
+                f"offset {offset - 1} is too far from the segment's base offset {self.base_offset}",
+            )
 
     def _flawed(self, position: int, header: HeaderFields) -> None:
         flaw = header_flaw(BatchHeader._make(header))
@@ -128,7 +142,9 @@ class SegmentCheck:
             self.found(position + flaw[0], f"in the batch at {position}, {flaw[1]}")
 
     def _jumped(self, position: int, base: int, offsets: int, due: int) -> int:
-        """A batch does not begin at the offset that is due; gives the offset that it is taken to begin with."""
+        """A batch does not begin at the offset that is due; gives the offset that it is taken to begin
+        with.
+        """
         if base > due:
             self._gap = position, base, offsets, due
             self.absent += base - due
@@ -139,7 +155,9 @@ class SegmentCheck:
             self._misplaced(gap, base - gap[2])
             return base
         at = altered_at(position, pack(">q", base), pack(">q", due))
-        self.found(at, f"the batch at {position} says base offset {base}, but the log has come to {due} by there")
+        self.found(
+            at, f"the batch at {position} says base offset {base}, but the log has come to {due} by there"
+        )
         return due
 
     def _misplaced(self, gap: tuple[int, int, int, int], base: int) -> None:
@@ -150,7 +168,11 @@ class SegmentCheck:
         if self.times is not None:
             self.times.passed_over()
         at = altered_at(position, pack(">q", stored), pack(">q", base))
-        self.found(at, f"the batch at {position} says base offset {stored}, but {due} was due and what follows goes on behind {base}")
+        self.found(
+            at,
+            f"the batch at {position} says base offset {stored}, but {due} was due and what follows goes on "
+            f"behind {base}",
+        )
 
     def _epoch_changed(self, position: int, base: int, epoch: int) -> None:
         if self._epochs:
@@ -162,7 +184,7 @@ class SegmentCheck:
                 return  # its own offset may be what is wrong
             if epoch != due:
                 where = altered_at(position + EPOCH_FIELD, pack(">i", epoch), pack(">i", due))
-                what = f"the batch at {position} says leader epoch {epoch}, but leader-epoch-checkpoint says {due}"
+                what = f"the batch at {position} says leader epoch {epoch}, but leader-epoch-checkpoint says {due}"  # noqa: E501
                 is_damage = self._promised is None or base < self._promised
                 self.found(where, what, remedy=RESTORE if is_damage else EPOCHS_REBUILT, is_damage=is_damage)
             return
@@ -173,10 +195,15 @@ class SegmentCheck:
         if self._raised is not None and epoch >= self._raised[2]:
             position, stored, before = self._raised
             where = altered_at(position + EPOCH_FIELD, pack(">i", stored), pack(">i", max(before, epoch)))
-            self.found(where, f"leader epoch {stored} from the batch at {position} on, and then {epoch} again")
+            self.found(
+                where, f"leader epoch {stored} from the batch at {position} on, and then {epoch} again"
+            )
             self._epoch = epoch
         else:
-            self.found(position + EPOCH_FIELD, f"the batch at {position} says leader epoch {epoch}, behind {self._epoch}")
+            self.found(
+                position + EPOCH_FIELD,
+                f"the batch at {position} says leader epoch {epoch}, behind {self._epoch}",
+            )
         self._raised = None
 
     def _epoch_at(self, offset: int) -> int:
@@ -193,7 +220,9 @@ class SegmentCheck:
             self.times.passed_over()
 
     def _judge_stretch(self, following: int | None) -> None:
-        """Tell of the stretch that was passed over last; the next sound batch begins with offset `following`."""
+        """Tell of the stretch that was passed over last; the next sound batch begins with offset
+        `following`.
+        """
         if self._unsound is None:
             return
         (unsound, due), self._unsound = self._unsound, None
@@ -203,10 +232,15 @@ class SegmentCheck:
             return
         lost = f"; offsets [{due}, {following}) are lost" if following is not None and following > due else ""
         size = unsound.limit - unsound.start
-        self.found(unsound.position, f"{unsound.what} ({size} bytes cannot be read, up to byte {unsound.limit}){lost}")
+        self.found(
+            unsound.position,
+            f"{unsound.what} ({size} bytes cannot be read, up to byte {unsound.limit}){lost}",
+        )
 
     def finish(self, log: DiskFile, *, limit: int | None = None, is_sealed: bool = False) -> None:
-        """The walk is at the end; the next segment, if there is one, begins with the offset `limit`. Raises StorageError."""
+        """The walk is at the end; the next segment, if there is one, begins with the offset `limit`.
+        Raises StorageError.
+        """
         self._judge_stretch(limit)
         self.size = log.size
         if limit is not None and self.end_offset > limit:
@@ -215,7 +249,10 @@ class SegmentCheck:
                 self._misplaced(gap, limit - gap[2])
                 self.end_offset = limit
             else:
-                self.found(log.size, f"the log comes to offset {self.end_offset}, but the next segment begins with {limit}")
+                self.found(
+                    log.size,
+                    f"the log comes to offset {self.end_offset}, but the next segment begins with {limit}",
+                )
         if self.index is not None:
             self.index.finish(log)
         if self.times is not None:
@@ -227,12 +264,16 @@ class SegmentCheck:
     def all_findings(self) -> list[Finding]:
         """Those of the log and of its indexes."""
         checks = (self.index, self.times, self.txns)
-        return self.findings + [finding for check in checks if check is not None for finding in check.findings]
+        return self.findings + [
+            finding for check in checks if check is not None for finding in check.findings
+        ]
 
 
-def with_indexes(check: SegmentCheck, disk: Disk, directory: str, names: frozenset[str], begun: dict[int, None]) -> SegmentCheck:
-    """Let `check` look at the index files that lie beside its log as well; `begun` has who began a transaction in the segments before, and
-    is kept up to date. Raises StorageError."""
+def with_indexes(
+    check: SegmentCheck, disk: Disk, directory: str, names: frozenset[str], begun: dict[int, None]
+) -> SegmentCheck:
+    """Let `check` look at the index files that lie beside its log as well; `begun` has who began a
+    transaction in the segments before, and is kept up to date. Raises StorageError."""
     base_offset = check.base_offset
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
         name = file_name(Offset(base_offset), suffix)
@@ -258,7 +299,9 @@ def check_segment(
     is_deep: bool = False,
     progressed: Callable[[int], None] | None = None,
 ) -> SegmentCheck:
-    """Walk the whole log through `check`; `is_deep` walks the records of each batch too. Raises StorageError."""
+    """Walk the whole log through `check`; `is_deep` walks the records of each batch too. Raises
+    StorageError.
+    """
     for found in sound_batches(log, progressed):
         if isinstance(found, Unsound):
             check.missed(found)
@@ -284,20 +327,32 @@ def records_in(log: DiskFile, position: int, header: HeaderFields) -> list[Recor
     """The records of the batch at `position`, control records too. Raises StorageError, DecodeError."""
     size = header[1] + LENGTH_OVERHEAD
     if size > DECOMPRESSED_BYTES_MAX:
-        raise DecodeError(f"a batch of {size} bytes is more than the {DECOMPRESSED_BYTES_MAX} that are looked into", 0)
+        raise DecodeError(
+            f"a batch of {size} bytes is more than the {DECOMPRESSED_BYTES_MAX} that are looked into", 0
+        )
     return decode_records(log.pread(position, size), include_control=True, verify_crc=False)
 
 
 def records_flaw(log: DiskFile, position: int, header: HeaderFields) -> tuple[int, str] | None:
-    """(byte, what is wrong) for a batch whose records do not fit it though its checksum is right; None if they do. Raises StorageError."""
+    """(byte, what is wrong) for a batch whose records do not fit it though its checksum is right; None if
+    they do. Raises StorageError.
+    """
     try:
         records = records_in(log, position, header)
     except DecodeError as error:
         inside = 0 if header[5] & _CODEC_BITS else error.position or 0
-        return position + HEADER_SIZE + inside, f"the records of the batch at {position} cannot be read: {error}"
+        return (
+            position + HEADER_SIZE + inside,
+            f"the records of the batch at {position} cannot be read: {error}",
+        )
     offsets = [record.offset for record in records]
-    if any(left >= right for left, right in pairwise(offsets)) or (offsets and not header[0] <= offsets[-1] <= header[0] + header[6]):
-        return position + HEADER_SIZE, f"the records of the batch at {position} have offsets that its header does not allow"
+    if any(left >= right for left, right in pairwise(offsets)) or (
+        offsets and not header[0] <= offsets[-1] <= header[0] + header[6]
+    ):
+        return (
+            position + HEADER_SIZE,
+            f"the records of the batch at {position} have offsets that its header does not allow",
+        )
     return None
 
 

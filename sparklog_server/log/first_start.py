@@ -1,11 +1,13 @@
-"""Whether log directories are new, or have served: a directory that has served is never formatted, and no new cluster is begun over it.
+"""Whether log directories are new, or have served: a directory that has served is never formatted, and no
+new cluster is begun over it.
 
     new                     nothing but what `storage format` writes: meta.properties, bootstrap.checkpoint
     has served              partitions, moved aside or not, a checkpoint of offsets, the mark of a clean stop, the metadata log
 
-meta.properties is durable before any of these is written, and the metadata log begins before any partition does. So a directory that has
-served without meta.properties, or partitions without the metadata log, lost them.
-"""
+meta.properties is durable before any of these is written, and the metadata log begins before any partition
+does. So a directory that has served without meta.properties, or partitions without the metadata log, lost
+them.
+"""  # noqa: E501
 
 from collections.abc import Sequence
 
@@ -21,22 +23,37 @@ _SNAPSHOT_SUFFIX = ".checkpoint"
 _BOOTSTRAP_FILE = "bootstrap.checkpoint"
 _ASIDE_SUFFIXES = ("-stray", "-future", "-delete")
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
-CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint", CLEANER_CHECKPOINT)
+CHECKPOINTS = (
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    CLEANER_CHECKPOINT,
+)
 _SERVED_FILES = (".kafka_cleanshutdown", *CHECKPOINTS)
 
 
 def has_metadata_log(disk: Disk, path: str) -> bool:
-    """Whether a directory holds a metadata log: a segment, or a snapshot to go on from. Raises StorageError."""
+    """Whether a directory holds a metadata log: a segment, or a snapshot to go on from. Raises
+    StorageError.
+    """
     names = disk.list(f"{path}/{METADATA_DIRECTORY}")
     return any(name.endswith((LOG_SUFFIX, _SNAPSHOT_SUFFIX)) and name != _BOOTSTRAP_FILE for name in names)
 
 
 def data_in(disk: Disk, path: str) -> str | None:
-    """What shows that a directory has held partitions, in words; None if nothing does. Raises StorageError."""
+    """What shows that a directory has held partitions, in words; None if nothing does. Raises
+    StorageError.
+    """
     names = disk.list(path)
-    partitions = [name for name in names if name != METADATA_DIRECTORY and (partition_of(name) or name.endswith(_ASIDE_SUFFIXES))]
+    partitions = [
+        name
+        for name in names
+        if name != METADATA_DIRECTORY and (partition_of(name) or name.endswith(_ASIDE_SUFFIXES))
+    ]
     if partitions:
-        return f"the directory of partition {partitions[0]}" + (f" and {len(partitions) - 1} more" if len(partitions) > 1 else "")
+        return f"the directory of partition {partitions[0]}" + (
+            f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
+        )
     return next((f"the file {name}" for name in _SERVED_FILES if name in names), None)
 
 
@@ -44,17 +61,21 @@ def refuse_what_was_lost(disk: Disk, path: str) -> None:
     """Refuse to format a directory that has served. Raises DirectoryRefused, StorageError."""
     if META_FILE in disk.list(path):
         return
-    held = data_in(disk, path) or (f"the metadata log {METADATA_DIRECTORY}" if has_metadata_log(disk, path) else None)
+    held = data_in(disk, path) or (
+        f"the metadata log {METADATA_DIRECTORY}" if has_metadata_log(disk, path) else None
+    )
     if held is not None:
         reason = (
-            f"the file is missing, but the directory holds {held}: restore the file from a copy, or run `sparklog log repair {path}`, "
+            f"the file is missing, but the directory holds {held}: restore the file from a copy, or run "
+            f"`sparklog log repair {path}`, "
             "which makes it anew from the other directories and the metadata log"
         )
         raise DirectoryRefused(path, reason)
 
 
 def refuse_without_metadata(disk: Disk, metadata_path: str, data_paths: Sequence[str]) -> None:
-    """Refuse to begin a new cluster where the metadata log of the old one is gone. Raises DirectoryRefused, StorageError.
+    """Refuse to begin a new cluster where the metadata log of the old one is gone. Raises
+    DirectoryRefused, StorageError.
 
     A data directory that cannot be listed is passed over: its failure is reported when it is opened.
     """
@@ -68,8 +89,10 @@ def refuse_without_metadata(disk: Disk, metadata_path: str, data_paths: Sequence
             held = None if cluster_id is None else f"a {META_FILE} of cluster {cluster_id}"
         if held is not None:
             reason = (
-                f"the metadata log is missing, but {path} holds {held}. Without it no topic is known, and a new cluster is not begun over "
-                "the data of another: mount or restore the directory that holds the metadata log, or correct metadata.log.dir; to begin "
+                f"the metadata log is missing, but {path} holds {held}. Without it no topic is known, and a "
+                f"new cluster is not begun over "
+                "the data of another: mount or restore the directory that holds the metadata log, or correct "
+                "metadata.log.dir; to begin "
                 "a new cluster, name empty directories in log.dirs"
             )
             raise DirectoryRefused(metadata_path, reason, file=METADATA_DIRECTORY)

@@ -2,10 +2,11 @@
 
     <topic>-<n>                        a log                <topic>-<n>.<uuid>-future      the copy of one that lies elsewhere (KIP-113)
 
-In the turn of its swap a copy gets the name of a log, and only when that name lasts is the log that it was made from renamed to be deleted.
-So at any moment there is at least one log, and a crash may leave two, or a log and a copy that has gone on without it: of these the one
-that goes further is right, for nothing was promised of the other since. Byte for byte they are the same up to there.
-"""
+In the turn of its swap a copy gets the name of a log, and only when that name lasts is the log that it was
+made from renamed to be deleted. So at any moment there is at least one log, and a crash may leave two, or
+a log and a copy that has gone on without it: of these the one that goes further is right, for nothing was
+promised of the other since. Byte for byte they are the same up to there.
+"""  # noqa: E501
 
 from typing import NamedTuple
 
@@ -19,7 +20,9 @@ _UNIQUE_BYTES = 16
 
 
 class Future(NamedTuple):
-    """A copy that was found, and what the checkpoints of its directory say of the log that it may have become."""
+    """A copy that was found, and what the checkpoints of its directory say of the log that it may have
+    become.
+    """
 
     name: str
     topic_id: Uuid
@@ -30,13 +33,20 @@ class Future(NamedTuple):
 def partition_of(name: str) -> TopicPartition | None:
     """The partition whose directory has this name; None if it is no partition's."""
     topic, dash, partition = name.rpartition("-")
-    if not dash or not topic or not (partition.isascii() and partition.isdecimal()) or str(int(partition)) != partition:
+    if (
+        not dash
+        or not topic
+        or not (partition.isascii() and partition.isdecimal())
+        or str(int(partition)) != partition
+    ):
         return None
     return TopicPartition(topic, int(partition))
 
 
 def future_name(topic_partition: TopicPartition, unique: bytes) -> str:
-    """The name of a copy's directory, as Kafka has it; longer than 255 characters where the topic's name is too long to be moved."""
+    """The name of a copy's directory, as Kafka has it; longer than 255 characters where the topic's name
+    is too long to be moved.
+    """
     return f"{topic_partition}.{unique.hex()}{FUTURE_SUFFIX}"
 
 
@@ -48,7 +58,9 @@ def partition_of_future(name: str) -> TopicPartition | None:
 
 
 def may_be_further(disk: Disk, directory: str, active: Segment) -> bool:
-    """Whether a copy in `directory` may hold records that the log with this active segment has not. Raises StorageError."""
+    """Whether a copy in `directory` may hold records that the log with this active segment has not. Raises
+    StorageError.
+    """
     bases = segments_in(disk, directory)
     if not bases or bases[-1] != active.base_offset:
         return bool(bases) and bases[-1] > active.base_offset
@@ -57,4 +69,8 @@ def may_be_further(disk: Disk, directory: str, active: Segment) -> bool:
 
 def segments_in(disk: Disk, directory: str) -> tuple[Offset, ...]:
     """The base offsets of the segments in a copy. Raises StorageError."""
-    return tuple(base_offset for name in disk.list(directory) if (base_offset := offset_of(name, LOG_SUFFIX)) is not None)
+    return tuple(
+        base_offset
+        for name in disk.list(directory)
+        if (base_offset := offset_of(name, LOG_SUFFIX)) is not None
+    )

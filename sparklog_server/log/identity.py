@@ -1,4 +1,6 @@
-"""Who a data directory belongs to, and which topic each partition in it: `meta.properties`, `partition.metadata`, and their UUIDs."""
+"""Who a data directory belongs to, and which topic each partition in it: `meta.properties`,
+`partition.metadata`, and their UUIDs.
+"""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -14,7 +16,9 @@ META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
 
 
 class DirectoryRefused(Exception):
-    """The directory belongs to another cluster or node, or the file that says so is missing or cannot be read."""
+    """The directory belongs to another cluster or node, or the file that says so is missing or cannot be
+    read.
+    """
 
     def __init__(self, path: str, reason: str, *, file: str = META_FILE) -> None:
         super().__init__(f"{path}/{file}: {reason}")
@@ -36,7 +40,9 @@ def decode_uuid(text: str) -> Uuid:
 
 
 def new_uuid(entropy: Callable[[int], bytes]) -> Uuid:
-    """A random UUID (version 4) whose text does not begin with a dash, which a command line would take for an option."""
+    """A random UUID (version 4) whose text does not begin with a dash, which a command line would take for
+    an option.
+    """
     for _ in range(64):
         raw = bytearray(entropy(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -68,11 +74,17 @@ def read_topic_id(disk: Disk, directory: str) -> Uuid:
     return ZERO_UUID
 
 
-def read_meta(disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None, entropy: Callable[[int], bytes]) -> dict[str, str]:
+def read_meta(
+    disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None, entropy: Callable[[int], bytes]
+) -> dict[str, str]:
     """meta.properties, checked, and written if it is missing or lacks the directory's id."""
     content = disk.read(f"{path}/{META_FILE}")
     if content is None:
-        meta = {"version": META_VERSION, "cluster.id": cluster_id or encode_uuid(new_uuid(entropy)), "node.id": str(node_id)}
+        meta = {
+            "version": META_VERSION,
+            "cluster.id": cluster_id or encode_uuid(new_uuid(entropy)),
+            "node.id": str(node_id),
+        }
     else:
         try:
             meta = parse_properties(content)
@@ -81,7 +93,11 @@ def read_meta(disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None,
         _check_meta(path, meta, node_id=node_id, cluster_id=cluster_id)
     strangers = meta.keys() - META_KEYS
     if "directory.id" not in meta and strangers:
-        raise _damaged(path, f"directory.id is missing, but there is {', '.join(sorted(strangers))}: correct it, or remove that line")
+        raise _damaged(
+            path,
+            f"directory.id is missing, but there is {', '.join(sorted(strangers))}: correct it, or remove "
+            f"that line",
+        )
     if "directory.id" not in meta:
         meta["directory.id"] = encode_uuid(new_uuid(entropy))
         disk.write(f"{path}/{META_FILE}", render_properties(meta))
@@ -93,15 +109,21 @@ def read_meta(disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None,
 
 
 def _damaged(path: str, reason: str) -> DirectoryRefused:
-    return DirectoryRefused(path, f"{reason}; restore the file from a copy, or run `sparklog log repair {path}`")
+    return DirectoryRefused(
+        path, f"{reason}; restore the file from a copy, or run `sparklog log repair {path}`"
+    )
 
 
 def _check_meta(path: str, meta: Mapping[str, str], *, node_id: NodeId, cluster_id: str | None) -> None:
     if meta.get("version") != META_VERSION:
-        raise _damaged(path, f"version is {meta.get('version')}, but this broker reads version {META_VERSION}")
+        raise _damaged(
+            path, f"version is {meta.get('version')}, but this broker reads version {META_VERSION}"
+        )
     if not meta.get("cluster.id"):
         raise _damaged(path, "cluster.id is missing")
     if cluster_id is not None and meta["cluster.id"] != cluster_id:
-        raise DirectoryRefused(path, f"belongs to cluster {meta['cluster.id']}, but this node is of cluster {cluster_id}")
+        raise DirectoryRefused(
+            path, f"belongs to cluster {meta['cluster.id']}, but this node is of cluster {cluster_id}"
+        )
     if meta.get("node.id") != str(node_id):
         raise DirectoryRefused(path, f"belongs to node {meta.get('node.id')}, but this is node {node_id}")

@@ -1,4 +1,6 @@
-"""What the metadata log knows that the files of a log directory need: the ids of topics, and the directories of the brokers."""
+"""What the metadata log knows that the files of a log directory need: the ids of topics, and the
+directories of the brokers.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +11,12 @@ from sparklog.record.batch import LENGTH_OVERHEAD
 from sparklog.wire.schema import Message
 from sparklog_server.disk.door import Disk, DiskFile
 from sparklog_server.metadata.batches import records_of
-from sparklog_server.metadata.records import PartitionRecord, RegisterBrokerRecord, RemoveTopicRecord, TopicRecord
+from sparklog_server.metadata.records import (
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 
 from .examine import Unsound, sound_batches
 from .identity import encode_uuid
@@ -20,7 +27,9 @@ _SNAPSHOT_SUFFIX = ".checkpoint"
 
 @dataclass(slots=True)
 class KnownMetadata:
-    """Topic ids by name, the directories that each broker registered, and which directories a partition of a topic lies in."""
+    """Topic ids by name, the directories that each broker registered, and which directories a partition of
+    a topic lies in.
+    """
 
     topic_ids: dict[str, Uuid] = field(default_factory=dict)
     log_dirs: dict[int, list[Uuid]] = field(default_factory=dict)
@@ -35,11 +44,15 @@ class KnownMetadata:
         elif isinstance(record, RegisterBrokerRecord):
             self.log_dirs[record.broker_id] = [Uuid(one) for one in record.log_dirs]
         elif isinstance(record, PartitionRecord):
-            self.placed[Uuid(record.topic_id), record.partition_id] = [Uuid(one) for one in record.directories]
+            self.placed[Uuid(record.topic_id), record.partition_id] = [
+                Uuid(one) for one in record.directories
+            ]
 
 
 def read_metadata(disk: Disk, directory: str, known: KnownMetadata) -> None:
-    """Take in what the sound batches of a metadata log say, its newest snapshot first. Raises StorageError."""
+    """Take in what the sound batches of a metadata log say, its newest snapshot first. Raises
+    StorageError.
+    """
     names = disk.list(directory)
     snapshots = [name for name in names if name.endswith(_SNAPSHOT_SUFFIX) and name[:20].isdecimal()]
     for name in [*snapshots[-1:], *(name for name in names if name.endswith(LOG_SUFFIX))]:
@@ -48,7 +61,9 @@ def read_metadata(disk: Disk, directory: str, known: KnownMetadata) -> None:
 
 
 def records_in_file(file: DiskFile, start: int = 0) -> Iterator[Message]:
-    """The metadata records of the sound batches from byte `start` on; those of another release are left out. Raises StorageError."""
+    """The metadata records of the sound batches from byte `start` on; those of another release are left
+    out. Raises StorageError.
+    """
     for found in sound_batches(file):
         for position, header in () if isinstance(found, Unsound) else found:
             if position < start:

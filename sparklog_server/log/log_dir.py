@@ -11,11 +11,12 @@
 
 The metadata log, `__cluster_metadata-0`, may lie here too; it is not ours.
 
-What a checkpoint says of a deleted log would pass for true of the next of its name, and what it says of records that were cut, of those
-written in their place. So no log is begun while a checkpoint may name it, and none is cut below where one may vouch for it: a checkpoint
-that was rendered afterwards must be on disk first. For the same reason nothing that a checkpoint vouches for leaves the disk before that:
-what is missing at a start was taken by something else, and its partition is damaged.
-"""
+What a checkpoint says of a deleted log would pass for true of the next of its name, and what it says of
+records that were cut, of those written in their place. So no log is begun while a checkpoint may name it,
+and none is cut below where one may vouch for it: a checkpoint that was rendered afterwards must be on disk
+first. For the same reason nothing that a checkpoint vouches for leaves the disk before that: what is
+missing at a start was taken by something else, and its partition is damaged.
+"""  # noqa: E501
 
 import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -78,7 +79,8 @@ _NO_LIMITS: Mapping[TopicPartition, Offset] = {}
 
 
 class Damaged(NamedTuple):
-    """A log that cannot be opened, and what the checkpoints say of it: its damage shows only as long as they keep to that.
+    """A log that cannot be opened, and what the checkpoints say of it: its damage shows only as long as
+    they keep to that.
 
     Where `is_missing` there is no directory at all, and so no topic id.
     """
@@ -94,13 +96,20 @@ class Damaged(NamedTuple):
 class LogDir:
     """The partitions of one data directory, which this process holds locked.
 
-    Invariants: each partition directory has an open log in `logs`, or is in `damaged`; `high_watermarks` is what the checkpoint said on
-    opening of those that are there still; `_vouched` has whom the checkpoints may name, on disk or on their way there, and the greatest
-    recovery point they may give.
+    Invariants: each partition directory has an open log in `logs`, or is in `damaged`; `high_watermarks`
+    is what the checkpoint said on opening of those that are there still; `_vouched` has whom the
+    checkpoints may name, on disk or on their way there, and the greatest recovery point they may give.
     """
 
     def __init__(
-        self, disk: Disk, path: str, *, node_id: NodeId, cluster_id: str, directory_id: Uuid, entropy: Callable[[int], bytes]
+        self,
+        disk: Disk,
+        path: str,
+        *,
+        node_id: NodeId,
+        cluster_id: str,
+        directory_id: Uuid,
+        entropy: Callable[[int], bytes],
     ) -> None:
         self.path = path
         self.node_id = node_id
@@ -135,8 +144,8 @@ class LogDir:
     ) -> "LogDir":
         """Lock the directory, format it if it is new, and open every partition in it.
 
-        `cluster_id` None takes that of the directory, or makes one. Raises DirectoryInUse, DirectoryRefused, StorageError. A log
-        that is damaged is left as it is, in `damaged`.
+        `cluster_id` None takes that of the directory, or makes one. Raises DirectoryInUse,
+        DirectoryRefused, StorageError. A log that is damaged is left as it is, in `damaged`.
         """
         disk.make_directory(path)
         disk.lock(path)
@@ -144,7 +153,12 @@ class LogDir:
             ballast.give_up_if_full(disk, path)
             meta = read_meta(disk, path, node_id=node_id, cluster_id=cluster_id, entropy=entropy)
             log_dir = cls(
-                disk, path, node_id=node_id, cluster_id=meta["cluster.id"], directory_id=decode_uuid(meta["directory.id"]), entropy=entropy
+                disk,
+                path,
+                node_id=node_id,
+                cluster_id=meta["cluster.id"],
+                directory_id=decode_uuid(meta["directory.id"]),
+                entropy=entropy,
             )
             log_dir._open_logs(settings_for or (lambda _: defaults), now)
         except BaseException:
@@ -167,20 +181,29 @@ class LogDir:
         }
         cleaned_to = self._read_checkpoint(CLEANER_FILE)
         names = disk.list(path)
-        cuts = Cuts(disk, lambda: [f"{path}/{name}" for name in names if partition_of(name) not in (None, METADATA_LOG)], now.wall_ms)
+        cuts = Cuts(
+            disk,
+            lambda: [f"{path}/{name}" for name in names if partition_of(name) not in (None, METADATA_LOG)],
+            now.wall_ms,
+        )
         for name in names:
             moving = partition_of_future(name)
             if moving is not None:
                 reached = recovery_points.get(moving, Offset(0)), log_starts.get(moving, Offset(0))
-                self.futures.setdefault(moving, []).append(Future(name, read_topic_id(disk, f"{path}/{name}"), *reached))
+                self.futures.setdefault(moving, []).append(
+                    Future(name, read_topic_id(disk, f"{path}/{name}"), *reached)
+                )
             topic_partition = partition_of(name)
             if topic_partition is None or topic_partition == METADATA_LOG:
                 continue
             topic_id = read_topic_id(disk, f"{path}/{name}")
             recovery_point = recovery_points.get(topic_partition, Offset(0))
             log_start = log_starts.get(topic_partition, Offset(0))
-            # Both are written in one go, and no log starts above its high watermark: such a line is damaged, and must not empty the log.
-            doubted = log_start if log_start > self.high_watermarks.get(topic_partition, log_start) else _NOTHING
+            # Both are written in one go, and no log starts above its high watermark: such a line is damaged,
+            # and must not empty the log.
+            doubted = (
+                log_start if log_start > self.high_watermarks.get(topic_partition, log_start) else _NOTHING
+            )
             log_start = log_start if doubted == _NOTHING else Offset(0)
             try:
                 log = self.logs[topic_partition] = PartitionLog.open(
@@ -202,21 +225,32 @@ class LogDir:
             if doubted != _NOTHING and doubted <= log.log_end_offset:
                 log.move_log_start(doubted)  # Kafka writes the two at different times
             if not self.was_clean and log.topic_id != ZERO_UUID:
-                # Of a process that was killed before it synced: it must not vanish from under records that are acknowledged now.
+                # Of a process that was killed before it synced: it must not vanish from under records that
+                # are acknowledged now.
                 log.sync_with_next(disk.open(f"{path}/{name}/{PARTITION_METADATA_FILE}"))
         self.cuts = cuts.made
         absent = Absent(names, recovery_points)
         for topic_partition in absent.missing:
-            recovery_point, log_start = recovery_points[topic_partition], log_starts.get(topic_partition, Offset(0))
+            recovery_point, log_start = (
+                recovery_points[topic_partition],
+                log_starts.get(topic_partition, Offset(0)),
+            )
             missing = damage_of(path, topic_partition, log_start, recovery_point)
             high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
-            self.damaged[topic_partition] = Damaged(ZERO_UUID, missing, recovery_point, high_watermark, log_start, is_missing=True)
+            self.damaged[topic_partition] = Damaged(
+                ZERO_UUID, missing, recovery_point, high_watermark, log_start, is_missing=True
+            )
         self._remove_left_overs(names, absent)
         # Gone before the first append: a crash from here on must not pass for a clean stop.
         disk.remove(f"{path}/{CLEAN_SHUTDOWN_FILE}")
 
     def _not_opened(
-        self, topic_partition: TopicPartition, topic_id: Uuid, error: StorageError, recovery_point: Offset, log_start: Offset
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        error: StorageError,
+        recovery_point: Offset,
+        log_start: Offset,
     ) -> None:
         """Know a log by its damage. Raises the error if it concerns more than that log."""
         if not is_of_log_alone(error):
@@ -233,7 +267,9 @@ class LogDir:
             self._left_overs += log.leftovers
 
     def take_left_overs(self) -> Removal | None:
-        """The job that removes what the last life left behind, if anything; for when a checkpoint of this one is on disk."""
+        """The job that removes what the last life left behind, if anything; for when a checkpoint of this
+        one is on disk.
+        """
         left, self._left_overs = self._left_overs, []
         return removal(self._disk, left) if left else None
 
@@ -256,7 +292,9 @@ class LogDir:
         """(total, usable) bytes of the file system it lies in. Raises StorageError."""
         return self._disk.room(self.path)
 
-    def create(self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now: Instant) -> PartitionLog:
+    def create(
+        self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now: Instant
+    ) -> PartitionLog:
         """Make the directory of a partition and begin its log; no checkpoint may name it.
 
         Raises StorageError, and then it may be tried again: what was made is empty.
@@ -285,19 +323,24 @@ class LogDir:
         self.logs[log.topic_partition] = log
 
     def is_vouched(self, topic_partition: TopicPartition, offset: Offset = _NOTHING) -> bool:
-        """Whether a checkpoint, on disk or on its way there, may name a partition, and vouch for its records beyond `offset` if given."""
+        """Whether a checkpoint, on disk or on its way there, may name a partition, and vouch for its
+        records beyond `offset` if given.
+        """
         vouched = self._vouched.get(topic_partition)
         return vouched is not None and vouched > offset
 
     def identify(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        """Write down which topic a partition belongs to; durable with its next sync, as its first record is. Raises StorageError."""
+        """Write down which topic a partition belongs to; durable with its next sync, as its first record
+        is. Raises StorageError.
+        """
         log = self.logs[topic_partition]
         file = write_topic_id(self._disk, log.directory, topic_id)
         log.topic_id = topic_id
         log.sync_with_next(file)
 
     def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[..., Removal]:
-        """Take partitions out of service: the job that renames their directories, and gives the one that removes the files.
+        """Take partitions out of service: the job that renames their directories, and gives the one that
+        removes the files.
 
         After a full disk had no room for the names it is to be called with `is_again`.
         """
@@ -333,11 +376,17 @@ class LogDir:
         return self._doomed(log.topic_partition, DELETE_SUFFIX)
 
     def may_be_further(self, future: Future, log: PartitionLog) -> bool:
-        """Whether a copy found here may hold records that `log` has not, from which it was made. Raises StorageError."""
+        """Whether a copy found here may hold records that `log` has not, from which it was made. Raises
+        StorageError.
+        """
         return may_be_further(self._disk, f"{self.path}/{future.name}", log.segments.active)
 
-    def promote(self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant) -> None:
-        """Take a copy that was found here for the log, which is in `damaged` if it cannot be opened. Blocks. Raises StorageError."""
+    def promote(
+        self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant
+    ) -> None:
+        """Take a copy that was found here for the log, which is in `damaged` if it cannot be opened.
+        Blocks. Raises StorageError.
+        """
         directory = f"{self.path}/{topic_partition}"
         ballast.rename(self._disk, self.path, f"{self.path}/{future.name}", directory)
         futures = self.futures[topic_partition]
@@ -355,10 +404,14 @@ class LogDir:
             )
         except StorageError as error:
             if error.is_full:
-                futures.append(future._replace(name=str(topic_partition)))  # to be tried again, from where it lies
+                futures.append(
+                    future._replace(name=str(topic_partition))
+                )  # to be tried again, from where it lies
                 ballast.rename(self._disk, self.path, directory, f"{self.path}/{future.name}")
                 futures[-1] = future
-            self._not_opened(topic_partition, future.topic_id, error, future.recovery_point, future.log_start_offset)
+            self._not_opened(
+                topic_partition, future.topic_id, error, future.recovery_point, future.log_start_offset
+            )
         else:
             self.adopt(log)
             self._left_overs += log.leftovers
@@ -368,7 +421,9 @@ class LogDir:
         return [f"{self.path}/{future.name}" for future in self.futures.pop(topic_partition, ())]
 
     def set_aside(self, topic_partition: TopicPartition) -> str:
-        """Take a partition out of service and keep its files; returns where. Blocks. Raises StorageError, and then it is as it was."""
+        """Take a partition out of service and keep its files; returns where. Blocks. Raises StorageError,
+        and then it is as it was.
+        """
         directory, path = self._doomed(topic_partition, STRAY_SUFFIX)
         ballast.rename(self._disk, self.path, directory, path)
         self._forget(topic_partition)
@@ -376,7 +431,9 @@ class LogDir:
 
     def forget_missing(self, claimed: Container[TopicPartition]) -> None:
         """Of the partitions whose directories are missing, know those no more that no topic claims here."""
-        for topic_partition in [one for one, damaged in self.damaged.items() if damaged.is_missing and one not in claimed]:
+        for topic_partition in [
+            one for one, damaged in self.damaged.items() if damaged.is_missing and one not in claimed
+        ]:
             del self.damaged[topic_partition]
 
     def _forget(self, topic_partition: TopicPartition) -> None:
@@ -390,21 +447,32 @@ class LogDir:
 
     def _doomed(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
         """Where a partition lies, and the name that its directory is to get."""
-        return f"{self.path}/{topic_partition}", f"{self.path}/{doomed_name(topic_partition, self._entropy(16), ending)}"
+        return (
+            f"{self.path}/{topic_partition}",
+            f"{self.path}/{doomed_name(topic_partition, self._entropy(16), ending)}",
+        )
 
     # -- checkpoints
 
     def checkpoint_job(
-        self, high_watermarks: Mapping[TopicPartition, Offset], limits: Mapping[TopicPartition, Offset] = _NO_LIMITS
+        self,
+        high_watermarks: Mapping[TopicPartition, Offset],
+        limits: Mapping[TopicPartition, Offset] = _NO_LIMITS,
     ) -> Callable[[], None]:
-        """The checkpoints as of now, and the job that makes them durable; `checkpointed` follows. One at a time.
+        """The checkpoints as of now, and the job that makes them durable; `checkpointed` follows. One at a
+        time.
 
         They vouch for no record beyond the `limits`, where logs are about to be cut.
         """
         disk, path = self._disk, self.path
         recovery_points = self._recovery_points(limits)
-        # Also where the first segment begins there: until the files before it are renamed, a crash brings them back.
-        log_starts = {topic_partition: log.log_start_offset for topic_partition, log in self.logs.items() if log.log_start_offset > 0}
+        # Also where the first segment begins there: until the files before it are renamed, a crash brings
+        # them back.
+        log_starts = {
+            topic_partition: log.log_start_offset
+            for topic_partition, log in self.logs.items()
+            if log.log_start_offset > 0
+        }
         high_watermarks = dict(high_watermarks)
         for topic_partition, damaged in self.damaged.items():
             high_watermarks[topic_partition] = damaged.high_watermark
@@ -426,8 +494,11 @@ class LogDir:
 
         return write
 
-    def recovery_points_job(self, limits: Mapping[TopicPartition, Offset] = _NO_LIMITS) -> Callable[[], Steps[None]]:
-        """The recovery points as of now, and the job in steps that makes them durable, the other checkpoints left as they are.
+    def recovery_points_job(
+        self, limits: Mapping[TopicPartition, Offset] = _NO_LIMITS
+    ) -> Callable[[], Steps[None]]:
+        """The recovery points as of now, and the job in steps that makes them durable, the other
+        checkpoints left as they are.
 
         One at a time, and none beside a `checkpoint_job`.
         """
@@ -436,7 +507,9 @@ class LogDir:
     def _recovery_points(self, limits: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, Offset]:
         """What is to be written down, for which the checkpoints may vouch from now on."""
         recovery_points = {topic_partition: log.recovery_point for topic_partition, log in self.logs.items()}
-        recovery_points.update((topic_partition, damaged.recovery_point) for topic_partition, damaged in self.damaged.items())
+        recovery_points.update(
+            (topic_partition, damaged.recovery_point) for topic_partition, damaged in self.damaged.items()
+        )
         for topic_partition, limit in limits.items():
             if topic_partition in recovery_points:
                 recovery_points[topic_partition] = min(recovery_points[topic_partition], limit)
@@ -450,17 +523,22 @@ class LogDir:
         """The newest checkpoint is on disk, and no other is on its way there."""
         self._vouched = dict(self._rendered)
 
-    def checkpoint(self, high_watermarks: Mapping[TopicPartition, Offset], limits: Mapping[TopicPartition, Offset] = _NO_LIMITS) -> None:
+    def checkpoint(
+        self,
+        high_watermarks: Mapping[TopicPartition, Offset],
+        limits: Mapping[TopicPartition, Offset] = _NO_LIMITS,
+    ) -> None:
         """Write the checkpoints now. Blocks. Raises StorageError."""
         self.checkpoint_job(high_watermarks, limits)()
         self.checkpointed()
 
     def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
-        """Stop cleanly: everything durable, nothing left to scan, then the mark that says so. Raises StorageError.
+        """Stop cleanly: everything durable, nothing left to scan, then the mark that says so. Raises
+        StorageError.
 
-        No mark while a log is damaged, or was closed since a file of it could not be read: what it had is promised still, and looked for at
-        the next start. A directory for whose mark a full
-        disk has no room is let go all the same.
+        No mark while a log is damaged, or was closed since a file of it could not be read: what it had is
+        promised still, and looked for at the next start. A directory for whose mark a full disk has no
+        room is let go all the same.
         """
         try:
             self._close(high_watermarks, now)

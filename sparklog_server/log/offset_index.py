@@ -2,9 +2,10 @@
 
     0  relative offset  int32     4  position  int32     8  next entry …
 
-An entry holds the last offset of a batch, less the segment's base offset, and the position where that batch begins. While its segment is
-active the index is two arrays in memory; once the segment was sealed and synced it is a file, searched by reading a few blocks of it.
-Nothing in it is trusted: it carries no checksum, so a position is only where to begin to look.
+An entry holds the last offset of a batch, less the segment's base offset, and the position where that
+batch begins. While its segment is active the index is two arrays in memory; once the segment was sealed
+and synced it is a file, searched by reading a few blocks of it. Nothing in it is trusted: it carries no
+checksum, so a position is only where to begin to look.
 """
 
 import sys
@@ -22,7 +23,8 @@ _BLOCK_ENTRIES = 512
 class OffsetIndex:
     """Entries in memory: what the active segment needs, and what a rebuild fills.
 
-    Invariants: both columns grow strictly; the first `saved_count` entries are all that the file holds, -1 if it holds something else.
+    Invariants: both columns grow strictly; the first `saved_count` entries are all that the file holds, -1
+    if it holds something else.
     """
 
     __slots__ = ("offsets", "positions", "saved_count")
@@ -65,7 +67,11 @@ class OffsetIndex:
     @property
     def is_plausible(self) -> bool:
         """Whether both columns grow, as in every index that was written whole."""
-        return _grows(self.offsets) and _grows(self.positions) and (not self.positions or self.positions[0] >= 0 <= self.offsets[0])
+        return (
+            _grows(self.offsets)
+            and _grows(self.positions)
+            and (not self.positions or self.positions[0] >= 0 <= self.offsets[0])
+        )
 
     def render(self) -> bytes:
         """The content of the file."""

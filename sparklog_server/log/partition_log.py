@@ -3,8 +3,9 @@
     log start offset ≤ recovery point ≤ log end offset          segments: sealed … sealed, active
          |  durable       |  written, not synced |
 
-Single-threaded; nothing here waits for the disk to sync: `begin_sync` says which files to sync and `synced` is told when they are. A write
-that fails leaves everything as it was, so the same append may be tried again.
+Single-threaded; nothing here waits for the disk to sync: `begin_sync` says which files to sync and
+`synced` is told when they are. A write that fails leaves everything as it was, so the same append may be
+tried again.
 """
 
 from collections.abc import Callable
@@ -126,7 +127,8 @@ class PartitionLog:
         is_metadata: bool = False,
         cuts: Cuts | None = None,
     ) -> "PartitionLog":
-        """Open the log in an existing directory, or begin one there; repairs what a crash left, as `recover` says.
+        """Open the log in an existing directory, or begin one there; repairs what a crash left, as
+        `recover` says.
 
         Raises StorageError, and LogDamaged if durable records are missing.
         """
@@ -152,7 +154,8 @@ class PartitionLog:
     @settings.setter
     def settings(self, settings: LogSettings) -> None:
         self._settings = settings
-        # Both indexes have at most as many entries as the offset index; a time entry takes 12 bytes, and Kafka keeps one in reserve.
+        # Both indexes have at most as many entries as the offset index; a time entry takes 12 bytes, and
+        # Kafka keeps one in reserve.
         self._index_entries_near_full = settings.segment_index_bytes // 12 - 1
         self._rolls_after_ms = NOT_KNOWN
 
@@ -163,8 +166,11 @@ class PartitionLog:
 
     # -- append
 
-    def append(self, records: Sent, leader_epoch: LeaderEpoch, now: Instant, proof: Verification | None = None) -> AppendResult:
-        """Append a client's batch: checked, then stamped in place with offset and epoch; `proof` is for the first one of a transaction.
+    def append(
+        self, records: Sent, leader_epoch: LeaderEpoch, now: Instant, proof: Verification | None = None
+    ) -> AppendResult:
+        """Append a client's batch: checked, then stamped in place with offset and epoch; `proof` is for
+        the first one of a transaction.
 
         Raises RecordsRefused, StorageError.
         """
@@ -176,7 +182,9 @@ class PartitionLog:
             known = self._producers.check(header, proof, settings.verifies_transactions)
             if known is not None:
                 append_time = known[4] if append_time >= 0 else NO_TIMESTAMP
-                return AppendResult(Offset(known[2]), Offset(known[3]), append_time, self.log_start_offset, True)
+                return AppendResult(
+                    Offset(known[2]), Offset(known[3]), append_time, self.log_start_offset, True
+                )
         base_offset = self.log_end_offset
         last_offset: Offset = base_offset + header[6]  # type: ignore[assignment]  # a call of `Offset` takes as long as any other
         active = self.segments.active
@@ -201,27 +209,43 @@ class PartitionLog:
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False)
 
     def append_own(self, batches: bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
-        """Append batches this broker made: offsets and epoch are stamped in place, nothing is judged. All of them or none."""
+        """Append batches this broker made: offsets and epoch are stamped in place, nothing is judged. All
+        of them or none.
+        """
         view = memoryview(batches)
         base_offset = self.log_end_offset
         found = stamp_own_batches(view, base_offset, leader_epoch)
         self._append_whole(view, found, now)
-        return AppendResult(base_offset, Offset(self.log_end_offset - 1), NO_TIMESTAMP, self.log_start_offset, False)
+        return AppendResult(
+            base_offset, Offset(self.log_end_offset - 1), NO_TIMESTAMP, self.log_start_offset, False
+        )
 
-    def append_as_follower(self, records: memoryview | bytearray | bytes, now: Instant) -> AppendResult | None:
-        """Append what a leader sent, offsets and epochs as they are; a batch cut at the end is left out, None if nothing is whole.
+    def append_as_follower(
+        self, records: memoryview | bytearray | bytes, now: Instant
+    ) -> AppendResult | None:
+        """Append what a leader sent, offsets and epochs as they are; a batch cut at the end is left out,
+        None if nothing is whole.
 
-        Raises RecordsRefused (CORRUPT_MESSAGE) for a CRC that differs and for offsets below the log end offset.
+        Raises RecordsRefused (CORRUPT_MESSAGE) for a CRC that differs and for offsets below the log end
+        offset.
         """
         view = memoryview(records)
         found = check_leaders_batches(view, self.log_end_offset)
         if not found:
             return None
         self._append_whole(view, found, now)
-        return AppendResult(Offset(found[0][1][0]), Offset(self.log_end_offset - 1), NO_TIMESTAMP, self.log_start_offset, False)
+        return AppendResult(
+            Offset(found[0][1][0]),
+            Offset(self.log_end_offset - 1),
+            NO_TIMESTAMP,
+            self.log_start_offset,
+            False,
+        )
 
     def _append_whole(self, view: memoryview, found: list[tuple[int, HeaderFields]], now: Instant) -> None:
-        """Write batches with their offsets set, in one write per segment; what one segment can hold goes in whole or not at all."""
+        """Write batches with their offsets set, in one write per segment; what one segment can hold goes
+        in whole or not at all.
+        """
         settings = self._settings
         while found:
             begin, first = found[0]
@@ -242,19 +266,25 @@ class PartitionLog:
             self.log_end_offset = Offset(last[0] + last[6] + 1)
             found = found[count:]
 
-    def _segment_for(self, size: int, base_offset: Offset, last_offset: int, max_timestamp: int, now: Instant) -> Segment:
+    def _segment_for(
+        self, size: int, base_offset: Offset, last_offset: int, max_timestamp: int, now: Instant
+    ) -> Segment:
         """The active segment, after a roll if Kafka would roll before these bytes."""
         active, settings = self.segments.active, self._settings
         if size > settings.segment_bytes:
             message = f"The batch of {size} bytes exceeds segment.bytes = {settings.segment_bytes}."
             raise RecordsRefused(ErrorCode.RECORD_LIST_TOO_LARGE, message)
-        if must_roll(active, settings, size, last_offset, max_timestamp, opened_ms=self._opened_ms, now_ms=now.wall_ms):
+        if must_roll(
+            active, settings, size, last_offset, max_timestamp, opened_ms=self._opened_ms, now_ms=now.wall_ms
+        ):
             self._roll(base_offset, now)
         self._rolls_after_ms = rolls_after_ms(self.segments.active, settings, max_timestamp)
         return self.segments.active
 
     def _roll(self, base_offset: Offset, now: Instant) -> None:
-        """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing has changed."""
+        """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing
+        has changed.
+        """
         segments = self.segments
         sealed = segments.active
         if base_offset == sealed.base_offset:
@@ -277,14 +307,18 @@ class PartitionLog:
             self.frozen = base_offset, self._producers.freeze()
 
     def producers_to_render(self) -> FrozenProducers | None:
-        """The producers as of a roll, whose snapshot a job is to render for `producers_rendered`: once, and one at a time."""
+        """The producers as of a roll, whose snapshot a job is to render for `producers_rendered`: once,
+        and one at a time.
+        """
         if self.frozen is None or self._is_rendering:
             return None
         self._is_rendering = True
         return self.frozen[1]
 
     def producers_rendered(self, frozen: FrozenProducers, content: bytes) -> DiskFile | None:
-        """Write the snapshot of those producers, if the log still needs it; what is given is to be synced. Raises StorageError."""
+        """Write the snapshot of those producers, if the log still needs it; what is given is to be synced.
+        Raises StorageError.
+        """
         self._is_rendering = False
         if self.frozen is None or self.frozen[1] is not frozen or self.is_closed:
             return None
@@ -297,21 +331,27 @@ class PartitionLog:
     def _save_producers(self, offset: Offset, now: Instant) -> DiskFile:
         """Write the snapshot of all below `offset` aside."""
         self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
-        return self._disk.replace(f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", self._producers.render())
+        return self._disk.replace(
+            f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", self._producers.render()
+        )
 
     # -- read
 
     def read(self, start: Offset, limit: Offset, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
-        """The whole batches of `[start, limit)`, from the one that holds `start`, in one segment and in at most `max_bytes`.
+        """The whole batches of `[start, limit)`, from the one that holds `start`, in one segment and in at
+        most `max_bytes`.
 
-        With `at_least_one` the first batch is given even if it is larger. None if there is nothing to give. Raises OffsetOutOfRange.
+        With `at_least_one` the first batch is given even if it is larger. None if there is nothing to
+        give. Raises OffsetOutOfRange.
         """
         end_offset = self.log_end_offset
         if limit > end_offset:
             limit = end_offset
         if start >= limit or start < self.log_start_offset:
             if start < self.log_start_offset or start > end_offset:
-                raise OffsetOutOfRange(f"{self.topic_partition}: {start} is not in [{self.log_start_offset}, {end_offset}]")
+                raise OffsetOutOfRange(
+                    f"{self.topic_partition}: {start} is not in [{self.log_start_offset}, {end_offset}]"
+                )
             return None
         return self.segments.places.slice(start, limit, end_offset, max_bytes, at_least_one=at_least_one)
 
@@ -320,22 +360,30 @@ class PartitionLog:
         return self.segments.places.holds_beyond(part, limit)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """The end of what a reader of committed records may see; the high watermark never goes back between two calls."""
+        """The end of what a reader of committed records may see; the high watermark never goes back
+        between two calls.
+        """
         stable = self._transactions.last_stable_offset(high_watermark)
         return stable if stable >= high_watermark else max(stable, min(self.log_start_offset, high_watermark))
 
     def aborted_transactions(self, start: Offset, limit: Offset) -> list[AbortedTxn]:
-        """The aborted transactions with records in `[start, limit)`, which must be stable. May read index files. Raises StorageError."""
+        """The aborted transactions with records in `[start, limit)`, which must be stable. May read index
+        files. Raises StorageError.
+        """
         return self.segments.aborted_in(start, limit)
 
     def aborted_within(self, part: FileSlice, start: Offset, limit: Offset) -> list[AbortedTxn]:
-        """The aborted transactions that a reader from `start` on may meet in what `read` gave. Raises StorageError."""
+        """The aborted transactions that a reader from `start` on may meet in what `read` gave. Raises
+        StorageError.
+        """
         return self.segments.aborted_within(part, start, limit)
 
     # -- look up
 
     def time_search(self, timestamp: Millis | None, limit: Offset) -> TimeSearch:
-        """The search for the first record below `limit` that is `timestamp` or later, None for the latest: to be run beside the loop."""
+        """The search for the first record below `limit` that is `timestamp` or later, None for the latest:
+        to be run beside the loop.
+        """
         return TimeSearch(self._disk, self.segments.all, timestamp, start=self.log_start_offset, limit=limit)
 
     # -- leader epochs
@@ -346,18 +394,24 @@ class PartitionLog:
         return self.epochs.latest
 
     def assign_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Let `epoch` begin at `start_offset`. It reaches the disk with the next sync: before that no record of it counts."""
+        """Let `epoch` begin at `start_offset`. It reaches the disk with the next sync: before that no
+        record of it counts.
+        """
         self.epochs.assign(epoch, start_offset)
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> OffsetAndEpoch:
-        """Where the greatest epoch not above `epoch` ended, and which that is; (-1, -1) if it is not known (KIP-101)."""
+        """Where the greatest epoch not above `epoch` ended, and which that is; (-1, -1) if it is not known
+        (KIP-101).
+        """
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
     # -- sync
 
     @property
     def has_sealed_unsynced(self) -> bool:
-        """Whether a segment was sealed since the last sync: it should be synced soon, whoever waits, so that a crash costs no long scan."""
+        """Whether a segment was sealed since the last sync: it should be synced soon, whoever waits, so
+        that a crash costs no long scan.
+        """
         return len(self.segments.sealed) > 0
 
     def sync_with_next(self, file: DiskFile) -> None:
@@ -365,11 +419,16 @@ class PartitionLog:
         self._unsynced.files.append(file)
 
     def begin_sync(self) -> tuple[list[DiskFile], Offset]:
-        """The files to sync, in this order, and the log end offset they make durable. One at a time: `synced` comes before the next.
+        """The files to sync, in this order, and the log end offset they make durable. One at a time:
+        `synced` comes before the next.
 
         Raises StorageError, and then nothing has changed.
         """
-        epoch_file = None if self.epochs.is_saved else self._disk.replace(f"{self.directory}/{EPOCH_FILE}", self.epochs.render())
+        epoch_file = (
+            None
+            if self.epochs.is_saved
+            else self._disk.replace(f"{self.directory}/{EPOCH_FILE}", self.epochs.render())
+        )
         files = self._unsynced.begin()
         self.segments.begin_settling()
         active = self.segments.active
@@ -382,7 +441,8 @@ class PartitionLog:
         return files, self.log_end_offset
 
     def synced(self, end_offset: Offset) -> None:
-        """The files of the last `begin_sync` are durable, and with them every record below `end_offset` that was not cut since.
+        """The files of the last `begin_sync` are durable, and with them every record below `end_offset`
+        that was not cut since.
 
         Raises StorageError, and then no more may be appended.
         """
@@ -412,7 +472,8 @@ class PartitionLog:
         return self._unsynced.is_syncing
 
     def move_active(self, directory: str, durable_end: Offset) -> None:
-        """Go on in the copy in another directory, which is whole, and durable below `durable_end`; the sealed segments follow.
+        """Go on in the copy in another directory, which is whole, and durable below `durable_end`; the
+        sealed segments follow.
 
         Raises StorageError, and then nothing has changed.
         """
@@ -428,7 +489,8 @@ class PartitionLog:
     # -- retention
 
     def move_log_start(self, offset: Offset) -> bool:
-        """Forget the records below `offset`, which must not exceed what is committed; whole segments of them go with retention.
+        """Forget the records below `offset`, which must not exceed what is committed; whole segments of
+        them go with retention.
 
         False if the log starts there or later already.
         """
@@ -440,10 +502,11 @@ class PartitionLog:
         return True
 
     def retire(self, high_watermark: Offset, now: Instant) -> Callable[[], Removal] | None:
-        """Take what retention no longer keeps out of the log: gives the job of `set_aside`, or None. Raises StorageError.
+        """Take what retention no longer keeps out of the log: gives the job of `set_aside`, or None.
+        Raises StorageError.
 
-        Only what is committed and durable goes. If the active segment is to go it is rolled now, and goes at the first call after the
-        next sync.
+        Only what is committed and durable goes. If the active segment is to go it is rolled now, and goes
+        at the first call after the next sync.
         """
         if self.is_closed or self.segments.is_swapping:
             return None
@@ -490,13 +553,20 @@ class PartitionLog:
         known = self._producers
         self.frozen = None
         self._producers, self._snapshot_offset = recover_producers(
-            self._disk, self.directory, self.segments.all, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset, now_ms=0
+            self._disk,
+            self.directory,
+            self.segments.all,
+            log_start_offset=self.log_start_offset,
+            end_offset=self.log_end_offset,
+            now_ms=0,
         )
         self._producers.keep_times_of(known)
         self._transactions = Transactions(self._producers)
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
-        """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs, producers."""
+        """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs,
+        producers.
+        """
         files, _ = self.begin_sync()
         files += self.segments.active.save_indexes()
         if self.log_end_offset > self._snapshot_offset:
@@ -505,7 +575,9 @@ class PartitionLog:
         return files
 
     def close(self, now: Instant | None = None) -> None:
-        """Forget the files, and with `now` first make a clean stop: everything synced, nothing left to scan. Slices stay readable."""
+        """Forget the files, and with `now` first make a clean stop: everything synced, nothing left to
+        scan. Slices stay readable.
+        """
         if self.is_closed:
             return
         if now is not None:

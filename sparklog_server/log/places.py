@@ -1,4 +1,6 @@
-"""The read side of a log: from an offset to a segment and a position in it, and from there to a slice of whole batches."""
+"""The read side of a log: from an offset to a segment and a position in it, and from there to a slice of
+whole batches.
+"""
 
 from bisect import bisect_right
 
@@ -17,8 +19,9 @@ Place = tuple[Segment, int]
 class Places:
     """Where batches lie in the segments of a log, which it shares and never changes.
 
-    Invariants: `segments` is sorted by base offset, and its last is the active one; a known place maps an offset to (segment, position)
-    of the first batch that reaches it, and only says true: whoever cuts or replaces segments calls `clear`.
+    Invariants: `segments` is sorted by base offset, and its last is the active one; a known place maps an
+    offset to (segment, position) of the first batch that reaches it, and only says true: whoever cuts or
+    replaces segments calls `clear`.
     """
 
     __slots__ = ("_known", "_segments")
@@ -27,8 +30,11 @@ class Places:
         self._segments = segments
         self._known: dict[int, Place] = {}
 
-    def slice(self, start: Offset, limit: Offset, end_offset: Offset, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
-        """The whole batches of `[start, limit)`, which is not empty and within the log, as `PartitionLog.read` gives them.
+    def slice(
+        self, start: Offset, limit: Offset, end_offset: Offset, max_bytes: int, *, at_least_one: bool
+    ) -> FileSlice | None:
+        """The whole batches of `[start, limit)`, which is not empty and within the log, as
+        `PartitionLog.read` gives them.
 
         Raises BrokenFrame.
         """
@@ -59,7 +65,9 @@ class Places:
         return False
 
     def end_of(self, part: FileSlice, limit: Offset) -> Offset:
-        """Where the batches of a slice end that `slice` gave for that limit, or where the next one begins, if that is later."""
+        """Where the batches of a slice end that `slice` gave for that limit, or where the next one begins,
+        if that is later.
+        """
         for segment in reversed(self._segments):
             if segment.file is part.file:
                 following = header_at(segment.file, part.position + part.length)
@@ -112,7 +120,9 @@ class Places:
         return found[0]
 
     def _whole_batches(self, segment: Segment, position: int, max_bytes: int, *, at_least_one: bool) -> int:
-        """How many bytes of whole batches from `position` on to give of `max_bytes`, which end before the segment does."""
+        """How many bytes of whole batches from `position` on to give of `max_bytes`, which end before the
+        segment does.
+        """
         cut, next_offset = segment.boundary(position + max_bytes, at_least=position)
         if cut > position:
             self.remember(next_offset, segment, cut)
@@ -125,9 +135,11 @@ class Places:
 
 
 def _check_frames(segment: Segment, offset: int) -> None:
-    """No batch of the segment reaches `offset`: that must be so up to its end, and not for a batch that cannot be read. Raises BrokenFrame.
+    """No batch of the segment reaches `offset`: that must be so up to its end, and not for a batch that
+    cannot be read. Raises BrokenFrame.
 
-    Offsets that compaction took from the end of a segment come here too, so the walk begins where the index says.
+    Offsets that compaction took from the end of a segment come here too, so the walk begins where the
+    index says.
     """
     end = segment.last_indexed(offset)
     for position, header in segment.walk_from(end):

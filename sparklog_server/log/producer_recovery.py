@@ -1,7 +1,7 @@
 """Producers as of some offset, from the newest snapshot that is sound and the batches behind it.
 
-The snapshot tells when its producers appended. No file tells that of the batches behind it, so they count as appended at `now_ms`: a
-producer is remembered for longer than it was silent, never for less.
+The snapshot tells when its producers appended. No file tells that of the batches behind it, so they count
+as appended at `now_ms`: a producer is remembered for longer than it was silent, never for less.
 """
 
 from bisect import bisect_right
@@ -17,22 +17,40 @@ from .transactions import marker_of
 
 
 def recover_producers(
-    disk: Disk, directory: str, segments: list[Segment], *, log_start_offset: Offset, end_offset: Offset, now_ms: int
+    disk: Disk,
+    directory: str,
+    segments: list[Segment],
+    *,
+    log_start_offset: Offset,
+    end_offset: Offset,
+    now_ms: int,
 ) -> tuple[ProducerState, Offset]:
-    """(producers, the offset of the snapshot they come from); snapshots that are of no use any more are removed. Raises StorageError."""
+    """(producers, the offset of the snapshot they come from); snapshots that are of no use any more are
+    removed. Raises StorageError.
+    """
     snapshots = _snapshots(disk, directory)
     bases = frozenset(segment.base_offset for segment in segments)
     newest = max((offset for offset in snapshots if offset <= end_offset), default=None)
     for offset in snapshots:
         if offset > end_offset or (offset != newest and offset not in bases):
             disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-    return producers_before(disk, directory, segments, log_start_offset=log_start_offset, end_offset=end_offset, now_ms=now_ms)
+    return producers_before(
+        disk, directory, segments, log_start_offset=log_start_offset, end_offset=end_offset, now_ms=now_ms
+    )
 
 
 def producers_before(
-    disk: Disk, directory: str, segments: Sequence[Segment], *, log_start_offset: Offset, end_offset: Offset, now_ms: int
+    disk: Disk,
+    directory: str,
+    segments: Sequence[Segment],
+    *,
+    log_start_offset: Offset,
+    end_offset: Offset,
+    now_ms: int,
 ) -> tuple[ProducerState, Offset]:
-    """(what every batch below `end_offset` says of producers, the offset of the snapshot it begins with). Raises StorageError."""
+    """(what every batch below `end_offset` says of producers, the offset of the snapshot it begins with).
+    Raises StorageError.
+    """
     for offset in sorted(_snapshots(disk, directory), reverse=True):
         if not log_start_offset < offset <= end_offset:
             continue
@@ -46,7 +64,8 @@ def producers_before(
             disk.remove(path)
             continue
         for producer in producers.producers.values():
-            # Later than now: the clock was set back since, or Kafka wrote the snapshot, with a client's time in it.
+            # Later than now: the clock was set back since, or Kafka wrote the snapshot, with a client's time
+            # in it.
             producer.appended_ms = min(producer.appended_ms, now_ms)
         _replay(segments, producers, offset, end_offset, now_ms)
         return producers, offset
@@ -56,11 +75,17 @@ def producers_before(
 
 
 def _snapshots(disk: Disk, directory: str) -> list[Offset]:
-    return [offset for name in disk.list(directory) if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None]
+    return [
+        offset for name in disk.list(directory) if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None
+    ]
 
 
-def _replay(segments: Sequence[Segment], producers: ProducerState, start: Offset, end_offset: Offset, now_ms: int) -> None:
-    """Let `producers` see every batch with records in `[start, end_offset)`, also the one that DeleteRecords took a part of."""
+def _replay(
+    segments: Sequence[Segment], producers: ProducerState, start: Offset, end_offset: Offset, now_ms: int
+) -> None:
+    """Let `producers` see every batch with records in `[start, end_offset)`, also the one that
+    DeleteRecords took a part of.
+    """
     if start >= end_offset:
         return
     first = max(bisect_right(segments, start, key=base_offset_of) - 1, 0)

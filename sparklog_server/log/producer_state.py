@@ -1,20 +1,22 @@
-"""What a partition remembers of idempotent producers: epoch and last five batches each, to tell the next batch from a duplicate or a gap.
+"""What a partition remembers of idempotent producers: epoch and last five batches each, to tell the next
+batch from a duplicate or a gap.
 
     next sequence ──► appended      one of the last five ──► success, with the offset it had      anything else ──► 45
     older epoch ──► 47              newer epoch ──► must begin at sequence 0
 
-A producer that is not known may begin anywhere: its records may have been deleted by retention. A batch of a transaction needs the
-transaction open here, or a `Verification` that still holds (KIP-890). A marker's epoch is that of the transaction, or the next one where
-the producer speaks transaction version 2.
+A producer that is not known may begin anywhere: its records may have been deleted by retention. A batch of
+a transaction needs the transaction open here, or a `Verification` that still holds (KIP-890). A marker's
+epoch is that of the transaction, or the next one where the producer speaks transaction version 2.
 
-A producer expires by this broker's clock at its newest append, not by the time that its client gave the records: a client that copies old
-records keeps its deduplication. Kafka expires by the records' time. The `.snapshot` file of offset N holds what is known of everything
-below N, in Kafka's format; the timestamp is that of the append:
+A producer expires by this broker's clock at its newest append, not by the time that its client gave the
+records: a client that copies old records keeps its deduplication. Kafka expires by the records' time. The
+`.snapshot` file of offset N holds what is known of everything below N, in Kafka's format; the timestamp is
+that of the append:
 
     0  version = 1  int16    2  CRC-32C of what follows  uint32    6  count  int32    10  entries of 46 bytes:
-    producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32,
-    first offset of the open transaction int64 (-1 for none)
-"""
+    producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp
+    int64, coordinator epoch int32, first offset of the open transaction int64 (-1 for none)
+"""  # noqa: E501
 
 from collections.abc import Iterator
 from heapq import merge
@@ -41,7 +43,9 @@ SNAPSHOT_VERSION = 1
 NO_SEQUENCE = -1
 _EPOCH_MAX = 2**15 - 1
 _VERIFICATIONS_MAX = 4096
-"""How many verifications a partition holds; one more drops the oldest, whose transaction must then be aborted."""
+"""How many verifications a partition holds; one more drops the oldest, whose transaction must then be
+aborted.
+"""
 _VERIFICATION_KEPT_MS = 120_000
 """Longer than any request waits for its coordinator."""
 _HEAD = Struct(">hIi")
@@ -57,8 +61,8 @@ class SnapshotCorrupt(Exception):
 
 
 class Producer(msgspec.Struct, gc=False):
-    """One producer id. Invariants: `batches` are of `epoch`, oldest first, at most five; one of an older `age` than its `ProducerState`
-    belongs to a `FrozenProducers`, and does not change.
+    """One producer id. Invariants: `batches` are of `epoch`, oldest first, at most five; one of an older
+    `age` than its `ProducerState` belongs to a `FrozenProducers`, and does not change.
 
     `last_timestamp` is the greatest of its newest batch, `appended_ms` the wall clock at the append of that.
     The collector does not track it, nor a tuple of numbers: it would walk hundreds of thousands of them.
@@ -86,7 +90,9 @@ class FrozenProducers:
         self.producers = producers
 
     def in_order(self) -> Steps[Iterator[tuple[int, Producer]]]:
-        """The producers by id, sorted and freed in runs: one sort of all, or freeing all, would keep the interpreter for too long."""
+        """The producers by id, sorted and freed in runs: one sort of all, or freeing all, would keep the
+        interpreter for too long.
+        """
         items = iter(self.producers.items())
         runs: list[Iterator[tuple[int, Producer]]] = []
         while run := sorted(islice(items, _STEP), key=_id_of):
@@ -95,7 +101,9 @@ class FrozenProducers:
         return merge(*runs, key=_id_of)
 
     def render(self) -> Steps[bytes]:
-        """The content of a snapshot file: the same for the same producers, by id, as Kafka's hash table has them until it grows large."""
+        """The content of a snapshot file: the same for the same producers, by id, as Kafka's hash table
+        has them until it grows large.
+        """
         entries = bytearray()
         items = yield from self.in_order()
         while part := list(islice(items, _STEP)):
@@ -108,8 +116,8 @@ class FrozenProducers:
 class ProducerState:
     """The producers of one partition, as of everything in its log.
 
-    Expired ones are looked for some at a time, with each append where there are `MANY`: every client brings an id of its own, and a log may
-    seldom roll.
+    Expired ones are looked for some at a time, with each append where there are `MANY`: every client
+    brings an id of its own, and a log may seldom roll.
     """
 
     __slots__ = ("_age", "_unswept", "_verifications", "producers")
@@ -122,8 +130,12 @@ class ProducerState:
 
     # -- verification
 
-    def begin_verification(self, producer_id: int, epoch: int, sequence: int, *, adds_partitions: bool, now_ms: int) -> Verification | None:
-        """What is to be proved before a batch of a transaction may be appended; None if that is open here. Raises RecordsRefused."""
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, *, adds_partitions: bool, now_ms: int
+    ) -> Verification | None:
+        """What is to be proved before a batch of a transaction may be appended; None if that is open here.
+        Raises RecordsRefused.
+        """
         producer = self.producers.get(producer_id)
         if producer is not None:
             _check_epoch(producer_id, epoch, producer.epoch)
@@ -132,41 +144,54 @@ class ProducerState:
         found = self._verifications.get(producer_id)
         if found is None:
             self._sweep_verifications(now_ms)
-            found = self._verifications[producer_id] = Verification(sequence, epoch, adds_partitions=adds_partitions, now_ms=now_ms)
+            found = self._verifications[producer_id] = Verification(
+                sequence, epoch, adds_partitions=adds_partitions, now_ms=now_ms
+            )
         else:
             found.tried(sequence, epoch)
         return found
 
     def _sweep_verifications(self, now_ms: int) -> None:
-        """Forget those that nobody can be waiting for any more: a coordinator that says no leaves its own behind."""
+        """Forget those that nobody can be waiting for any more: a coordinator that says no leaves its own
+        behind.
+        """
         verifications = self._verifications
         while verifications:
             producer_id, oldest = next(iter(verifications.items()))
-            if len(verifications) < _VERIFICATIONS_MAX and 0 <= now_ms - oldest.begun_ms < _VERIFICATION_KEPT_MS:
+            if (
+                len(verifications) < _VERIFICATIONS_MAX
+                and 0 <= now_ms - oldest.begun_ms < _VERIFICATION_KEPT_MS
+            ):
                 return
             del verifications[producer_id]
 
-    def _check_verified(self, header: HeaderFields, producer: Producer | None, proof: Verification | None) -> None:
+    def _check_verified(
+        self, header: HeaderFields, producer: Producer | None, proof: Verification | None
+    ) -> None:
         """A batch of a transaction that is not open here yet. Raises RecordsRefused."""
         producer_id, epoch, first = header[9], header[10], header[11]
         if producer is not None:
             _check_epoch(producer_id, epoch, producer.epoch)
         known = self._verifications.get(producer_id)
         if proof is None or proof is not known:
-            raise RecordsRefused(ErrorCode.INVALID_TXN_STATE, f"The batch of producer {producer_id} is not part of an ongoing transaction.")
+            raise RecordsRefused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"The batch of producer {producer_id} is not part of an ongoing transaction.",
+            )
         if first < 0:
             return  # of a coordinator, which counts no sequence
         if known.adds_partitions and first != 0 and (producer is None or not producer.batches):
-            message = f"Producer {producer_id} of transaction version 2 is not known here, but began with sequence {first} instead of 0."
+            message = f"Producer {producer_id} of transaction version 2 is not known here, but began with sequence {first} instead of 0."  # noqa: E501
             raise RecordsRefused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
         if first > known.lowest_sequence:
-            message = f"Producer {producer_id} sent sequence {first} before {known.lowest_sequence}, which was tried and is missing."
+            message = f"Producer {producer_id} sent sequence {first} before {known.lowest_sequence}, which was tried and is missing."  # noqa: E501
             raise RecordsRefused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
 
     # -- append
 
     def check(self, header: HeaderFields, proof: Verification | None, is_verified: bool) -> Batch | None:
-        """Judge the next batch of a client that has a producer id: None to append it, or the batch it repeats. Raises RecordsRefused.
+        """Judge the next batch of a client that has a producer id: None to append it, or the batch it
+        repeats. Raises RecordsRefused.
 
         `is_verified` tells whether batches of a transaction that is not open need a `proof`.
         """
@@ -193,7 +218,8 @@ class ProducerState:
             if first != 0 or last_known != SEQUENCE_MAX:
                 raise RecordsRefused(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"Producer {header[9]} sent sequence {first}, but its last sequence here is {last_known}.",
+                    f"Producer {header[9]} sent sequence {first}, but its last sequence here is "
+                    f"{last_known}.",
                 )
         elif epoch < producer.epoch:
             _check_epoch(header[9], epoch, producer.epoch)
@@ -211,7 +237,9 @@ class ProducerState:
         return next((batch for batch in producer.batches if batch[0] == first and batch[1] == last), None)
 
     def check_own(self, header: HeaderFields, proof: Verification | None, *, is_verified: bool) -> None:
-        """Judge a batch that this broker's coordinator writes in a producer's transaction. Raises RecordsRefused."""
+        """Judge a batch that this broker's coordinator writes in a producer's transaction. Raises
+        RecordsRefused.
+        """
         producer = self.producers.get(header[9])
         if producer is not None:
             _check_epoch(header[9], header[10], producer.epoch)
@@ -221,20 +249,27 @@ class ProducerState:
             self._check_verified(header, producer, proof)
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, is_bumped: bool) -> None:
-        """Judge a marker; `is_bumped` tells that its epoch is to be greater than the transaction's (KIP-890). Raises RecordsRefused."""
+        """Judge a marker; `is_bumped` tells that its epoch is to be greater than the transaction's
+        (KIP-890). Raises RecordsRefused.
+        """
         producer = self.producers.get(producer_id)
         if producer is None:
             return
         if epoch < producer.epoch or (is_bumped and epoch == producer.epoch):
-            # The same marker once more ends nothing: its answer was lost, or the coordinator was loaded anew (KAFKA-19999).
-            is_repeated = is_bumped and epoch == producer.epoch and (producer.transaction_start < 0 or epoch == _EPOCH_MAX)
+            # The same marker once more ends nothing: its answer was lost, or the coordinator was loaded anew
+            # (KAFKA-19999).
+            is_repeated = (
+                is_bumped
+                and epoch == producer.epoch
+                and (producer.transaction_start < 0 or epoch == _EPOCH_MAX)
+            )
             if not is_repeated:
                 than = "not newer" if is_bumped else "older"
-                message = f"The marker of producer {producer_id} has epoch {epoch}, {than} than the last seen epoch {producer.epoch}."
+                message = f"The marker of producer {producer_id} has epoch {epoch}, {than} than the last seen epoch {producer.epoch}."  # noqa: E501
                 raise RecordsRefused(ErrorCode.INVALID_PRODUCER_EPOCH, message)
         if producer.coordinator_epoch > coordinator_epoch:
             known = producer.coordinator_epoch
-            message = f"The marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, older than {known}."
+            message = f"The marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, older than {known}."  # noqa: E501
             raise RecordsRefused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)
 
     def _check_transaction(self, header: HeaderFields, producer: Producer) -> None:
@@ -256,7 +291,9 @@ class ProducerState:
         producer.appended_ms = now_ms
         if self._verifications and header[5] & TRANSACTIONAL_BIT:
             verification = self._verifications.get(header[9])
-            if verification is not None and verification.is_voided_by(epoch, is_control=header[5] & CONTROL_BIT != 0):
+            if verification is not None and verification.is_voided_by(
+                epoch, is_control=header[5] & CONTROL_BIT != 0
+            ):
                 del self._verifications[header[9]]
         if header[5] & CONTROL_BIT:
             producer.transaction_start = -1
@@ -267,11 +304,16 @@ class ProducerState:
         producer.last_timestamp = max_timestamp
         first, delta = header[11], header[6]
         last = (first + delta) & SEQUENCE_MAX if first >= 0 else NO_SEQUENCE
-        producer.batches = (*producer.batches[1 - BATCHES_KEPT :], (first, last, base_offset, base_offset + delta, max_timestamp))
+        producer.batches = (
+            *producer.batches[1 - BATCHES_KEPT :],
+            (first, last, base_offset, base_offset + delta, max_timestamp),
+        )
 
     def decided(self, producer_id: int, coordinator_epoch: int) -> None:
         """A marker of this coordinator epoch, which was seen before, ended a transaction of a producer."""
-        self.producers[producer_id].coordinator_epoch = coordinator_epoch  # no older than `appended` has just left it
+        self.producers[
+            producer_id
+        ].coordinator_epoch = coordinator_epoch  # no older than `appended` has just left it
 
     def freeze(self) -> FrozenProducers:
         """All producers as they are now."""
@@ -280,10 +322,16 @@ class ProducerState:
 
     def open_transactions(self) -> list[int]:
         """Where the open transactions begin."""
-        return [producer.transaction_start for producer in self.producers.values() if producer.transaction_start >= 0]
+        return [
+            producer.transaction_start
+            for producer in self.producers.values()
+            if producer.transaction_start >= 0
+        ]
 
     def last_batches(self) -> list[tuple[int, int, int]]:
-        """(producer id, last offset of its last batch of data or -1, epoch) of each producer, sorted by id."""
+        """(producer id, last offset of its last batch of data or -1, epoch) of each producer, sorted by
+        id.
+        """
         return sorted(
             (producer_id, producer.batches[-1][3] if producer.batches else -1, producer.epoch)
             for producer_id, producer in self.producers.items()
@@ -300,7 +348,9 @@ class ProducerState:
         self.expire(now_ms, expiration_ms, _SWEPT_PER_APPEND)
 
     def expire(self, now_ms: int, expiration_ms: int, most: int = _SWEPT_AT_ONCE) -> None:
-        """Forget producers that were silent for `expiration_ms` and have no transaction open, of the next `most` that are looked at."""
+        """Forget producers that were silent for `expiration_ms` and have no transaction open, of the next
+        `most` that are looked at.
+        """
         producers = self.producers
         if not self._unswept:
             self._unswept = list(producers)
@@ -308,7 +358,11 @@ class ProducerState:
         for _ in range(min(most, len(unswept))):
             producer_id = unswept.pop()
             producer = producers.get(producer_id)
-            if producer is not None and producer.transaction_start < 0 and now_ms - producer.appended_ms >= expiration_ms:
+            if (
+                producer is not None
+                and producer.transaction_start < 0
+                and now_ms - producer.appended_ms >= expiration_ms
+            ):
                 del producers[producer_id]
 
     def render(self) -> bytes:
@@ -330,13 +384,24 @@ class ProducerState:
         if scan.crc(memoryview(content)[_CRC_END:]) != crc:
             raise SnapshotCorrupt("CRC-32C does not match")
         state = cls()
-        for producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, start in _ENTRY.iter_unpack(content[_HEAD.size :]):
+        for (
+            producer_id,
+            epoch,
+            last,
+            last_offset,
+            delta,
+            timestamp,
+            coordinator_epoch,
+            start,
+        ) in _ENTRY.iter_unpack(content[_HEAD.size :]):
             producer = state.producers[producer_id] = Producer(epoch, 0)
             producer.last_timestamp = producer.appended_ms = timestamp
             producer.coordinator_epoch = coordinator_epoch
             producer.transaction_start = start
             if last_offset >= 0:
-                first = (last - delta) & SEQUENCE_MAX if last >= 0 else NO_SEQUENCE  # of a coordinator, which counts none
+                first = (
+                    (last - delta) & SEQUENCE_MAX if last >= 0 else NO_SEQUENCE
+                )  # of a coordinator, which counts none
                 producer.batches = ((first, last, last_offset - delta, last_offset, timestamp),)
         return state
 

@@ -2,12 +2,13 @@
 
     clean     nothing is scanned: the active segment's indexes are read, and the few batches behind the last index entry
     unclean   from the segment of the recovery point on: batches are walked, checked with their CRC from the recovery point on, both indexes
-              rebuilt, the first torn batch and all behind it cut; then producers from the newest snapshot and the batches behind it
+              rebuilt, the first torn batch and all behind it cut; then producers from the newest snapshot
+              and the batches behind it
 
-Everything below the recovery point was durable when it was set. What a crash can have torn lies above it: that is cut, and `cuts` keeps a
-copy and an event of it. What is missing below it is damage, after a clean stop too: `completeness` and `damage` tell it, and nothing is
-changed.
-"""
+Everything below the recovery point was durable when it was set. What a crash can have torn lies above it:
+that is cut, and `cuts` keeps a copy and an event of it. What is missing below it is damage, after a clean
+stop too: `completeness` and `damage` tell it, and nothing is changed.
+"""  # noqa: E501
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -51,8 +52,9 @@ _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 class Recovered(NamedTuple):
     """The state of a log as its files tell it. `unsynced` is what the next sync must make durable too.
 
-    `holes` are ranges of offsets between segments that a cleaner may have left. `leftovers` are files of segments that retention took:
-    they prove that the log begins where it does, and may go once the log start and the epochs are written down.
+    `holes` are ranges of offsets between segments that a cleaner may have left. `leftovers` are files of
+    segments that retention took: they prove that the log begins where it does, and may go once the log
+    start and the epochs are written down.
     """
 
     segments: list[Segment]
@@ -80,32 +82,52 @@ def recover(
     is_metadata: bool = False,
     cuts: Cuts | None = None,
 ) -> Recovered:
-    """Read the files of a partition, repair what a crash left, and know the log. Raises StorageError, and LogDamaged if it cannot be.
+    """Read the files of a partition, repair what a crash left, and know the log. Raises StorageError, and
+    LogDamaged if it cannot be.
 
-    Below `cleaned_to` Kafka's cleaner may have left holes between segments. In the metadata log no offset is missing between batches, and
-    whether it begins too late is told by its snapshots.
+    Below `cleaned_to` Kafka's cleaner may have left holes between segments. In the metadata log no offset
+    is missing between batches, and whether it begins too late is told by its snapshots.
     """
     cuts = Cuts(disk, lambda: [directory], now_ms) if cuts is None else cuts
     settle_swaps(disk, directory)
     content = disk.read(f"{directory}/{EPOCH_FILE}")
     epochs = _parse_epochs(content)
     segments, leftovers = _open_segments(
-        disk, directory, None if is_metadata else epochs, recovery_point=recovery_point, start=log_start_offset
+        disk,
+        directory,
+        None if is_metadata else epochs,
+        recovery_point=recovery_point,
+        start=log_start_offset,
     )
     unsynced: list[DiskFile] = []
     doubtful = len(segments)
-    if not was_clean and segments and content is None and recovery_point <= log_start_offset < segments[0].base_offset:
-        # Never synced, or its epochs were on disk: the name of the first segment was lost, and nothing of what follows was durable.
-        _remove_all(disk, segments, log_start_offset, cuts, "the first segment is not there, and none was ever durable")
+    if (
+        not was_clean
+        and segments
+        and content is None
+        and recovery_point <= log_start_offset < segments[0].base_offset
+    ):
+        # Never synced, or its epochs were on disk: the name of the first segment was lost, and nothing of
+        # what follows was durable.
+        _remove_all(
+            disk,
+            segments,
+            log_start_offset,
+            cuts,
+            "the first segment is not there, and none was ever durable",
+        )
         segments = []
         doubtful = 0
     if segments:
         if not (was_clean and _load_active(segments[-1])):
             doubtful = len(segments) - 1
         if not was_clean:
-            # Strictly below: a sync that ended where a segment begins may be older than the roll that wrote the indexes before it.
+            # Strictly below: a sync that ended where a segment begins may be older than the roll that wrote
+            # the indexes before it.
             doubtful = max(bisect_left(segments, recovery_point, key=base_offset_of) - 1, 0)
-    holes = check_seams(disk, segments, doubtful, recovery_point=recovery_point, start=log_start_offset, cleaned_to=cleaned_to)
+    holes = check_seams(
+        disk, segments, doubtful, recovery_point=recovery_point, start=log_start_offset, cleaned_to=cleaned_to
+    )
     for segment in segments[: min(doubtful, len(segments) - 1)]:
         segment.settle()
     if epochs is None:
@@ -113,10 +135,13 @@ def recover(
     known = _Known(directory, recovery_point, log_start_offset, cleaned_to, is_metadata)
     end_offset = _repair(disk, segments, doubtful, epochs, settings, known, cuts)
     if was_clean and segments and end_offset < log_start_offset:
-        # No clean stop leaves that behind: the checkpoint is damaged, and emptying the log would let one digit take every record.
+        # No clean stop leaves that behind: the checkpoint is damaged, and emptying the log would let one
+        # digit take every record.
         log_start_offset = segments[0].base_offset
     if not segments or end_offset < log_start_offset:
-        _remove_all(disk, segments, end_offset, cuts, f"the log starts at offset {log_start_offset}, behind its end")
+        _remove_all(
+            disk, segments, end_offset, cuts, f"the log starts at offset {log_start_offset}, behind its end"
+        )
         segments = [Segment.open(disk, directory, log_start_offset, create=True)]
         doubtful, end_offset = 0, log_start_offset
     for segment in segments[doubtful:]:
@@ -156,7 +181,9 @@ class _Known(NamedTuple):
 
 
 def begin(disk: Disk, directory: str, leader_epoch: LeaderEpoch) -> Recovered:
-    """A log that nothing was written to yet: its directory has an empty first segment and, unless it is -1, `leader_epoch` in its file."""
+    """A log that nothing was written to yet: its directory has an empty first segment and, unless it is
+    -1, `leader_epoch` in its file.
+    """
     epochs = EpochCache()
     epochs.assign(leader_epoch, _START)
     epochs.is_saved = True
@@ -170,7 +197,8 @@ def _open_segments(
 ) -> tuple[list[Segment], list[str]]:
     """The segments in the order of their base offsets, and the files that prove where the log begins.
 
-    What interrupted work left behind is removed, but not where something durable is missing. Raises LogDamaged, StorageError.
+    What interrupted work left behind is removed, but not where something durable is missing. Raises
+    LogDamaged, StorageError.
     """
     names = disk.list(directory)
     bases = [offset for name in names if (offset := offset_of(name, LOG_SUFFIX)) is not None]
@@ -182,11 +210,21 @@ def _open_segments(
         if offset is not None and offset not in known:
             orphans.append((offset, f"{directory}/{name}"))
     leftovers = [name for name in names if name.endswith(_LEFT_OVER_SUFFIXES)]
-    retired = [offset for name in leftovers if (offset := offset_of(name, LOG_SUFFIX + DELETED_SUFFIX)) is not None]
-    check_names(directory, bases, [offset for offset, _ in orphans], retired, recovery_point=recovery_point, start=start)
+    retired = [
+        offset for name in leftovers if (offset := offset_of(name, LOG_SUFFIX + DELETED_SUFFIX)) is not None
+    ]
+    check_names(
+        directory,
+        bases,
+        [offset for offset, _ in orphans],
+        retired,
+        recovery_point=recovery_point,
+        start=start,
+    )
     if bases and start < bases[0]:
         check_begin(directory, bases[0], epochs, retired, recovery_point=recovery_point, start=start)
-    # The files of a log that retention took go before it: without it they would look like those of one that is missing.
+    # The files of a log that retention took go before it: without it they would look like those of one that
+    # is missing.
     disk.remove(*(path for _, path in orphans))
     is_begin_told = bool(bases) and any(start < bases[0] > offset for offset in retired)
     kept = [name for name in leftovers if is_begin_told and name.endswith(DELETED_SUFFIX)]
@@ -199,7 +237,9 @@ def _open_segments(
 
 
 def _parse_epochs(content: bytes | None) -> EpochCache | None:
-    """The epochs of the checkpoint; None if it is missing or damaged: the batches carry their epochs, so they are read again."""
+    """The epochs of the checkpoint; None if it is missing or damaged: the batches carry their epochs, so
+    they are read again.
+    """
     try:
         return None if content is None else EpochCache.parse(content)
     except CheckpointCorrupt:
@@ -215,13 +255,24 @@ def _load_active(active: Segment) -> bool:
     last = active.count_tail()
     assert active.index is not None
     begin = active.index.positions[-1] if len(active.index) else 0
-    return last is not None and begin + active.unindexed_bytes == active.file.size and last[0] >= active.base_offset
+    return (
+        last is not None
+        and begin + active.unindexed_bytes == active.file.size
+        and last[0] >= active.base_offset
+    )
 
 
 def _repair(
-    disk: Disk, segments: list[Segment], doubtful: int, epochs: EpochCache, settings: LogSettings, known: _Known, cuts: Cuts
+    disk: Disk,
+    segments: list[Segment],
+    doubtful: int,
+    epochs: EpochCache,
+    settings: LogSettings,
+    known: _Known,
+    cuts: Cuts,
 ) -> Offset:
-    """Walk the segments from index `doubtful` on, cut at the first batch that is not whole, and give the log end offset.
+    """Walk the segments from index `doubtful` on, cut at the first batch that is not whole, and give the
+    log end offset.
 
     Raises LogDamaged if durable records are missing, before anything is changed.
     """
@@ -247,13 +298,26 @@ def _repair(
     return end_offset
 
 
-def _cut(disk: Disk, segments: list[Segment], keep: int, cut_at: int | None, end_offset: Offset, cuts: Cuts) -> None:
-    """Cut the last of the first `keep` segments at a position, if one is given, and remove those behind it."""
+def _cut(
+    disk: Disk, segments: list[Segment], keep: int, cut_at: int | None, end_offset: Offset, cuts: Cuts
+) -> None:
+    """Cut the last of the first `keep` segments at a position, if one is given, and remove those behind
+    it.
+    """
     lost, segments[keep:] = segments[keep:], []
     if cut_at is not None:
         file = segments[-1].file
-        is_followed = any(segment.file.size for segment in lost) or next_sound_batch(file, cut_at + 1, end_offset) is not None
-        cuts.cut(file, cut_at, end_offset, is_followed=is_followed, reason=f"no whole batch begins at byte {cut_at}")
+        is_followed = (
+            any(segment.file.size for segment in lost)
+            or next_sound_batch(file, cut_at + 1, end_offset) is not None
+        )
+        cuts.cut(
+            file,
+            cut_at,
+            end_offset,
+            is_followed=is_followed,
+            reason=f"no whole batch begins at byte {cut_at}",
+        )
     _remove_all(disk, lost, end_offset, cuts, f"the log ends at offset {end_offset}, before this segment")
 
 
@@ -268,13 +332,18 @@ def _remove_all(disk: Disk, segments: list[Segment], offset: Offset, cuts: Cuts,
 def _repair_segment(
     segment: Segment, epochs: EpochCache, settings: LogSettings, known: _Known, *, is_followed: bool
 ) -> tuple[Offset, int | None]:
-    """Rebuild the indexes: (the offset that follows, where the segment is to be cut). Raises LogDamaged, StorageError.
+    """Rebuild the indexes: (the offset that follows, where the segment is to be cut). Raises LogDamaged,
+    StorageError.
 
     `is_followed` by a segment that was durable.
     """
     recovery_point = known.recovery_point
     segment.index, segment.time_index = OffsetIndex(), TimeIndex()
-    segment.max_timestamp, segment.max_timestamp_offset, segment.unindexed_bytes = NO_TIMESTAMP, segment.base_offset, 0
+    segment.max_timestamp, segment.max_timestamp_offset, segment.unindexed_bytes = (
+        NO_TIMESTAMP,
+        segment.base_offset,
+        0,
+    )
     end = 0
     end_offset: int = segment.base_offset
     last = (-1, end_offset - 1)
@@ -284,12 +353,17 @@ def _repair_segment(
             last_offset = header[0] + header[6]
             if not verify_crc and header[0] >= recovery_point:
                 break
-            if header[0] < end_offset or last_offset < header[0] or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            if (
+                header[0] < end_offset
+                or last_offset < header[0]
+                or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            ):
                 break
             if known.is_dense and header[0] != end_offset:
                 break
             if header[2] != epochs.epoch_at(Offset(header[0])):
-                # A truncation does not wait for the checkpoint: entries may lie beyond where the log was cut and written anew.
+                # A truncation does not wait for the checkpoint: entries may lie beyond where the log was cut
+                # and written anew.
                 epochs.truncate_end(Offset(header[0]))
                 epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
             segment.index_batch(position, header, settings.index_interval_bytes)
@@ -301,11 +375,15 @@ def _repair_segment(
             doubtful_from, due = end, end_offset
     if end >= segment.file.size:
         return Offset(end_offset), None
-    # The last durable batch's own offset, length or end may be what is damaged, so the search begins behind its first byte.
+    # The last durable batch's own offset, length or end may be what is damaged, so the search begins behind
+    # its first byte.
     sound = next_sound_batch(segment.file, last[0] + 1, last[1] + 1, recovery_point)
     if end_offset < recovery_point or is_followed or sound is not None:
-        found = Unsound(doubtful_from, Offset(due), Offset(max(recovery_point if sound is None else sound, due)))
-        # The walk above believes lengths and offsets; the checksums may tell that the fault lies further ahead.
+        found = Unsound(
+            doubtful_from, Offset(due), Offset(max(recovery_point if sound is None else sound, due))
+        )
+        # The walk above believes lengths and offsets; the checksums may tell that the fault lies further
+        # ahead.
         found = min(found, unsound_in(segment.file, segment.base_offset, recovery_point))
         raise LogDamaged(
             segment.file.path,

@@ -1,4 +1,6 @@
-"""The checkpoint of recovery points, written alone: twice a second while records are synced, for thousands of partitions."""
+"""The checkpoint of recovery points, written alone: twice a second while records are synced, for thousands
+of partitions.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,7 +14,9 @@ RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 _LINES_PER_STEP = 256
 
 
-def write_recovery_points(disk: Disk, path: str, recovery_points: Mapping[TopicPartition, Offset]) -> Steps[None]:
+def write_recovery_points(
+    disk: Disk, path: str, recovery_points: Mapping[TopicPartition, Offset]
+) -> Steps[None]:
     """Write these down in the directory at `path`. The steps block. They raise StorageError."""
     lines: list[str] = []
     for topic_partition, offset in recovery_points.items():

@@ -1,7 +1,8 @@
 """How what retention or a topic leaves behind goes off the disk: a file at a time, or few small ones.
 
-To free space takes some file systems time in which nobody else's sync returns: where freed blocks are discarded at once 1.7 ms per MiB was
-seen. A file is not cut bit by bit before it goes: pages of it may wait in a socket, and would be zeroed there.
+To free space takes some file systems time in which nobody else's sync returns: where freed blocks are
+discarded at once 1.7 ms per MiB was seen. A file is not cut bit by bit before it goes: pages of it may
+wait in a socket, and would be zeroed there.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,11 +15,15 @@ STEP_BYTES: Final = 4 << 20
 _PATHS_PER_STEP: Final = 64
 
 Removal = Callable[[], object]
-"""A job that removes some, and returns the one that goes on, or None when all is gone. Blocks. Raises StorageError."""
+"""A job that removes some, and returns the one that goes on, or None when all is gone. Blocks. Raises
+StorageError.
+"""
 
 
 def removal(disk: Disk, paths: Sequence[str]) -> Removal:
-    """The job that removes files, and directories with the files in them; nothing happens to what is missing."""
+    """The job that removes files, and directories with the files in them; nothing happens to what is
+    missing.
+    """
 
     def begin() -> Removal | None:
         files = [f"{path}/{name}" for path in paths for name in disk.list(path)]

@@ -1,10 +1,12 @@
-"""The repair of a stopped broker's log directory: for every kind of damage that `verify` knows, what is done and what is lost by it.
+"""The repair of a stopped broker's log directory: for every kind of damage that `verify` knows, what is
+done and what is lost by it.
 
     plans(…) ──► one Plan for each partition, then one for the directory's own files ──► `steps` are shown, `execute` does them
 
-A plan is made without a change to the disk. `execute` of the partitions' plans comes before that of the directory's, whose checkpoints are
-written for the logs as they are then. What is taken out of a `.log` is copied aside first.
-"""
+A plan is made without a change to the disk. `execute` of the partitions' plans comes before that of the
+directory's, whose checkpoints are written for the logs as they are then. What is taken out of a `.log` is
+copied aside first.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +27,15 @@ from .futures import partition_of
 from .identity import PARTITION_METADATA_FILE, encode_uuid, write_topic_id
 from .recovery import EPOCH_FILE
 from .repair_segment import SegmentRepair, Taken, copy_aside, plan_segment, rewrite
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name, offset_of
+from .segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+    offset_of,
+)
 from .txn_index import TXN_INDEX_SUFFIX
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
@@ -33,7 +43,9 @@ Action = Callable[[], None]
 
 
 class Step(NamedTuple):
-    """One thing to do: in which file, what is wrong there, what is done, and what is lost by it ("" for nothing)."""
+    """One thing to do: in which file, what is wrong there, what is done, and what is lost by it ("" for
+    nothing).
+    """
 
     path: str
     position: int | None
@@ -45,7 +57,9 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """The repair of one partition, or of the directory's own files (`.`). Offsets are those of the log as it will be; -1 for no log."""
+    """The repair of one partition, or of the directory's own files (`.`). Offsets are those of the log as
+    it will be; -1 for no log.
+    """
 
     name: str
     steps: list[Step] = field(default_factory=list)
@@ -67,7 +81,9 @@ class Plan:
 
 
 class Repairing(NamedTuple):
-    """The disk, when this is (it names the copies), how to look, and the topic ids that the metadata log knows by name."""
+    """The disk, when this is (it names the copies), how to look, and the topic ids that the metadata log
+    knows by name.
+    """
 
     disk: Disk
     wall_ms: int
@@ -76,12 +92,18 @@ class Repairing(NamedTuple):
 
 
 def plan_partition(
-    repairing: Repairing, directory: str, name: str, promises: Promises, topic_partition: TopicPartition | None
+    repairing: Repairing,
+    directory: str,
+    name: str,
+    promises: Promises,
+    topic_partition: TopicPartition | None,
 ) -> tuple[Plan, Report]:
     """Plan the repair of one data partition. Raises StorageError."""
     disk = repairing.disk
     report = verify_partition(disk, directory, name, promises, repairing.looking)
-    plan = Plan(name, start_offset=report.start_offset, end_offset=report.end_offset, was_clean=promises.was_clean)
+    plan = Plan(
+        name, start_offset=report.start_offset, end_offset=report.end_offset, was_clean=promises.was_clean
+    )
     names = disk.list(directory)
     bases = sorted(offset for entry in names if (offset := offset_of(entry, LOG_SUFFIX)) is not None)
     promised = max(promises.recovery_point or 0, promises.high_watermark or 0)
@@ -109,7 +131,13 @@ def _begin_anew(repairing: Repairing, plan: Plan, directory: str, promised: int)
 
     lost = f"offsets [0, {promised})"
     plan.add(
-        Step(path, None, f"the log is missing below {promised}", "an empty segment is begun there, so that no offset is used twice", lost),
+        Step(
+            path,
+            None,
+            f"the log is missing below {promised}",
+            "an empty segment is begun there, so that no offset is used twice",
+            lost,
+        ),
         begin,
     )
     plan.start_offset = plan.end_offset = promised
@@ -125,10 +153,17 @@ def _plan_logs(
     epochs: EpochCache | None,
 ) -> list[SegmentRepair]:
     """Plan what becomes of the `.log` files; those that change."""
-    is_touched = any(finding.path.endswith(LOG_SUFFIX) and (finding.is_damage or finding.is_mended) for finding in report.findings)
+    is_touched = any(
+        finding.path.endswith(LOG_SUFFIX) and (finding.is_damage or finding.is_mended)
+        for finding in report.findings
+    )
     if not is_touched:
         return []
-    trusted = epochs if epochs is not None and not _are_epochs_of_batches(repairing.disk, directory, bases, epochs) else None
+    trusted = (
+        epochs
+        if epochs is not None and not _are_epochs_of_batches(repairing.disk, directory, bases, epochs)
+        else None
+    )
     promised = max(promises.recovery_point or 0, promises.high_watermark or 0)
     changed: list[SegmentRepair] = []
     due, epoch = int(bases[0]), -1
@@ -136,9 +171,21 @@ def _plan_logs(
         is_last = number + 1 == len(bases)
         limit = None if is_last else int(bases[number + 1])
         repair = SegmentRepair(repairing.disk.open(log_path(directory, base)), base, due, epoch)
-        plan_segment(repair, trusted, limit=limit, is_last=is_last, promised=promised, is_deep=repairing.looking.is_deep)
+        plan_segment(
+            repair,
+            trusted,
+            limit=limit,
+            is_last=is_last,
+            promised=promised,
+            is_deep=repairing.looking.is_deep,
+        )
         is_cleaned = limit is not None and promises.cleaned is not None and limit <= promises.cleaned
-        if limit is not None and repair.end_offset < limit and repair.end_offset < (promises.recovery_point or 0) and not is_cleaned:
+        if (
+            limit is not None
+            and repair.end_offset < limit
+            and repair.end_offset < (promises.recovery_point or 0)
+            and not is_cleaned
+        ):
             repair.fill(limit)
         if repair.is_changed:
             changed.append(repair)
@@ -158,7 +205,15 @@ def _plan_rewrite(repairing: Repairing, plan: Plan, repair: SegmentRepair) -> No
     for filled in repair.filled:
         if (filled.base_offset, filled.next_offset) not in held:
             offsets = f"offsets [{filled.base_offset}, {filled.next_offset})"
-            plan.add(Step(path, None, f"{offsets} are in no file", "an empty batch takes their place, so that none is used twice", offsets))
+            plan.add(
+                Step(
+                    path,
+                    None,
+                    f"{offsets} are in no file",
+                    "an empty batch takes their place, so that none is used twice",
+                    offsets,
+                )
+            )
 
     def execute() -> None:
         for taken in repair.taken:
@@ -172,19 +227,31 @@ def _step_of(path: str, taken: Taken, wall_ms: int) -> Step:
     offsets = taken.next_offset - taken.base_offset
     held = f"offsets [{taken.base_offset}, {taken.next_offset})" if offsets else ""
     empty = "; an empty batch takes its place" if offsets else ""
-    action = (
-        f"bytes [{taken.start}, {taken.limit}) are copied to {path.rpartition('/')[2]}.cut-{wall_ms}-{taken.start} and taken out{empty}"
+    action = f"bytes [{taken.start}, {taken.limit}) are copied to {path.rpartition('/')[2]}.cut-{wall_ms}-{taken.start} and taken out{empty}"  # noqa: E501
+    return Step(
+        path,
+        taken.start,
+        taken.what,
+        action,
+        held or f"{taken.limit - taken.start} bytes above every checkpoint",
     )
-    return Step(path, taken.start, taken.what, action, held or f"{taken.limit - taken.start} bytes above every checkpoint")
 
 
 # -- what is made from the logs
 
 
 def _plan_indexes(
-    repairing: Repairing, plan: Plan, directory: str, bases: list[Offset], names: list[str], report: Report, changed: list[SegmentRepair]
+    repairing: Repairing,
+    plan: Plan,
+    directory: str,
+    bases: list[Offset],
+    names: list[str],
+    report: Report,
+    changed: list[SegmentRepair],
 ) -> None:
-    """Indexes of a segment whose log changes, and those that are damaged or missing, are made from the log."""
+    """Indexes of a segment whose log changes, and those that are damaged or missing, are made from the
+    log.
+    """
     disk = repairing.disk
     altered = sorted(repair.base_offset for repair in changed)
     doomed: dict[int, None] = dict.fromkeys(altered)
@@ -196,7 +263,10 @@ def _plan_indexes(
         if offset is None or not (finding.is_damage or finding.is_mended):
             continue
         if offset not in bases:
-            plan.add(Step(finding.path, None, finding.what, "the file is removed"), partial(disk.remove, finding.path))
+            plan.add(
+                Step(finding.path, None, finding.what, "the file is removed"),
+                partial(disk.remove, finding.path),
+            )
         elif suffix == TXN_INDEX_SUFFIX:
             transactional[offset] = None
             plan.add(Step(finding.path, finding.position, finding.what, "the file is made from the log"))
@@ -233,11 +303,15 @@ def _plan_epochs(
     changed: list[SegmentRepair],
     epochs: EpochCache | None,
 ) -> None:
-    """`leader-epoch-checkpoint` is made from the batches where it is missing or damaged, or where they contradict it."""
+    """`leader-epoch-checkpoint` is made from the batches where it is missing or damaged, or where they
+    contradict it.
+    """
     path = f"{directory}/{EPOCH_FILE}"
     disk = repairing.disk
     found = next((finding for finding in report.findings if finding.path == path and finding.is_damage), None)
-    contradicts = any("leader-epoch-checkpoint says" in finding.what and finding.is_damage for finding in report.findings)
+    contradicts = any(
+        "leader-epoch-checkpoint says" in finding.what and finding.is_damage for finding in report.findings
+    )
     has_batches = report.batches > 0
 
     def execute() -> None:
@@ -248,7 +322,9 @@ def _plan_epochs(
     elif epochs is None and has_batches:
         plan.add(Step(path, None, "the file is missing", "it is made from the log"), execute)
     elif contradicts and not changed:
-        plan.add(Step(path, None, "the batches of the log say otherwise", "the file is made from the log"), execute)
+        plan.add(
+            Step(path, None, "the batches of the log say otherwise", "the file is made from the log"), execute
+        )
 
 
 def epochs_in(disk: Disk, directory: str, bases: list[Offset]) -> EpochCache:
@@ -263,7 +339,9 @@ def epochs_in(disk: Disk, directory: str, bases: list[Offset]) -> EpochCache:
 
 
 def _are_epochs_of_batches(disk: Disk, directory: str, bases: list[Offset], epochs: EpochCache) -> bool:
-    """Whether the batches are to be believed and not the checkpoint: they never go back, and several contradict it."""
+    """Whether the batches are to be believed and not the checkpoint: they never go back, and several
+    contradict it.
+    """
     latest, wrong = -1, 0
     for base in bases:
         for found in sound_batches(disk.open(log_path(directory, base))):
@@ -279,16 +357,25 @@ def _are_epochs_of_batches(disk: Disk, directory: str, bases: list[Offset], epoc
 
 
 def _plan_small_files(
-    repairing: Repairing, plan: Plan, directory: str, names: list[str], report: Report, topic_partition: TopicPartition | None
+    repairing: Repairing,
+    plan: Plan,
+    directory: str,
+    names: list[str],
+    report: Report,
+    topic_partition: TopicPartition | None,
 ) -> None:
     disk = repairing.disk
     for finding in report.findings:
         name = finding.path.rpartition("/")[2]
         if name.endswith(SNAPSHOT_SUFFIX) and name in names and (finding.is_damage or finding.is_mended):
             action = "the file is removed: producers come from an older snapshot and the batches behind it"
-            plan.add(Step(finding.path, finding.position, finding.what, action), partial(disk.remove, finding.path))
+            plan.add(
+                Step(finding.path, finding.position, finding.what, action), partial(disk.remove, finding.path)
+            )
     path = f"{directory}/{PARTITION_METADATA_FILE}"
-    damage = next((finding for finding in report.findings if finding.path == path and finding.is_damage), None)
+    damage = next(
+        (finding for finding in report.findings if finding.path == path and finding.is_damage), None
+    )
     if topic_partition is None or (damage is None and PARTITION_METADATA_FILE in names):
         return
     topic_id = repairing.topic_ids.get(topic_partition.topic)
@@ -301,17 +388,25 @@ def _plan_small_files(
     def execute() -> None:
         disk.sync([write_topic_id(disk, directory, topic_id)])
 
-    plan.add(Step(path, None, what, f"it is written with topic id {encode_uuid(topic_id)}, from the metadata log"), execute)
+    plan.add(
+        Step(path, None, what, f"it is written with topic id {encode_uuid(topic_id)}, from the metadata log"),
+        execute,
+    )
 
 
 def readable(repairing: Repairing, path: str) -> bool:
     """Whether a small file parses. Raises StorageError."""
     reader = reader_of(path.rpartition("/")[2], repairing.looking.also)
-    return reader is None or not any(finding.is_damage for finding in reader(read_bounded(repairing.disk, path), path).findings)
+    return reader is None or not any(
+        finding.is_damage for finding in reader(read_bounded(repairing.disk, path), path).findings
+    )
 
 
 def plans(
-    repairing: Repairing, path: str, partitions: list[str], checkpoints: Mapping[str, Mapping[TopicPartition, Offset]]
+    repairing: Repairing,
+    path: str,
+    partitions: list[str],
+    checkpoints: Mapping[str, Mapping[TopicPartition, Offset]],
 ) -> Iterator[Plan]:
     """The plans of the data partitions of a log directory. Raises StorageError."""
     for name in partitions:
@@ -320,5 +415,13 @@ def plans(
             plan, _ = plan_partition(repairing, f"{path}/{name}", name, promises, partition_of(name))
         except StorageError as error:
             plan = Plan(name)
-            plan.add(Step(error.path, None, f"{error.call}: {error.reason}", "look at the disk and its rights", is_possible=False))
+            plan.add(
+                Step(
+                    error.path,
+                    None,
+                    f"{error.call}: {error.reason}",
+                    "look at the disk and its rights",
+                    is_possible=False,
+                )
+            )
         yield plan

@@ -1,8 +1,9 @@
-"""The repair of the metadata log: unlike a partition's, its records rest on each other, so it ends at the first batch that cannot be read.
+"""The repair of the metadata log: unlike a partition's, its records rest on each other, so it ends at the
+first batch that cannot be read.
 
 snapshot of offset S      below S an unreadable stretch costs nothing: an empty batch takes its place
 above it                  the log is cut at the stretch; what is cut is copied aside, and its readable records are named
-"""
+"""  # noqa: E501
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +13,14 @@ from sparklog.model import Offset, TopicPartition
 from sparklog_server.disk.checkpoint import render_offsets
 
 from .examine import Finding
-from .examine_directory import CHECKPOINT_SUFFIX, CLEAN_STOP_FILE, METADATA_POINT_FILE, promises_of, snapshot_findings, verify_partition
+from .examine_directory import (
+    CHECKPOINT_SUFFIX,
+    CLEAN_STOP_FILE,
+    METADATA_POINT_FILE,
+    promises_of,
+    snapshot_findings,
+    verify_partition,
+)
 from .examine_segment import log_path
 from .first_start import METADATA_DIRECTORY
 from .identity import PARTITION_METADATA_FILE
@@ -36,7 +44,11 @@ def plan_metadata(repairing: Repairing, path: str, render_vote: RenderVote) -> P
     disk = repairing.disk
     directory = f"{path}/{METADATA_DIRECTORY}"
     report = verify_partition(
-        disk, directory, METADATA_DIRECTORY, promises_of(disk, path, METADATA_DIRECTORY, {}, repairing.looking), repairing.looking
+        disk,
+        directory,
+        METADATA_DIRECTORY,
+        promises_of(disk, path, METADATA_DIRECTORY, {}, repairing.looking),
+        repairing.looking,
     )
     plan = Plan(METADATA_DIRECTORY, start_offset=report.start_offset, end_offset=report.end_offset)
     names = disk.list(directory)
@@ -50,7 +62,8 @@ def plan_metadata(repairing: Repairing, path: str, render_vote: RenderVote) -> P
     if PARTITION_METADATA_FILE not in names and bases:
         what = "the file is missing"
         plan.add(
-            Step(f"{directory}/{PARTITION_METADATA_FILE}", None, what, "it is written anew"), partial(_write_topic_id, repairing, directory)
+            Step(f"{directory}/{PARTITION_METADATA_FILE}", None, what, "it is written anew"),
+            partial(_write_topic_id, repairing, directory),
         )
     return plan
 
@@ -59,8 +72,12 @@ def _write_topic_id(repairing: Repairing, directory: str) -> None:
     repairing.disk.write(f"{directory}/{PARTITION_METADATA_FILE}", _TOPIC_ID_FILE)
 
 
-def _plan_snapshots(repairing: Repairing, plan: Plan, directory: str, names: list[str], bases: list[Offset]) -> int:
-    """Set damaged snapshots aside where the log can do without; gives the offset of the newest sound one, 0 if there is none."""
+def _plan_snapshots(
+    repairing: Repairing, plan: Plan, directory: str, names: list[str], bases: list[Offset]
+) -> int:
+    """Set damaged snapshots aside where the log can do without; gives the offset of the newest sound one,
+    0 if there is none.
+    """
     disk = repairing.disk
     sound_end = 0
     damaged: list[Finding] = []
@@ -68,7 +85,11 @@ def _plan_snapshots(repairing: Repairing, plan: Plan, directory: str, names: lis
         if not name.endswith(CHECKPOINT_SUFFIX) or not name[:20].isdecimal():
             continue
         found = [
-            one for one in snapshot_findings(disk.open(f"{directory}/{name}"), f"{directory}/{name}", repairing.looking) if one.is_damage
+            one
+            for one in snapshot_findings(
+                disk.open(f"{directory}/{name}"), f"{directory}/{name}", repairing.looking
+            )
+            if one.is_damage
         ]
         if found:
             damaged.append(found[0])
@@ -77,16 +98,18 @@ def _plan_snapshots(repairing: Repairing, plan: Plan, directory: str, names: lis
     log_start = int(bases[0]) if bases else None
     for finding in damaged:
         if log_start is not None and log_start <= sound_end:
-            action = "the file is renamed to end in .damaged: the log, with the snapshot before it if there is one, has all records"
+            action = "the file is renamed to end in .damaged: the log, with the snapshot before it if there is one, has all records"  # noqa: E501
             rename = partial(disk.rename, finding.path, f"{finding.path}.damaged")
             plan.add(Step(finding.path, finding.position, finding.what, action), rename)
         else:
-            action = f"the log begins at offset {log_start}, so that a snapshot is needed: restore the file from a copy"
+            action = f"the log begins at offset {log_start}, so that a snapshot is needed: restore the file from a copy"  # noqa: E501
             plan.add(Step(finding.path, finding.position, finding.what, action, is_possible=False))
     return sound_end
 
 
-def _plan_log(repairing: Repairing, plan: Plan, directory: str, bases: list[Offset], snapshot_end: int) -> None:
+def _plan_log(
+    repairing: Repairing, plan: Plan, directory: str, bases: list[Offset], snapshot_end: int
+) -> None:
     """Fill what lies below the snapshot, cut at the first stretch that does not."""
     due, epoch = int(bases[0]) if bases else 0, -1
     for number, base in enumerate(bases):
@@ -98,7 +121,12 @@ def _plan_log(repairing: Repairing, plan: Plan, directory: str, bases: list[Offs
             repair.end_offset = base
         elif due < base:
             _plan_cut(
-                repairing, plan, directory, bases[number:], repair, Taken(0, file.size, due, due, f"offsets [{due}, {base}) are missing")
+                repairing,
+                plan,
+                directory,
+                bases[number:],
+                repair,
+                Taken(0, file.size, due, due, f"offsets [{due}, {base}) are missing"),
             )
             return
         plan_segment(repair, None, limit=limit, is_last=is_last, promised=snapshot_end)
@@ -109,7 +137,7 @@ def _plan_log(repairing: Repairing, plan: Plan, directory: str, bases: list[Offs
             return
         if repair.is_changed:
             what = ", ".join(taken.what for taken in repair.taken) or "the log ends before its snapshot"
-            action = f"an empty batch takes the place of what is below offset {snapshot_end}, which the snapshot holds"
+            action = f"an empty batch takes the place of what is below offset {snapshot_end}, which the snapshot holds"  # noqa: E501
             plan.add(
                 Step(file.path, repair.taken[0].start if repair.taken else None, what, action),
                 partial(_rewrite, repairing, directory, repair),
@@ -127,19 +155,25 @@ def _rewrite(repairing: Repairing, directory: str, repair: SegmentRepair) -> Non
 
 
 def _drop_indexes(repairing: Repairing, directory: str, base: int) -> None:
-    repairing.disk.remove(*(f"{directory}/{file_name(base, suffix)}" for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)))
+    repairing.disk.remove(
+        *(f"{directory}/{file_name(base, suffix)}" for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+    )
 
 
-def _plan_cut(repairing: Repairing, plan: Plan, directory: str, bases: list[Offset], repair: SegmentRepair, lost: Taken) -> None:
+def _plan_cut(
+    repairing: Repairing, plan: Plan, directory: str, bases: list[Offset], repair: SegmentRepair, lost: Taken
+) -> None:
     """Cut the log at `lost`, in the first of these segments; those behind it go whole."""
     disk = repairing.disk
     files = [repair.file, *(disk.open(log_path(directory, base)) for base in bases[1:])]
     names: Counter[str] = Counter()
     for number, file in enumerate(files):
         names.update(map(name_of, records_in_file(file, lost.start if number == 0 else 0)))
-    told = ", ".join(f"{name}{f' ×{count}' if count > 1 else ''}" for name, count in names.most_common(_NAMED_MAX))
+    told = ", ".join(
+        f"{name}{f' ×{count}' if count > 1 else ''}" for name, count in names.most_common(_NAMED_MAX)
+    )
     size = sum(file.size for file in files) - lost.start
-    action = f"the log is cut at offset {lost.base_offset}: {size} bytes from byte {lost.start} of this file on are copied aside"
+    action = f"the log is cut at offset {lost.base_offset}: {size} bytes from byte {lost.start} of this file on are copied aside"  # noqa: E501
     records = f"every record from offset {lost.base_offset} on; those that can be read: {told or 'none'}"
 
     def execute() -> None:
@@ -168,25 +202,45 @@ def _plan_points(repairing: Repairing, plan: Plan, directory: str, end_offset: i
 
     def execute() -> None:
         if disk.read(f"{directory}/{METADATA_POINT_FILE}") is not None:
-            disk.write(f"{directory}/{METADATA_POINT_FILE}", render_offsets({TopicPartition(*METADATA_LOG): Offset(end_offset)}))
+            disk.write(
+                f"{directory}/{METADATA_POINT_FILE}",
+                render_offsets({TopicPartition(*METADATA_LOG): Offset(end_offset)}),
+            )
         disk.remove(f"{directory}/{CLEAN_STOP_FILE}")
 
     if plan.steps:
         plan.actions.append(execute)
 
 
-def _plan_file(repairing: Repairing, plan: Plan, directory: str, bases: list[Offset], finding: Finding, render_vote: RenderVote) -> None:
+def _plan_file(
+    repairing: Repairing,
+    plan: Plan,
+    directory: str,
+    bases: list[Offset],
+    finding: Finding,
+    render_vote: RenderVote,
+) -> None:
     """A small file of the metadata log."""
     disk, path = repairing.disk, finding.path
     name = path.rpartition("/")[2]
     if name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)):
         plan.add(
-            Step(path, finding.position, finding.what, "the file is removed, and made from the log at the next start"),
+            Step(
+                path,
+                finding.position,
+                finding.what,
+                "the file is removed, and made from the log at the next start",
+            ),
             partial(disk.remove, path),
         )
     elif name in (CLEAN_STOP_FILE, METADATA_POINT_FILE):
         plan.add(
-            Step(path, finding.position, finding.what, "the file is removed: the log is checked whole at the next start"),
+            Step(
+                path,
+                finding.position,
+                finding.what,
+                "the file is removed: the log is checked whole at the next start",
+            ),
             partial(disk.remove, path),
         )
     elif name == EPOCH_FILE:
@@ -196,7 +250,10 @@ def _plan_file(repairing: Repairing, plan: Plan, directory: str, bases: list[Off
 
         plan.add(Step(path, finding.position, finding.what, "the file is made from the log"), epochs)
     elif name == PARTITION_METADATA_FILE:
-        plan.add(Step(path, finding.position, finding.what, "it is written anew"), partial(_write_topic_id, repairing, directory))
+        plan.add(
+            Step(path, finding.position, finding.what, "it is written anew"),
+            partial(_write_topic_id, repairing, directory),
+        )
     elif name == _QUORUM_STATE:
 
         def vote() -> None:
@@ -205,6 +262,12 @@ def _plan_file(repairing: Repairing, plan: Plan, directory: str, bases: list[Off
 
         action = "the file is renamed to end in .damaged and written anew with the latest epoch of the log"
         plan.add(
-            Step(path, finding.position, finding.what, action, "the vote of this node in a later epoch: right for a quorum of one voter"),
+            Step(
+                path,
+                finding.position,
+                finding.what,
+                action,
+                "the vote of this node in a later epoch: right for a quorum of one voter",
+            ),
             vote,
         )

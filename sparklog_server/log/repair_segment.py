@@ -1,10 +1,12 @@
-"""The repair of `.log` files: every sound batch is kept under its offset, and an empty batch takes the place of what cannot be read.
+"""The repair of `.log` files: every sound batch is kept under its offset, and an empty batch takes the
+place of what cannot be read.
 
     sound  sound  ▒▒▒▒▒▒▒▒  sound          the bytes of the stretch are copied aside
     0..4   5..9   (10..14)  15..19   ──►   sound  sound  empty 10..14  sound
 
-An empty batch is what compaction leaves (record count 0, last offset delta kept): no offset is used twice, and readers pass over it. Base
-offset and leader epoch lie outside a batch's checksum: where the neighbours leave one value, it is put right in place.
+An empty batch is what compaction leaves (record count 0, last offset delta kept): no offset is used twice,
+and readers pass over it. Base offset and leader epoch lie outside a batch's checksum: where the neighbours
+leave one value, it is put right in place.
 """
 
 from collections.abc import Iterator
@@ -55,7 +57,9 @@ Piece = Kept | Corrected | Emptied
 
 
 class Taken(NamedTuple):
-    """Bytes `[start, limit)` that are taken out, which held the offsets `[base_offset, next_offset)`, and why."""
+    """Bytes `[start, limit)` that are taken out, which held the offsets `[base_offset, next_offset)`, and
+    why.
+    """
 
     start: int
     limit: int
@@ -65,7 +69,9 @@ class Taken(NamedTuple):
 
 
 class SegmentRepair:
-    """The new content of one segment. `end_offset` follows its last batch; `epochs` are those that its batches carry."""
+    """The new content of one segment. `end_offset` follows its last batch; `epochs` are those that its
+    batches carry.
+    """
 
     def __init__(self, file: DiskFile, base_offset: int, due: int, epoch: int) -> None:
         self.file = file
@@ -89,7 +95,9 @@ class SegmentRepair:
             if base_offset != header.base_offset:
                 self.corrected.append((position, f"base offset {header.base_offset} becomes {base_offset}"))
             if epoch != header.leader_epoch:
-                self.corrected.append((position + EPOCH_FIELD, f"leader epoch {header.leader_epoch} becomes {epoch}"))
+                self.corrected.append(
+                    (position + EPOCH_FIELD, f"leader epoch {header.leader_epoch} becomes {epoch}")
+                )
         elif self.pieces and isinstance(self.pieces[-1], Kept) and self.pieces[-1].limit == position:
             self.pieces[-1] = Kept(self.pieces[-1].start, limit)
         else:
@@ -112,9 +120,16 @@ class SegmentRepair:
 
 
 def plan_segment(
-    repair: SegmentRepair, epochs: EpochCache | None, *, limit: int | None, is_last: bool, promised: int, is_deep: bool = False
+    repair: SegmentRepair,
+    epochs: EpochCache | None,
+    *,
+    limit: int | None,
+    is_last: bool,
+    promised: int,
+    is_deep: bool = False,
 ) -> SegmentRepair:
-    """Walk the file and note what becomes of it. `limit` is where the next segment begins; the last one is to reach `promised`.
+    """Walk the file and note what becomes of it. `limit` is where the next segment begins; the last one is
+    to reach `promised`.
 
     Raises StorageError.
     """
@@ -127,7 +142,11 @@ def plan_segment(
             stretch.append(current)
         else:
             next_base = (
-                following[1][0] if following is not None and not isinstance(following, Unsound) else limit if following is None else None
+                following[1][0]
+                if following is not None and not isinstance(following, Unsound)
+                else limit
+                if following is None
+                else None
             )
             flaw = _place(repair, epochs, stretch, current, next_base=next_base, is_deep=is_deep)
             if flaw is not None:
@@ -152,7 +171,13 @@ def _batches(file: DiskFile) -> Iterator[Batch | Unsound]:
 
 
 def _place(
-    repair: SegmentRepair, epochs: EpochCache | None, stretch: list[Unsound], batch: Batch, *, next_base: int | None, is_deep: bool
+    repair: SegmentRepair,
+    epochs: EpochCache | None,
+    stretch: list[Unsound],
+    batch: Batch,
+    *,
+    next_base: int | None,
+    is_deep: bool,
 ) -> tuple[int, str] | None:
     """Keep a sound batch where it belongs; (byte, reason) if there is no place for it."""
     position, fields = batch
@@ -188,7 +213,9 @@ def _epoch(repair: SegmentRepair, epochs: EpochCache | None, header: BatchHeader
 def _take(repair: SegmentRepair, stretch: list[Unsound], next_offset: int) -> None:
     """Take a stretch out, and let the batch that follows begin with `next_offset`."""
     if stretch:
-        repair.taken.append(Taken(stretch[0].start, stretch[-1].limit, repair.end_offset, next_offset, stretch[0].what))
+        repair.taken.append(
+            Taken(stretch[0].start, stretch[-1].limit, repair.end_offset, next_offset, stretch[0].what)
+        )
         repair.fill(next_offset)
 
 
@@ -196,7 +223,10 @@ def empty_batch(piece: Emptied) -> bytes:
     """A batch without records over these offsets."""
     fields = (0, piece.next_offset - piece.base_offset - 1, _NO_TIME, _NO_TIME, -1, -1, -1, 0)
     body = pack(">hiqqqhii", *fields)
-    return pack(">qiibI", piece.base_offset, HEADER_SIZE - LENGTH_OVERHEAD, piece.epoch, MAGIC, scan.crc(body)) + body
+    return (
+        pack(">qiibI", piece.base_offset, HEADER_SIZE - LENGTH_OVERHEAD, piece.epoch, MAGIC, scan.crc(body))
+        + body
+    )
 
 
 def copy_aside(disk: Disk, file: DiskFile, start: int, limit: int, wall_ms: int) -> str:

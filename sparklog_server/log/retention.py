@@ -1,10 +1,12 @@
-"""What a log may forget: which of its oldest segments retention no longer keeps, and what becomes of their files.
+"""What a log may forget: which of its oldest segments retention no longer keeps, and what becomes of their
+files.
 
     in the log ── log start offset moves, taken out of the log ──► `.deleted` ── file.delete.delay.ms ──► removed
 
-The choice is made in a turn of the broker, files are renamed and removed by jobs; what a crash leaves under `.deleted` is removed after the
-next start, once no checkpoint on disk needs it to tell where the log begins.
-"""
+The choice is made in a turn of the broker, files are renamed and removed by jobs; what a crash leaves
+under `.deleted` is removed after the next start, once no checkpoint on disk needs it to tell where the log
+begins.
+"""  # noqa: E501
 
 from collections.abc import Sequence
 
@@ -36,11 +38,12 @@ def count_deletable(
     opened_ms: Millis,
     now_ms: Millis,
 ) -> int:
-    """How many of the oldest segments may go, the active one included unless it is empty; none that reaches beyond `limit`.
+    """How many of the oldest segments may go, the active one included unless it is empty; none that
+    reaches beyond `limit`.
 
-    In Kafka's order: those below the log start, then those that exceed `retention.bytes`, then those older than `retention.ms`. A segment
-    without timestamps is as old as its roll, or as the opening of its log. Reads an index file where `unread` is not empty. Raises
-    StorageError.
+    In Kafka's order: those below the log start, then those that exceed `retention.bytes`, then those older
+    than `retention.ms`. A segment without timestamps is as old as its roll, or as the opening of its log.
+    Reads an index file where `unread` is not empty. Raises StorageError.
     """
     count = 0
     while count < len(segments) - 1 and segments[count + 1].base_offset <= log_start_offset:
@@ -64,7 +67,9 @@ def count_deletable(
 
 
 def unread(settled: Sequence[Segment], settings: LogSettings, now_ms: Millis) -> list[Segment]:
-    """The oldest segments whose greatest timestamps must be read before anybody can say whether they are too old, as `read_ages` does."""
+    """The oldest segments whose greatest timestamps must be read before anybody can say whether they are
+    too old, as `read_ages` does.
+    """
     if not settings.is_deleted or settings.retention_ms < 0:
         return []
     unknown: list[Segment] = []
@@ -79,7 +84,9 @@ def unread(settled: Sequence[Segment], settings: LogSettings, now_ms: Millis) ->
 
 
 def read_ages(segments: Sequence[Segment], oldest_kept_ms: int) -> Ages:
-    """The greatest timestamps of sealed segments, up to the first that is to be kept. Blocks: a job. Raises StorageError."""
+    """The greatest timestamps of sealed segments, up to the first that is to be kept. Blocks: a job.
+    Raises StorageError.
+    """
     ages: Ages = {}
     for segment in segments:
         twin = segment.twin()
@@ -91,7 +98,9 @@ def read_ages(segments: Sequence[Segment], oldest_kept_ms: int) -> Ages:
 
 
 def note_ages(settled: Sequence[Segment], ages: Ages) -> None:
-    """Remember what `read_ages` found of those that are still there and do not know better: what was compacted since does."""
+    """Remember what `read_ages` found of those that are still there and do not know better: what was
+    compacted since does.
+    """
     for segment in settled:
         if segment.base_offset in ages and not segment.knows_max_timestamp:
             segment.max_timestamp, segment.max_timestamp_offset = ages[segment.base_offset]
@@ -107,10 +116,12 @@ def _newest(segment: Segment, opened_ms: Millis) -> int:
 
 
 def set_aside(disk: Disk, directory: str, base_offsets: Sequence[Offset]) -> Removal:
-    """Rename the files of these segments, oldest first, so that a crash leaves a log without a hole; gives the job that removes them.
+    """Rename the files of these segments, oldest first, so that a crash leaves a log without a hole; gives
+    the job that removes them.
 
-    A segment's other files follow once its log has its new name for good: they alone are worth nothing and are removed on opening, but a
-    log whose aborted transactions were forgotten would show them. Blocks. Raises StorageError.
+    A segment's other files follow once its log has its new name for good: they alone are worth nothing and
+    are removed on opening, but a log whose aborted transactions were forgotten would show them. Blocks.
+    Raises StorageError.
     """
     names = frozenset(disk.list(directory))
     data_directory = directory.rpartition("/")[0]

@@ -3,10 +3,10 @@
     map       the dirty records' keys, from the first dirty offset on, until the table is full     ──► the offset the round ends at
     rewrite   every group of segments below that offset, into one new segment each                  ──► Cleaned, one by one
 
-A round is built from values and paths and touches no state of the broker; it is worked by one job at a time. New files are named
-`.cleaned`, and are durable when a job gives them back; what becomes of them is told in `swap`. Records are looked at by the `clean` kernel
-alone, without the GIL.
-"""
+A round is built from values and paths and touches no state of the broker; it is worked by one job at a
+time. New files are named `.cleaned`, and are durable when a job gives them back; what becomes of them is
+told in `swap`. Records are looked at by the `clean` kernel alone, without the GIL.
+"""  # noqa: E501
 
 from array import array
 from collections.abc import Generator
@@ -35,12 +35,14 @@ from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, render
 CHUNK_BYTES = 1 << 20
 _CHUNK_BYTES_MIN = 64 << 10
 CALM_CHUNK_BYTES = 256 << 10
-"""While others are heard, who would wait for a chunk to be copied in the kernel, or for a request as large on the same disk."""
+"""While others are heard, who would wait for a chunk to be copied in the kernel, or for a request as large
+on the same disk.
+"""
 CALM_WORK_BYTES = 1 << 20
 """A job with rests ends after so much: the log can be stopped, closed or paused between two jobs only."""
 UNSYNCED_BYTES_MAX = 2 << 20
-"""A disk that is given a whole segment at once lets everybody else's sync wait behind it, the producers' too: p99 of small ones beside it
-was 44 ms with one sync per 32 MiB, 19 ms with these."""
+"""A disk that is given a whole segment at once lets everybody else's sync wait behind it, the producers'
+too: p99 of small ones beside it was 44 ms with one sync per 32 MiB, 19 ms with these."""
 CRC_POSITION, CRC_START = 17, 21
 POSITION_MAX = (1 << 31) - 1
 """Index entries hold positions as int32."""
@@ -64,7 +66,8 @@ class Source(NamedTuple):
 
 
 class RoundPlan(NamedTuple):
-    """All that a round needs to know. `groups` cover the sources that may be cleaned, in order; keys are mapped in `[dirty, end)`.
+    """All that a round needs to know. `groups` cover the sources that may be cleaned, in order; keys are
+    mapped in `[dirty, end)`.
 
     One that `is_late` rests for nobody: it would never come to an end of what is appended meanwhile.
     """
@@ -87,7 +90,9 @@ class RoundPlan(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What one piece of work came to: bytes read and written, the segment it finished if any, and whether the round is done."""
+    """What one piece of work came to: bytes read and written, the segment it finished if any, and whether
+    the round is done.
+    """
 
     io_bytes: int
     cleaned: Cleaned | None
@@ -97,8 +102,9 @@ class Progress(NamedTuple):
 class Round:
     """A round under way.
 
-    Invariants: one job at a time calls `work`; `end_offset` is None until the keys are mapped, and then the first offset that stays dirty;
-    `chunk_bytes` are read at once, a stretch in the kernel in which nobody else gets the processor.
+    Invariants: one job at a time calls `work`; `end_offset` is None until the keys are mapped, and then
+    the first offset that stays dirty; `chunk_bytes` are read at once, a stretch in the kernel in which
+    nobody else gets the processor.
     """
 
     def __init__(self, disk: Disk, plan: RoundPlan) -> None:
@@ -108,7 +114,9 @@ class Round:
         self.records_kept = 0
         self._disk = disk
         self._keys = clean.KeyOffsets(plan.slots, plan.keys_max, plan.seed)
-        self._rules = clean.Rules(plan.producers, [one[:3] for one in plan.aborted], plan.now_ms, plan.delete_horizon_ms)
+        self._rules = clean.Rules(
+            plan.producers, [one[:3] for one in plan.aborted], plan.now_ms, plan.delete_horizon_ms
+        )
         self._target = bytearray(CHUNK_BYTES)
         self.chunk_bytes = CHUNK_BYTES
         self._steps = self._run()
@@ -173,7 +181,8 @@ class Round:
     # -- rewrite
 
     def _rewrite(self, group: list[Source]) -> Generator["int | Cleaned", None, None]:
-        # The last batch stays, though maybe empty: without a hole between segments, a lost end can be told from a cleaned one.
+        # The last batch stays, though maybe empty: without a hole between segments, a lost end can be told
+        # from a cleaned one.
         keep_end = _next_offset(self._disk, group[-1])
         room = POSITION_MAX - sum(source.size for source in group)
         output = _Output(self._disk, self.plan, group[0].base_offset)
@@ -258,18 +267,27 @@ class Round:
             for piece in decompress_pieces(codec, batch[HEADER_SIZE:], bytes_max, _ANY_RATIO):
                 plain += piece
         except TooLarge as error:
-            raise DecodeError(f"{error} for compaction: raise sparklog.decompress.memory.max and sparklog.decompress.max.bytes") from None
+            raise DecodeError(
+                f"{error} for compaction: raise sparklog.decompress.memory.max and "
+                f"sparklog.decompress.max.bytes"
+            ) from None
         pack_into(">i", plain, 8, len(plain) - LENGTH_OVERHEAD)
         pack_into(">h", plain, CRC_START, attributes & ~CODEC_BITS)
         return plain
 
 
 def grouped(sources: list[Source], segment_bytes: int) -> list[list[Source]]:
-    """Neighbours that together fit into one segment, in bytes and in offsets, however little is left out of them."""
+    """Neighbours that together fit into one segment, in bytes and in offsets, however little is left out
+    of them.
+    """
     groups: list[list[Source]] = []
     size = 0
     for source in sources:
-        fits = groups and size + source.size <= segment_bytes and source.next_offset - 1 - groups[-1][0].base_offset <= POSITION_MAX
+        fits = (
+            groups
+            and size + source.size <= segment_bytes
+            and source.next_offset - 1 - groups[-1][0].base_offset <= POSITION_MAX
+        )
         if fits:
             groups[-1].append(source)
             size += source.size
@@ -290,7 +308,9 @@ class _Chunk:
 
 
 class _Reader:
-    """The chunks of a segment, each beginning with a batch. Its file is its own: the log's may be closed meanwhile."""
+    """The chunks of a segment, each beginning with a batch. Its file is its own: the log's may be closed
+    meanwhile.
+    """
 
     def __init__(self, of: Round, disk: Disk, source: Source) -> None:
         self._round = of
@@ -333,7 +353,9 @@ class _Output:
         return self._file.size
 
     def _new_file(self, suffix: str) -> DiskFile:
-        file = self._disk.open(f"{self._plan.directory}/{file_name(self._base_offset, suffix)}{CLEANED_SUFFIX}", create=True)
+        file = self._disk.open(
+            f"{self._plan.directory}/{file_name(self._base_offset, suffix)}{CLEANED_SUFFIX}", create=True
+        )
         file.truncate(0)  # a round that was given up may have left one
         return file
 
@@ -347,8 +369,13 @@ class _Output:
         if not batches:
             return
         position = self._file.append(batches)
-        entries = clean.index_entries(batches, len(batches), position, self._base_offset, self._state, self._plan.index_interval_bytes)
-        entries_max = min(self._plan.segment_index_bytes // INDEX_ENTRY_SIZE, self._plan.segment_index_bytes // TIME_ENTRY_SIZE - 1)
+        entries = clean.index_entries(
+            batches, len(batches), position, self._base_offset, self._state, self._plan.index_interval_bytes
+        )
+        entries_max = min(
+            self._plan.segment_index_bytes // INDEX_ENTRY_SIZE,
+            self._plan.segment_index_bytes // TIME_ENTRY_SIZE - 1,
+        )
         for relative_offset, at, timestamp, timestamp_offset in entries:
             if len(self._index) < entries_max:
                 self._index.append(relative_offset, at)
@@ -363,7 +390,10 @@ class _Output:
         self._time_index.append(max_timestamp, max_timestamp_offset - self._base_offset)
         contents = {INDEX_SUFFIX: self._index.render(), TIME_INDEX_SUFFIX: self._time_index.render()}
         base_offset, next_offset = group[0].base_offset, group[-1].next_offset
-        still_needed = sorted((one for one in aborted if base_offset <= one.last_offset < next_offset), key=attrgetter("last_offset"))
+        still_needed = sorted(
+            (one for one in aborted if base_offset <= one.last_offset < next_offset),
+            key=attrgetter("last_offset"),
+        )
         if still_needed:
             contents[TXN_INDEX_SUFFIX] = render(still_needed)
         files = [self._file]

@@ -1,4 +1,6 @@
-"""When the active segment is closed and the next begun: it is full, or old enough, however small, by `segment.ms` and its jitter."""
+"""When the active segment is closed and the next begun: it is full, or old enough, however small, by
+`segment.ms` and its jitter.
+"""
 
 from sparklog.kernels import scan
 from sparklog.model import Millis
@@ -13,7 +15,14 @@ NOT_KNOWN = NO_TIMESTAMP - 1
 
 
 def must_roll(
-    active: Segment, settings: LogSettings, size: int, last_offset: int, max_timestamp: int, *, opened_ms: Millis, now_ms: Millis
+    active: Segment,
+    settings: LogSettings,
+    size: int,
+    last_offset: int,
+    max_timestamp: int,
+    *,
+    opened_ms: Millis,
+    now_ms: Millis,
 ) -> bool:
     """Whether Kafka would roll before `size` bytes up to `last_offset`."""
     return (
@@ -24,8 +33,12 @@ def must_roll(
     )
 
 
-def has_waited(active: Segment, settings: LogSettings, max_timestamp: int, *, opened_ms: Millis, now_ms: Millis) -> bool:
-    """Whether `segment.ms` is over, by the records' own time if the segment's first batch has one, else by the clock."""
+def has_waited(
+    active: Segment, settings: LogSettings, max_timestamp: int, *, opened_ms: Millis, now_ms: Millis
+) -> bool:
+    """Whether `segment.ms` is over, by the records' own time if the segment's first batch has one, else by
+    the clock.
+    """
     if active.file.size == 0:
         return False
     first_timestamp = active.first_timestamp
@@ -35,17 +48,23 @@ def has_waited(active: Segment, settings: LogSettings, max_timestamp: int, *, op
 
 
 def rolls_after_ms(active: Segment, settings: LogSettings, max_timestamp: int) -> int:
-    """The timestamp up to which nothing appended closes the segment for its age, if the next batch has `max_timestamp`."""
+    """The timestamp up to which nothing appended closes the segment for its age, if the next batch has
+    `max_timestamp`.
+    """
     first_timestamp = active.first_timestamp if active.file.size else max_timestamp
     return first_timestamp + _age_max_ms(active, settings) if first_timestamp >= 0 else NOT_KNOWN
 
 
 def whole_that_fit(found: list[tuple[int, HeaderFields]], segment_bytes: int) -> tuple[int, int]:
-    """(bytes, count) of the first batches that one segment can hold; at least one, so that its size can be refused."""
+    """(bytes, count) of the first batches that one segment can hold; at least one, so that its size can be
+    refused.
+    """
     size, count, first_offset = 0, 0, found[0][1][0]
     for _, header in found:
         length = header[1] + LENGTH_OVERHEAD
-        if count and (size + length > segment_bytes or header[0] + header[6] - first_offset > RELATIVE_OFFSET_MAX):
+        if count and (
+            size + length > segment_bytes or header[0] + header[6] - first_offset > RELATIVE_OFFSET_MAX
+        ):
             break
         size, count = size + length, count + 1
     return size, count

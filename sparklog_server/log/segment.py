@@ -2,8 +2,9 @@
 
     active ── sealed (roll) ──► indexes rendered, waiting for the next sync ── settled ──► indexes only in their files
 
-Positions are bytes in the `.log` file. An index only says where to begin to look: batch headers say what is there.
-"""
+Positions are bytes in the `.log` file. An index only says where to begin to look: batch headers say what
+is there.
+"""  # noqa: E501
 
 from collections.abc import Iterator
 from struct import Struct
@@ -54,8 +55,9 @@ def base_offset_of(segment: "Segment") -> Offset:
 class Segment:
     """The records from `base_offset` to the next segment.
 
-    Invariants: the file holds whole batches only; `max_timestamp` is the greatest of them and `max_timestamp_offset` the last offset of the
-    first batch that has it. A sealed segment's `max_timestamp` may be unread (None) until somebody asks.
+    Invariants: the file holds whole batches only; `max_timestamp` is the greatest of them and
+    `max_timestamp_offset` the last offset of the first batch that has it. A sealed segment's
+    `max_timestamp` may be unread (None) until somebody asks.
     """
 
     __slots__ = (
@@ -96,7 +98,12 @@ class Segment:
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: Offset, *, create: bool = False) -> "Segment":
         """Open the files of the segment that begins at `base_offset`, indexes unread."""
-        return cls(disk, directory, base_offset, disk.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}", create=create))
+        return cls(
+            disk,
+            directory,
+            base_offset,
+            disk.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}", create=create),
+        )
 
     def path(self, suffix: str) -> str:
         """The path of one of its files."""
@@ -105,7 +112,9 @@ class Segment:
     # -- append
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> int:
-        """Append one whole batch and return its position. Raises StorageError, and then nothing has changed."""
+        """Append one whole batch and return its position. Raises StorageError, and then nothing has
+        changed.
+        """
         position = self.file.append(batch)
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -125,7 +134,9 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """The greatest timestamp of the first batch, by which the segment's age is told; -1 if it has none. Raises StorageError."""
+        """The greatest timestamp of the first batch, by which the segment's age is told; -1 if it has
+        none. Raises StorageError.
+        """
         if self._first_timestamp is None:
             first = header_at(self.file, 0)
             if first is None:
@@ -142,7 +153,8 @@ class Segment:
     # -- indexes and their files
 
     def save_indexes(self) -> list[DiskFile]:
-        """Write both index files aside; the sync of what is returned puts them in place. Nothing if they are there already.
+        """Write both index files aside; the sync of what is returned puts them in place. Nothing if they
+        are there already.
 
         Raises StorageError, and then nothing is left aside.
         """
@@ -158,7 +170,9 @@ class Segment:
         return replace_all(self._disk, contents)
 
     def save_or_drop_indexes(self) -> list[DiskFile]:
-        """`save_indexes`; on a full disk both files go, and a lookup makes them anew from the log. Raises StorageError."""
+        """`save_indexes`; on a full disk both files go, and a lookup makes them anew from the log. Raises
+        StorageError.
+        """
         try:
             return self.save_indexes()
         except StorageError as error:
@@ -174,7 +188,9 @@ class Segment:
         self.txn_index = None
 
     def load_indexes(self) -> bool:
-        """Read the index files into memory and know the greatest timestamp by them. False if they are missing or implausible."""
+        """Read the index files into memory and know the greatest timestamp by them. False if they are
+        missing or implausible.
+        """
         index = self._disk.read(self.path(INDEX_SUFFIX))
         times = self._disk.read(self.path(TIME_INDEX_SUFFIX))
         if index is None or times is None:
@@ -198,16 +214,22 @@ class Segment:
         return self.time_index is not None or self.max_timestamp != NO_TIMESTAMP
 
     def twin(self) -> "Segment":
-        """The files of this sealed segment through handles of their own, as a job must have them. Raises StorageError."""
+        """The files of this sealed segment through handles of their own, as a job must have them. Raises
+        StorageError.
+        """
         twin = Segment.open(self._disk, self.directory, self.base_offset)
         twin.settle()
         return twin
 
     def read_max_timestamp(self) -> tuple[int, int]:
-        """(greatest timestamp, last offset of the batch that has it); (-1, base offset) if no record has one."""
+        """(greatest timestamp, last offset of the batch that has it); (-1, base offset) if no record has
+        one.
+        """
         if self.time_index is None and self.max_timestamp == NO_TIMESTAMP:
             timestamp, offset = self._times().last
-            if self.time_index is None:  # else it was rebuilt, and the greatest timestamp is known from the batches
+            if (
+                self.time_index is None
+            ):  # else it was rebuilt, and the greatest timestamp is known from the batches
                 self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + offset
         return self.max_timestamp, self.max_timestamp_offset
 
@@ -216,14 +238,21 @@ class Segment:
             return self.time_index
         content = self._disk.read(self.path(TIME_INDEX_SUFFIX))
         stored = TimeIndex(content)
-        if content and len(content) == len(stored) * TIME_ENTRY_SIZE and stored.is_plausible and self._says(*stored.last):
+        if (
+            content
+            and len(content) == len(stored) * TIME_ENTRY_SIZE
+            and stored.is_plausible
+            and self._says(*stored.last)
+        ):
             return stored
         self.rebuild_index()
         assert self.time_index is not None
         return self.time_index
 
     def _says(self, timestamp: int, relative_offset: int) -> bool:
-        """Whether the log bears out an entry of the time index, which has no checksum: some batch there is as late as it claims."""
+        """Whether the log bears out an entry of the time index, which has no checksum: some batch there is
+        as late as it claims.
+        """
         found = self.find(self.base_offset + relative_offset)
         return found is not None and found[1][8] == timestamp
 
@@ -247,7 +276,11 @@ class Segment:
     def rebuild_index(self) -> None:
         """Fill both indexes by walking the whole file, in memory."""
         self.index, self.time_index, self._stored = OffsetIndex(), TimeIndex(), None
-        self.max_timestamp, self.max_timestamp_offset, self.unindexed_bytes = NO_TIMESTAMP, self.base_offset, 0
+        self.max_timestamp, self.max_timestamp_offset, self.unindexed_bytes = (
+            NO_TIMESTAMP,
+            self.base_offset,
+            0,
+        )
         for position, header in walk(self.file, 0):
             # No CRC covers the base offset: one that cannot be here leads nobody anywhere.
             if self.base_offset <= header[0] <= self.base_offset + RELATIVE_OFFSET_MAX - header[6]:
@@ -265,7 +298,9 @@ class Segment:
     # -- find
 
     def find(self, offset: int) -> tuple[int, HeaderFields] | None:
-        """(position, header) of the first batch whose last offset is `offset` or more; None if there is none."""
+        """(position, header) of the first batch whose last offset is `offset` or more; None if there is
+        none.
+        """
         for position, header in self.walk_from(self.last_indexed(offset)):
             if header[0] + header[6] >= offset:
                 return position, header
@@ -275,10 +310,13 @@ class Segment:
         """Where `find` begins to look for `offset`. Raises StorageError."""
         begin = self._index().lookup(offset - self.base_offset)
         header = header_at(self.file, begin) if begin else None
-        return 0 if header is None or header[0] > offset or header[0] < self.base_offset else begin  # else the index lies
+        return (
+            0 if header is None or header[0] > offset or header[0] < self.base_offset else begin
+        )  # else the index lies
 
     def boundary(self, position: int, *, at_least: int) -> tuple[int, int]:
-        """(batch start in `[at_least, position]`, its base offset): the greatest one that is indexed, or the greatest if none is.
+        """(batch start in `[at_least, position]`, its base offset): the greatest one that is indexed, or
+        the greatest if none is.
 
         `at_least` must be a batch start.
         """
@@ -295,11 +333,15 @@ class Segment:
         return found
 
     def walk_from(self, position: int) -> Iterator[tuple[int, HeaderFields]]:
-        """(position, header) of the batches from `position` on, which must be a batch start; few bytes are read at once."""
+        """(position, header) of the batches from `position` on, which must be a batch start; few bytes are
+        read at once.
+        """
         return walk(self.file, position, chunk_bytes=_SEEK_BYTES)
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, HeaderFields]]:
-        """(position, header) of each batch, in order, that may hold a record at `timestamp` or later and at `start_offset` or beyond."""
+        """(position, header) of each batch, in order, that may hold a record at `timestamp` or later and
+        at `start_offset` or beyond.
+        """
         below, relative = self._times().entry_below(timestamp)
         if below != NO_TIMESTAMP and not self._says(below, relative):
             self.rebuild_index()
@@ -337,7 +379,9 @@ class Segment:
         self.count_tail()
 
     def count_tail(self) -> HeaderFields | None:
-        """Walk the batches behind the last index entry, as after a clean stop; gives the last batch's header."""
+        """Walk the batches behind the last index entry, as after a clean stop; gives the last batch's
+        header.
+        """
         assert self.index is not None
         begin = self.index.positions[-1] if len(self.index) else 0
         last: HeaderFields | None = None
@@ -352,7 +396,9 @@ class Segment:
     # -- move and close
 
     def move(self, directory: str) -> None:
-        """Use the copy in another directory from now on, which is the same byte for byte. Raises StorageError."""
+        """Use the copy in another directory from now on, which is the same byte for byte. Raises
+        StorageError.
+        """
         file = self._disk.open(f"{directory}/{file_name(self.base_offset, LOG_SUFFIX)}")
         if file.size != self.file.size:
             raise StorageError(file.path, "move", f"{file.size} bytes, where {self.file.size} were copied")
@@ -376,13 +422,21 @@ def header_at(file: DiskFile, position: int) -> HeaderFields | None:
     if len(content) < HEADER_SIZE:
         return None
     fields: HeaderFields = _HEADER.unpack(content)
-    if fields[3] != 2 or not HEADER_SIZE <= fields[1] + LENGTH_OVERHEAD <= file.size - position or fields[6] < 0:
+    if (
+        fields[3] != 2
+        or not HEADER_SIZE <= fields[1] + LENGTH_OVERHEAD <= file.size - position
+        or fields[6] < 0
+    ):
         return None
     return fields
 
 
-def walk(file: DiskFile, position: int, *, verify_crc: bool = False, chunk_bytes: int = _WALK_BYTES) -> Iterator[tuple[int, HeaderFields]]:
-    """(position, header) of every whole batch from `position` on, up to the first that is none or, if asked, whose CRC differs."""
+def walk(
+    file: DiskFile, position: int, *, verify_crc: bool = False, chunk_bytes: int = _WALK_BYTES
+) -> Iterator[tuple[int, HeaderFields]]:
+    """(position, header) of every whole batch from `position` on, up to the first that is none or, if
+    asked, whose CRC differs.
+    """
     while position < file.size:
         content = file.pread(position, chunk_bytes)
         is_broken = False

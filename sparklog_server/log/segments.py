@@ -5,7 +5,7 @@
        └───────────────── cut: the last one that is left ◄────────────────────┘
 
 Only a settled segment never changes any more: its batches and its index files are durable.
-"""
+"""  # noqa: E501
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -23,12 +23,24 @@ from .txn_index import AbortedTxn
 
 
 class Segments:
-    """Invariants: `all` is never empty, sorted by base offset, and one list for life, shared with `places`; its last is `active`.
+    """Invariants: `all` is never empty, sorted by base offset, and one list for life, shared with
+    `places`; its last is `active`.
 
-    While `is_swapping` nothing may remove or cut the files of a settled segment: some are on their way to their names.
+    While `is_swapping` nothing may remove or cut the files of a settled segment: some are on their way to
+    their names.
     """
 
-    __slots__ = ("_disk", "_moving_to", "_settling", "active", "all", "cuts", "is_swapping", "places", "sealed")
+    __slots__ = (
+        "_disk",
+        "_moving_to",
+        "_settling",
+        "active",
+        "all",
+        "cuts",
+        "is_swapping",
+        "places",
+        "sealed",
+    )
 
     def __init__(self, disk: Disk, segments: list[Segment]) -> None:
         self._disk = disk
@@ -36,7 +48,9 @@ class Segments:
         self.active = segments[-1]
         self.places = Places(segments)
         self.is_swapping = False
-        self.sealed = [segment for segment in segments[:-1] if segment.index is not None]  # since the last `begin_settling`
+        self.sealed = [
+            segment for segment in segments[:-1] if segment.index is not None
+        ]  # since the last `begin_settling`
         self._settling: list[Segment] = []
         self._moving_to = ""  # the directory in which every segment is to be, once a move has come that far
         self.cuts = 0
@@ -44,7 +58,9 @@ class Segments:
     # -- towards the disk
 
     def roll(self, directory: str, base_offset: Offset, now: Instant) -> None:
-        """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing has changed."""
+        """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing
+        has changed.
+        """
         segment = Segment.open(self._disk, directory, base_offset, create=True)
         if segment.file.size:
             segment.file.truncate(0)
@@ -77,7 +93,9 @@ class Segments:
     # -- compaction, retention, truncation
 
     def swap_in(self, cleaned: Cleaned) -> bool:
-        """Read from a cleaned segment instead of those it was made from; False if these are not there any more. Raises StorageError."""
+        """Read from a cleaned segment instead of those it was made from; False if these are not there any
+        more. Raises StorageError.
+        """
         assert not self.is_swapping
         replaced = [segment for segment in self.settled if segment.base_offset in cleaned.replaced]
         if tuple((segment.base_offset, segment.file.size) for segment in replaced) != cleaned.before:
@@ -106,14 +124,18 @@ class Segments:
         return retired
 
     def move_active(self, directory: str) -> None:
-        """Go on in the copy that lies in another directory; the sealed ones follow. Raises StorageError, and then nothing has changed."""
+        """Go on in the copy that lies in another directory; the sealed ones follow. Raises StorageError,
+        and then nothing has changed.
+        """
         assert self.is_all_settled
         self.active.move(directory)
         self._moving_to = directory
         self.places.clear()
 
     def move_sealed(self, count: int) -> bool:
-        """Read `count` more sealed segments from where the log is now; True if all are. Raises StorageError."""
+        """Read `count` more sealed segments from where the log is now; True if all are. Raises
+        StorageError.
+        """
         for segment in self.all:
             if count and self._moving_to and segment.directory != self._moving_to:
                 segment.move(self._moving_to)
@@ -126,8 +148,12 @@ class Segments:
         return not self.sealed and not self._settling
 
     def cut(self, offset: Offset) -> tuple[Offset, list[DiskFile]]:
-        """Drop every batch that reaches `offset` or beyond it: (the offset that follows then, the files to sync). Raises StorageError."""
-        assert not self.is_swapping, "what is compacted is committed, and nobody cuts it off while its files change their names"
+        """Drop every batch that reaches `offset` or beyond it: (the offset that follows then, the files to
+        sync). Raises StorageError.
+        """
+        assert not self.is_swapping, (
+            "what is compacted is committed, and nobody cuts it off while its files change their names"
+        )
         self.move_sealed(len(self.all))
         self.cuts += 1
         self.places.clear()
@@ -149,33 +175,46 @@ class Segments:
     # -- transactions
 
     def aborted_in(self, start: Offset, limit: Offset) -> list[AbortedTxn]:
-        """The aborted transactions with records in `[start, limit)`, in the order of their markers. Raises StorageError."""
+        """The aborted transactions with records in `[start, limit)`, in the order of their markers. Raises
+        StorageError.
+        """
         return aborted_in(self._disk, self.all, start, limit)
 
     def aborted_within(self, part: FileSlice, start: Offset, limit: Offset) -> list[AbortedTxn]:
-        """The aborted transactions that a reader from `start` on may meet in a slice of what is below `limit`. Raises StorageError."""
+        """The aborted transactions that a reader from `start` on may meet in a slice of what is below
+        `limit`. Raises StorageError.
+        """
         if not any(segment.has_aborted for segment in self.all):
             return []
         return self.aborted_in(start, self.places.end_of(part, limit))
 
     def index_reading(self, part: FileSlice, start: Offset, limit: Offset) -> IndexReading | None:
-        """What is to be read beside the loop before `aborted_within` is asked the same; None if it answers from memory."""
+        """What is to be read beside the loop before `aborted_within` is asked the same; None if it answers
+        from memory.
+        """
         if not any(segment.has_aborted for segment in self.all):
             return None
         return self.reading_of_aborted(start, self.places.end_of(part, limit))
 
     def reading_of_aborted(self, start: Offset, limit: Offset) -> IndexReading | None:
-        """What is to be read beside the loop before `aborted_in` is asked the same; None if it answers from memory."""
-        return None if is_all_read(self.all, start, limit) else IndexReading(self._disk, self.all, start, limit)
+        """What is to be read beside the loop before `aborted_in` is asked the same; None if it answers
+        from memory.
+        """
+        return (
+            None if is_all_read(self.all, start, limit) else IndexReading(self._disk, self.all, start, limit)
+        )
 
-    def write(self, batches: memoryview, base_offset: int, aborted: Sequence[AbortedTxn]) -> tuple[int, list[DiskFile]]:
+    def write(
+        self, batches: memoryview, base_offset: int, aborted: Sequence[AbortedTxn]
+    ) -> tuple[int, list[DiskFile]]:
         """Append whole batches, and note what their markers aborted: (their position, more files to sync).
 
         Raises StorageError, and then nothing has changed.
         """
         if not aborted:
             return self.active.file.append(batches), []
-        # The entries first: where the log cannot be written they are taken back, which costs less than to take back the log.
+        # The entries first: where the log cannot be written they are taken back, which costs less than to
+        # take back the log.
         index = index_of(self._disk, self.all, self.active)
         file = index.append(aborted)
         self.active.has_aborted = True

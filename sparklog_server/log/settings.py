@@ -30,14 +30,20 @@ class LogSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     is_deleted: bool = True
     """`cleanup.policy` has `delete`."""
     validates_compressed: bool = True
-    """`sparklog.validate.compressed`: decompress and walk compressed batches too; always so on a compacted topic."""
+    """`sparklog.validate.compressed`: decompress and walk compressed batches too; always so on a compacted
+    topic.
+    """
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
     decompressed_ratio_max: int = RATIO_MAX
     checking_bytes_max: int = CHECKING_BYTES_MAX
-    """How much memory the check of one batch may take; the share of `sparklog.decompress.memory.max` that large batches have."""
+    """How much memory the check of one batch may take; the share of `sparklog.decompress.memory.max` that
+    large batches have.
+    """
     producer_id_expiration_ms: int = 86_400_000
     verifies_transactions: bool = False
-    """`transaction.partition.verification.enable`, which a broker sets: what opens a transaction needs its coordinator's word."""
+    """`transaction.partition.verification.enable`, which a broker sets: what opens a transaction needs its
+    coordinator's word.
+    """
     retention_ms: int = 604_800_000
     """-1 keeps segments however old they are."""
     retention_bytes: int = -1

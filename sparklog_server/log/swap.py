@@ -5,10 +5,11 @@
     old indexes removed, old logs renamed to .deleted, from the last to X ── X.log is gone: what is at X.index is new from here on
     X.index …     ── index files first, the log last ──► done
 
-In memory the broker's turn swaps at once, before the commit: the new segment is read through an open handle that needs no name, and after
-a crash either the old records or the new ones are found. So a reader may see a record again that compaction had taken away, and never
-misses one. Every rename is durable when it returns, so all of this is the work of a job.
-"""
+In memory the broker's turn swaps at once, before the commit: the new segment is read through an open
+handle that needs no name, and after a crash either the old records or the new ones are found. So a reader
+may see a record again that compaction had taken away, and never misses one. Every rename is durable when
+it returns, so all of this is the work of a job.
+"""  # noqa: E501
 
 from typing import NamedTuple
 
@@ -53,7 +54,12 @@ def finish(disk: Disk, swap: Swap) -> None:
         if log in names:
             disk.rename(f"{swap.directory}/{log}", f"{swap.directory}/{log}{DELETED_SUFFIX}")
     _rename(disk, swap, SWAP_SUFFIX, "")
-    disk.remove(*(f"{swap.directory}/{file_name(base_offset, LOG_SUFFIX)}{DELETED_SUFFIX}" for base_offset in swap.replaced))
+    disk.remove(
+        *(
+            f"{swap.directory}/{file_name(base_offset, LOG_SUFFIX)}{DELETED_SUFFIX}"
+            for base_offset in swap.replaced
+        )
+    )
 
 
 def _rename(disk: Disk, swap: Swap, old_suffix: str, new_suffix: str) -> None:
@@ -67,11 +73,18 @@ def _rename(disk: Disk, swap: Swap, old_suffix: str, new_suffix: str) -> None:
 
 def discard(disk: Disk, directory: str, base_offset: Offset) -> None:
     """Remove the cleaned files of a segment that is not to come in after all. Blocks. Raises StorageError."""
-    disk.remove(*(f"{directory}/{file_name(base_offset, suffix)}{CLEANED_SUFFIX}" for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX)))
+    disk.remove(
+        *(
+            f"{directory}/{file_name(base_offset, suffix)}{CLEANED_SUFFIX}"
+            for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX)
+        )
+    )
 
 
 def settle_swaps(disk: Disk, directory: str) -> None:
-    """Complete the swaps that a crash interrupted after their commit, undo the others. Raises StorageError."""
+    """Complete the swaps that a crash interrupted after their commit, undo the others. Raises
+    StorageError.
+    """
     names = disk.list(directory)
     swaps = [name.removesuffix(SWAP_SUFFIX) for name in names if name.endswith(SWAP_SUFFIX)]
     if not swaps and not any(name.endswith(CLEANED_SUFFIX) for name in names):
@@ -84,7 +97,13 @@ def settle_swaps(disk: Disk, directory: str) -> None:
         end_offset = _end_of(disk, directory, base_offset)
         replaced = tuple(offset for offset in bases if base_offset < offset < end_offset)
         finish(disk, Swap(directory, base_offset, (base_offset, *replaced)))
-    disk.remove(*(f"{directory}/{name}" for name in disk.list(directory) if name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX))))
+    disk.remove(
+        *(
+            f"{directory}/{name}"
+            for name in disk.list(directory)
+            if name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX))
+        )
+    )
 
 
 def _end_of(disk: Disk, directory: str, base_offset: Offset) -> int:
@@ -107,4 +126,8 @@ def _end_of(disk: Disk, directory: str, base_offset: Offset) -> int:
 def _log_offset(name: str) -> Offset | None:
     """The base offset in the name of a log file; None if it is another file's."""
     digits = name.removesuffix(LOG_SUFFIX)
-    return Offset(int(digits)) if name.endswith(LOG_SUFFIX) and len(digits) == _NAME_DIGITS and digits.isdecimal() else None
+    return (
+        Offset(int(digits))
+        if name.endswith(LOG_SUFFIX) and len(digits) == _NAME_DIGITS and digits.isdecimal()
+        else None
+    )

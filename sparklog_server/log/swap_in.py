@@ -1,4 +1,6 @@
-"""A cleaned segment as the job gives it back, and the turn of the broker that reads from it from then on; `swap` tells of its files."""
+"""A cleaned segment as the job gives it back, and the turn of the broker that reads from it from then on;
+`swap` tells of its files.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +18,8 @@ from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex
 class Cleaned(NamedTuple):
     """A new segment, durable under its `.cleaned` names, that holds what remains of others.
 
-    `before` has (base offset, bytes) of each segment it was made from, in order; the new one begins where the first of them did.
+    `before` has (base offset, bytes) of each segment it was made from, in order; the new one begins where
+    the first of them did.
     """
 
     directory: str
@@ -40,7 +43,8 @@ class Cleaned(NamedTuple):
 
 
 def take_over(disk: Disk, cleaned: Cleaned, replaced: Sequence[Segment]) -> Segment:
-    """The new segment, open under its `.cleaned` name; the old ones are closed, retained slices of them stay readable.
+    """The new segment, open under its `.cleaned` name; the old ones are closed, retained slices of them
+    stay readable.
 
     Raises StorageError.
     """

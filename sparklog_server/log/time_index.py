@@ -2,8 +2,9 @@
 
     0  timestamp  int64     8  relative offset  int32     12  next entry …
 
-An entry says: up to this offset no record has a greater timestamp. Timestamps grow strictly from entry to entry. It lives in memory with
-its segment while that is active, and is read whole from its file when a lookup by timestamp needs a sealed one.
+An entry says: up to this offset no record has a greater timestamp. Timestamps grow strictly from entry to
+entry. It lives in memory with its segment while that is active, and is read whole from its file when a
+lookup by timestamp needs a sealed one.
 """
 
 from array import array
@@ -22,7 +23,11 @@ class TimeIndex:
     __slots__ = ("offsets", "saved_count", "timestamps")
 
     def __init__(self, content: bytes | None = None) -> None:
-        entries = [] if content is None else list(_ENTRY.iter_unpack(content[: len(content) - len(content) % ENTRY_SIZE]))
+        entries = (
+            []
+            if content is None
+            else list(_ENTRY.iter_unpack(content[: len(content) - len(content) % ENTRY_SIZE]))
+        )
         self.timestamps = array("q", [timestamp for timestamp, _ in entries])
         self.offsets = array("i", [offset for _, offset in entries])
         self.saved_count = -1 if content is None else len(entries)
@@ -31,7 +36,9 @@ class TimeIndex:
         return len(self.timestamps)
 
     def append(self, timestamp: int, relative_offset: int) -> None:
-        """Note that `timestamp` is the greatest up to the offset; nothing happens if it is not greater than the last entry's."""
+        """Note that `timestamp` is the greatest up to the offset; nothing happens if it is not greater
+        than the last entry's.
+        """
         timestamps = self.timestamps
         if timestamp > (timestamps[-1] if timestamps else NO_TIMESTAMP):
             timestamps.append(timestamp)
@@ -63,9 +70,9 @@ class TimeIndex:
         """Whether it looks like an index that was written whole."""
         timestamps, offsets = self.timestamps, self.offsets
         steps = range(len(timestamps) - 1)
-        return all(timestamps[at] < timestamps[at + 1] and offsets[at] <= offsets[at + 1] for at in steps) and (
-            not offsets or offsets[0] >= 0
-        )
+        return all(
+            timestamps[at] < timestamps[at + 1] and offsets[at] <= offsets[at + 1] for at in steps
+        ) and (not offsets or offsets[0] >= 0)
 
     def render(self) -> bytes:
         """The content of the file."""

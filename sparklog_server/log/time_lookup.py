@@ -1,7 +1,8 @@
 """Records by their time: over all segments of a log, the first that is late enough, and the latest of all.
 
-Segments and time indexes narrow it down to a batch; the batch is read to find the record. So this reads data, cold data too, and is made to
-run beside the loop: a `TimeSearch` takes down what it needs of the log, and `run` opens the files by itself.
+Segments and time indexes narrow it down to a batch; the batch is read to find the record. So this reads
+data, cold data too, and is made to run beside the loop: a `TimeSearch` takes down what it needs of the
+log, and `run` opens the files by itself.
 
     TimeSearch(log) ─► run, in a job ─► is_current? ─► learn what the indexes said; else search again
 """
@@ -23,7 +24,9 @@ from .segment import LOG_SUFFIX, Segment, header_at, walk
 from .validate import HeaderFields, RecordsRefused
 
 SEARCH_BYTES = 8 << 20
-"""What a search may hold, in lz4 blocks of 4 MiB; in fact a tenth of it, but for such blocks and zstd windows."""
+"""What a search may hold, in lz4 blocks of 4 MiB; in fact a tenth of it, but for such blocks and zstd
+windows.
+"""
 _INT64_MIN = -(1 << 63)
 _SEEK_BYTES = 8192
 _ANY_RATIO = 1 << 31
@@ -34,8 +37,8 @@ Found = tuple[int, int, int]
 
 
 class _Part(NamedTuple):
-    """A segment as it was when the search began. `begin` is where to look, or None if the index files must tell; with it goes the entry
-    of the time index that led there: (timestamp, relative offset)."""
+    """A segment as it was when the search began. `begin` is where to look, or None if the index files must
+    tell; with it goes the entry of the time index that led there: (timestamp, relative offset)."""
 
     segment: Segment
     file: DiskFile
@@ -46,27 +49,36 @@ class _Part(NamedTuple):
 
 
 class TimeSearch:
-    """A search for the first record in `[start, limit)` that is `timestamp` or later; with None, for the greatest timestamp of all.
+    """A search for the first record in `[start, limit)` that is `timestamp` or later; with None, for the
+    greatest timestamp of all.
 
     Invariant: `run` reads nothing that the loop changes, and may run in any thread, once.
     """
 
     __slots__ = ("_disk", "_limit", "_parts", "_segments", "_start", "_timestamp", "_twins")
 
-    def __init__(self, disk: Disk, segments: list[Segment], timestamp: int | None, *, start: int, limit: int) -> None:
+    def __init__(
+        self, disk: Disk, segments: list[Segment], timestamp: int | None, *, start: int, limit: int
+    ) -> None:
         self._disk = disk
         self._segments = segments
         self._timestamp = timestamp
         self._start = start
         self._limit = limit
-        self._parts = [_part(segment, timestamp) for segment in segments if segment.base_offset < limit or timestamp is None]
+        self._parts = [
+            _part(segment, timestamp)
+            for segment in segments
+            if segment.base_offset < limit or timestamp is None
+        ]
         self._twins: dict[int, Segment] = {}  # by the index of the part: opened by the job for itself
 
     # -- on the loop
 
     @property
     def is_current(self) -> bool:
-        """Whether the log still has the files that were looked at: if not, what was found or missed says nothing."""
+        """Whether the log still has the files that were looked at: if not, what was found or missed says
+        nothing.
+        """
         there = {segment.base_offset: segment for segment in self._segments}
         return all(
             there.get(part.segment.base_offset) is part.segment
@@ -81,14 +93,19 @@ class TimeSearch:
         for index, twin in self._twins.items():
             segment = self._parts[index].segment
             if segment.time_index is None:
-                segment.max_timestamp, segment.max_timestamp_offset = twin.max_timestamp, twin.max_timestamp_offset
+                segment.max_timestamp, segment.max_timestamp_offset = (
+                    twin.max_timestamp,
+                    twin.max_timestamp_offset,
+                )
                 if twin.time_index is not None:  # rebuilt, since the files cannot be believed
                     segment.index, segment.time_index = twin.index, twin.time_index
 
     # -- in the job
 
     def run(self) -> Found | None:
-        """What is sought; None if there is none. Raises StorageError, and RecordsRefused (CORRUPT_MESSAGE) for a batch that is broken."""
+        """What is sought; None if there is none. Raises StorageError, and RecordsRefused (CORRUPT_MESSAGE)
+        for a batch that is broken.
+        """
         return take_all(self._steps())
 
     def outcome(self) -> Steps[Found | RecordsRefused | StorageError | None]:
@@ -117,7 +134,9 @@ class TimeSearch:
         return None
 
     def _latest(self) -> Steps[Found | None]:
-        index = max(range(len(self._parts)), key=lambda index: self._max_timestamp(index, self._parts[index])[0])
+        index = max(
+            range(len(self._parts)), key=lambda index: self._max_timestamp(index, self._parts[index])[0]
+        )
         part = self._parts[index]
         timestamp, last_offset = self._max_timestamp(index, part)
         if timestamp == NO_TIMESTAMP:
@@ -125,12 +144,18 @@ class TimeSearch:
         for position, header in self._batches(index, part, timestamp):
             if header[0] + header[6] >= last_offset:
                 found = yield from self._record(index, part, position, header, timestamp, 0)
-                return found if found is not None and found[0] == timestamp and found[1] < self._limit else None
+                return (
+                    found if found is not None and found[0] == timestamp and found[1] < self._limit else None
+                )
         return None
 
     def _max_timestamp(self, index: int, part: _Part) -> tuple[int, int]:
         """(greatest timestamp, last offset of the first batch that has it)."""
-        return part.known if part.begin is not None or part.known[0] != NO_TIMESTAMP else self._twin(index, part).read_max_timestamp()
+        return (
+            part.known
+            if part.begin is not None or part.known[0] != NO_TIMESTAMP
+            else self._twin(index, part).read_max_timestamp()
+        )
 
     def _batches(self, index: int, part: _Part, timestamp: int) -> Iterator[tuple[int, HeaderFields]]:
         """The batches from the first one on that may be at `timestamp` or later."""
@@ -150,7 +175,9 @@ class TimeSearch:
             self._twins[index] = twin
         return twin
 
-    def _record(self, index: int, part: _Part, position: int, header: HeaderFields, timestamp: int, start: int) -> Steps[Found | None]:
+    def _record(
+        self, index: int, part: _Part, position: int, header: HeaderFields, timestamp: int, start: int
+    ) -> Steps[Found | None]:
         """The first record of a batch that is `timestamp` or later, at `start` or beyond."""
         twin = self._twin(index, part)
         body = memoryview(twin.read_batch(position, header))[HEADER_SIZE:]
@@ -159,29 +186,39 @@ class TimeSearch:
             if header[5] & CODEC_BITS:
                 found = yield from _find_in_pieces(body, header, append_timestamp, timestamp, start)
             else:
-                found = scan.find_timestamp(body, 0, header[12], header[0], header[7], append_timestamp, timestamp, start)
+                found = scan.find_timestamp(
+                    body, 0, header[12], header[0], header[7], append_timestamp, timestamp, start
+                )
         except (DecodeError, ValueError) as error:
             reason = error.args[2] if len(error.args) == 3 else error
-            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"{twin.file.path} at {position}: {reason}") from None
+            raise RecordsRefused(
+                ErrorCode.CORRUPT_MESSAGE, f"{twin.file.path} at {position}: {reason}"
+            ) from None
         return None if found is None else (found[0], found[1], header[2])
 
 
 def _find_in_pieces(
     body: memoryview, header: HeaderFields, append_timestamp: int | None, timestamp: int, start: int
 ) -> Steps[tuple[int, int] | None]:
-    """(timestamp, offset) as `scan.find_timestamp` gives them, of a compressed batch. Raises DecodeError, ValueError."""
+    """(timestamp, offset) as `scan.find_timestamp` gives them, of a compressed batch. Raises DecodeError,
+    ValueError.
+    """
     if append_timestamp is None:
         low, high = _INT64_MIN, max(timestamp - 1, _INT64_MIN)
     elif append_timestamp >= timestamp:
         low, high = 1, 0  # every record
     else:
         return None
-    one = walk_kernel.RecordWalk(header[12], header[7], is_strict=False, low=low, high=high, from_delta=start - header[0])
+    one = walk_kernel.RecordWalk(
+        header[12], header[7], is_strict=False, low=low, high=high, from_delta=start - header[0]
+    )
     for piece in decompress_pieces(Codec(header[5] & CODEC_BITS), body, DECOMPRESSED_BYTES_MAX, _ANY_RATIO):
         yield
         one.feed(piece)
         if one.is_hit:
-            return one.hit_timestamp if append_timestamp is None else append_timestamp, header[0] + one.hit_delta
+            return one.hit_timestamp if append_timestamp is None else append_timestamp, header[
+                0
+            ] + one.hit_delta
     one.finish()
     return None
 
@@ -228,8 +265,11 @@ class _Searched(Protocol):
     def time_search(self, timestamp: Millis | None, limit: Offset) -> TimeSearch: ...
 
 
-def offset_for_timestamp(log: _Searched, timestamp: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
-    """(timestamp, offset, leader epoch) of the first record below `limit` that is `timestamp` or later; None if there is none.
+def offset_for_timestamp(
+    log: _Searched, timestamp: Millis, limit: Offset
+) -> tuple[Millis, Offset, LeaderEpoch] | None:
+    """(timestamp, offset, leader epoch) of the first record below `limit` that is `timestamp` or later;
+    None if there is none.
 
     Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if a batch cannot be decoded.
     """
@@ -240,6 +280,8 @@ def offset_for_timestamp(log: _Searched, timestamp: Millis, limit: Offset) -> tu
 
 
 def max_timestamp(log: _Searched) -> tuple[Millis, Offset]:
-    """(greatest timestamp, offset of the first record that has it in its batch); (-1, -1) if no record has one. Reads data."""
+    """(greatest timestamp, offset of the first record that has it in its batch); (-1, -1) if no record has
+    one. Reads data.
+    """
     found = log.time_search(None, log.log_end_offset).run()
     return (Millis(found[0]), Offset(found[1])) if found is not None else (Millis(NO_TIMESTAMP), Offset(-1))

@@ -3,8 +3,9 @@
     open ── marker appended ──► ended, held until the high watermark has passed the marker ──► decided for every reader
               └─ ABORT ──► an entry of the `.txnindex`
 
-The last stable offset is where the first of the open and held ones begins, and the high watermark if there is none (KIP-98).
-"""
+The last stable offset is where the first of the open and held ones begins, and the high watermark if there
+is none (KIP-98).
+"""  # noqa: E501
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -23,9 +24,11 @@ from .validate import Buffer, HeaderFields, RecordsRefused
 
 
 class Ended(NamedTuple):
-    """What batches that are about to be appended change. `held` has (first offset, offset of the marker) of each transaction they end.
+    """What batches that are about to be appended change. `held` has (first offset, offset of the marker)
+    of each transaction they end.
 
-    `changed` has the producers that begin a transaction and do not end it, by its first offset, and those that end theirs, with None.
+    `changed` has the producers that begin a transaction and do not end it, by its first offset, and those
+    that end theirs, with None.
     """
 
     changed: dict[int, int | None]
@@ -40,8 +43,13 @@ class Transactions:
     __slots__ = ("_held", "_open")
 
     def __init__(self, producers: ProducerState) -> None:
-        starts = [(one.transaction_start, producer_id) for producer_id, one in producers.producers.items() if one.transaction_start >= 0]
-        # Ordered, since a plain one is searched from its very beginning for the first that is left: with very many, for milliseconds.
+        starts = [
+            (one.transaction_start, producer_id)
+            for producer_id, one in producers.producers.items()
+            if one.transaction_start >= 0
+        ]
+        # Ordered, since a plain one is searched from its very beginning for the first that is left: with very
+        # many, for milliseconds.
         self._open = OrderedDict((producer_id, start) for start, producer_id in sorted(starts))
         self._held: list[tuple[int, int]] = []  # a heap
 
@@ -50,7 +58,9 @@ class Transactions:
         self._open.setdefault(producer_id, offset)
 
     def judge(self, view: memoryview, found: Iterable[tuple[int, HeaderFields]]) -> Ended:
-        """What these batches at their positions in `view` will begin and end; nothing is changed yet. Raises RecordsRefused."""
+        """What these batches at their positions in `view` will begin and end; nothing is changed yet.
+        Raises RecordsRefused.
+        """
         ended = Ended({}, [], [], {})
         changed = ended.changed
         for position, header in found:
@@ -58,14 +68,16 @@ class Transactions:
             if producer_id < 0 or not header[5] & TRANSACTIONAL_BIT:
                 continue
             if not header[5] & CONTROL_BIT:
-                if changed.get(producer_id) is None and (producer_id in changed or producer_id not in self._open):
+                if changed.get(producer_id) is None and (
+                    producer_id in changed or producer_id not in self._open
+                ):
                     changed.pop(producer_id, None)  # it ended one before: the next comes last
                     changed[producer_id] = header[0]
                 continue
             marker = marker_of(view[position : position + header[1] + LENGTH_OVERHEAD])
             if marker is None:
                 if header[12]:
-                    message = f"The control batch at offset {header[0]} of producer {producer_id} ends no transaction."
+                    message = f"The control batch at offset {header[0]} of producer {producer_id} ends no transaction."  # noqa: E501
                     raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, message)
                 continue  # compaction took the whole transaction
             ended.coordinator_epochs[producer_id] = marker.coordinator_epoch

@@ -1,9 +1,11 @@
-"""The `.txnindex` of a segment: the transactions that were aborted by a marker in it, for readers of committed records alone.
+"""The `.txnindex` of a segment: the transactions that were aborted by a marker in it, for readers of
+committed records alone.
 
     0  version = 0  int16     2  producer id  int64     10  first offset  int64     18  last offset  int64     26  last stable offset  int64
 
-34 bytes an entry, appended when the marker is, in the order of their last offsets. A segment without aborts has no such file.
-"""
+34 bytes an entry, appended when the marker is, in the order of their last offsets. A segment without
+aborts has no such file.
+"""  # noqa: E501
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +28,8 @@ class TxnIndexCorrupt(Exception):
 
 
 class AbortedTxn(NamedTuple):
-    """One aborted transaction: its records lie in `[first_offset, last_offset]`, closed, and the last is the marker's.
+    """One aborted transaction: its records lie in `[first_offset, last_offset]`, closed, and the last is
+    the marker's.
 
     `last_stable_offset` is what it was once this transaction was over: everything below is decided.
     """
@@ -68,8 +71,13 @@ class TxnIndex:
         return tuple(self._entries)
 
     def append(self, aborted: Sequence[AbortedTxn]) -> DiskFile:
-        """Add entries, in order, and give the file for the next sync. Raises StorageError, and then nothing has changed."""
-        last_offsets = [self._entries[-1].last_offset if self._entries else self._base_offset - 1, *map(_last_offset_of, aborted)]
+        """Add entries, in order, and give the file for the next sync. Raises StorageError, and then
+        nothing has changed.
+        """
+        last_offsets = [
+            self._entries[-1].last_offset if self._entries else self._base_offset - 1,
+            *map(_last_offset_of, aborted),
+        ]
         assert all(one < other for one, other in pairwise(last_offsets)), last_offsets
         file = self._file or self._disk.open(self._path, create=True)
         file.append(render(aborted))
@@ -78,7 +86,8 @@ class TxnIndex:
         return file
 
     def aborted_in(self, start: int, limit: int) -> tuple[list[AbortedTxn], bool]:
-        """The aborted transactions with records in `[start, limit)`, and whether later segments cannot hold another one.
+        """The aborted transactions with records in `[start, limit)`, and whether later segments cannot
+        hold another one.
 
         They cannot once an entry's last stable offset reaches `limit`: no transaction was open below it then.
         """
@@ -91,7 +100,9 @@ class TxnIndex:
         return found, False
 
     def truncate_to(self, offset: int) -> DiskFile | None:
-        """Drop the entries whose marker lies at `offset` or beyond; gives the file to sync, if any. Raises StorageError."""
+        """Drop the entries whose marker lies at `offset` or beyond; gives the file to sync, if any. Raises
+        StorageError.
+        """
         if not self._entries:
             return self._file
         keep = bisect_left(self._entries, offset, key=_last_offset_of)

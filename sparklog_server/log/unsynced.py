@@ -1,7 +1,8 @@
-"""What of a log is written and not yet synced: the files that the next sync must make durable, and the sync that is under way.
+"""What of a log is written and not yet synced: the files that the next sync must make durable, and the
+sync that is under way.
 
 begin ─► the files, in this order ─► (a truncation meanwhile: cut) ─► end: how far what they held is still the log's
-"""
+"""  # noqa: E501
 
 from sparklog.model import Offset
 from sparklog_server.disk.door import DiskFile
@@ -12,7 +13,9 @@ NO_CUT = Offset((1 << 63) - 1)
 
 
 class Unsynced:
-    """Invariants: at most one sync is under way; the active segment's own file, which every sync has, is not in `files`."""
+    """Invariants: at most one sync is under way; the active segment's own file, which every sync has, is
+    not in `files`.
+    """
 
     __slots__ = ("_cut_to", "files", "is_syncing")
 

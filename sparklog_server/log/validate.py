@@ -1,8 +1,8 @@
 """Which batches of a client may enter the log, judged as Kafka's broker judges them, with its error codes.
 
-One kernel call checks the bytes (CRC, counts, every record); here is what depends on the topic: sizes, timestamps, keys, codecs. Checking
-changes nothing, so it may happen in a job; `admitted` then stamps in place what Kafka changes: timestamp type and greatest timestamp, with
-a new CRC.
+One kernel call checks the bytes (CRC, counts, every record); here is what depends on the topic: sizes,
+timestamps, keys, codecs. Checking changes nothing, so it may happen in a job; `admitted` then stamps in
+place what Kafka changes: timestamp type and greatest timestamp, with a new CRC.
 
     check_client_batch    at once: for batches that are not compressed, or decompress to little
     validate_steps        in a job: decompressed, walked and compressed anew in pieces
@@ -28,11 +28,19 @@ _CODE_OF_STATUS = {
     scan.INVALID: ErrorCode.INVALID_RECORD,
     scan.UNSUPPORTED_MAGIC: ErrorCode.INVALID_RECORD,
 }
-TARGET_CODEC = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+TARGET_CODEC = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
 
 INT64_MIN = -(1 << 63)
 NAMED_RECORDS_MAX = 1000
-"""How many records at fault are named; clients fail those that are not named as well, since the batch is refused whole."""
+"""How many records at fault are named; clients fail those that are not named as well, since the batch is
+refused whole.
+"""
 _COMPRESSED_INLINE_BYTES_MAX = 16 << 10
 """Compressing is far slower than decompressing: gzip takes 1 ms for 40 KiB."""
 
@@ -42,9 +50,13 @@ class NeedsJob(Exception):
 
 
 class RecordsRefused(Exception):
-    """A client's batch breaks a rule. `record_errors` names the records at fault: (index in the batch, message)."""
+    """A client's batch breaks a rule. `record_errors` names the records at fault: (index in the batch,
+    message).
+    """
 
-    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]] | None = None) -> None:
+    def __init__(
+        self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]] | None = None
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -70,9 +82,14 @@ Sent = memoryview | bytearray | Checked
 
 
 def check_client_batch(
-    records: memoryview | bytearray, settings: LogSettings, now_ms: int, *, inline_bytes_max: int | None = None
+    records: memoryview | bytearray,
+    settings: LogSettings,
+    now_ms: int,
+    *,
+    inline_bytes_max: int | None = None,
 ) -> Checked:
-    """Check one batch of a client, which stays as it is. Raises RecordsRefused, and NeedsJob if it would take more than allowed here.
+    """Check one batch of a client, which stays as it is. Raises RecordsRefused, and NeedsJob if it would
+    take more than allowed here.
 
     With `inline_bytes_max`, no more may be decompressed; what then cannot be judged needs a job.
     """
@@ -98,9 +115,12 @@ def _checked(
     if attributes & TIMESTAMP_TYPE_BIT:
         check_timestamp_type(header)
     if settings.timestamp_type != "LogAppendTime" and (
-        greatest - now_ms > settings.timestamp_after_max_ms or now_ms - least > settings.timestamp_before_max_ms
+        greatest - now_ms > settings.timestamp_after_max_ms
+        or now_ms - least > settings.timestamp_before_max_ms
     ):
-        check_timestamps(plain if attributes & CODEC_BITS else memoryview(records)[HEADER_SIZE:], header, settings, now_ms)
+        check_timestamps(
+            plain if attributes & CODEC_BITS else memoryview(records)[HEADER_SIZE:], header, settings, now_ms
+        )
     if settings.compression_type != "producer" and is_recoded(header, settings):
         if plain is None:
             plain = memoryview(records)[HEADER_SIZE:]
@@ -108,10 +128,16 @@ def _checked(
     return records, header, greatest, decompressed_bytes
 
 
-def checked_bytes(records: memoryview | bytearray, settings: LogSettings, now_ms: int) -> tuple[HeaderFields, int, int]:
-    """(header, least and greatest timestamp) of a batch whose bytes are in order; its records too, unless they are compressed."""
+def checked_bytes(
+    records: memoryview | bytearray, settings: LogSettings, now_ms: int
+) -> tuple[HeaderFields, int, int]:
+    """(header, least and greatest timestamp) of a batch whose bytes are in order; its records too, unless
+    they are compressed.
+    """
     if len(records) > settings.max_message_bytes:
-        message = f"The batch of {len(records)} bytes exceeds max.message.bytes = {settings.max_message_bytes}."
+        message = (
+            f"The batch of {len(records)} bytes exceeds max.message.bytes = {settings.max_message_bytes}."
+        )
         raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
     try:
         header: HeaderFields
@@ -122,13 +148,18 @@ def checked_bytes(records: memoryview | bytearray, settings: LogSettings, now_ms
             raise _without_keys(memoryview(records)[HEADER_SIZE:], header, settings, now_ms) from None
         raise refused_for(error) from None
     if header[0] != 0:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The base offset of a batch must be 0, but it is {header[0]}.")
+        raise RecordsRefused(
+            ErrorCode.INVALID_RECORD, f"The base offset of a batch must be 0, but it is {header[0]}."
+        )
     return header, least, greatest
 
 
 def is_recoded(header: HeaderFields, settings: LogSettings) -> bool:
     """Whether the topic stores the batch in another codec."""
-    return settings.compression_type != "producer" and TARGET_CODEC[settings.compression_type] != header[5] & CODEC_BITS
+    return (
+        settings.compression_type != "producer"
+        and TARGET_CODEC[settings.compression_type] != header[5] & CODEC_BITS
+    )
 
 
 def check_timestamp_type(header: HeaderFields) -> None:
@@ -139,14 +170,17 @@ def check_timestamp_type(header: HeaderFields) -> None:
         raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, [(index, message) for index in named])
 
 
-def admitted(records: Sent, settings: LogSettings, now_ms: int) -> tuple[memoryview | bytearray, HeaderFields, int]:
-    """Check what was not checked yet, and stamp the times: (the batch to append, its header as sent, its greatest timestamp).
+def admitted(
+    records: Sent, settings: LogSettings, now_ms: int
+) -> tuple[memoryview | bytearray, HeaderFields, int]:
+    """Check what was not checked yet, and stamp the times: (the batch to append, its header as sent, its
+    greatest timestamp).
 
     Raises RecordsRefused.
     """
     if type(records) is not Checked:
         batch, header, greatest, _ = _checked(records, settings, now_ms, None)
-    else:  # judged by the settings of when its check began, though the topic may have been altered while a job ran
+    else:  # judged by the settings of when its check began, though the topic may have been altered while a job ran  # noqa: E501
         batch, header, greatest = records.batch, records.header, records.greatest_timestamp
     if settings.timestamp_type == "LogAppendTime":
         scan.stamp_timestamps(batch, 1, now_ms)
@@ -163,9 +197,13 @@ def refused_for(error: ValueError) -> RecordsRefused:
 
 
 def _without_keys(plain: Buffer, header: HeaderFields, settings: LogSettings, now_ms: int) -> RecordsRefused:
-    """Walk a batch that is refused once more, to name every record without a key, and those whose timestamp is out of bounds."""
+    """Walk a batch that is refused once more, to name every record without a key, and those whose
+    timestamp is out of bounds.
+    """
     try:
-        scan.check_records(plain, header[12], header[7], False)  # the first record without a key ended the walk before
+        scan.check_records(
+            plain, header[12], header[7], False
+        )  # the first record without a key ended the walk before
         keyless = scan.keys_missing(plain, header[12], NAMED_RECORDS_MAX)
         if settings.timestamp_type != "LogAppendTime":
             check_timestamps(plain, header, settings, now_ms)
@@ -177,13 +215,19 @@ def _without_keys(plain: Buffer, header: HeaderFields, settings: LogSettings, no
 
 
 def missing_keys(keyless: list[int], other: RecordsRefused | None = None) -> RecordsRefused:
-    """The refusal of a batch for its records without a key, which have these indexes, and for what else is wrong with its records."""
+    """The refusal of a batch for its records without a key, which have these indexes, and for what else is
+    wrong with its records.
+    """
     message = "A compacted topic cannot accept a record without a key."
     faults = dict.fromkeys(keyless, message)
     if other is not None:
         faults = dict(sorted((dict(other.record_errors) | faults).items())[:NAMED_RECORDS_MAX])
         return RecordsRefused(other.code, other.message, list(faults.items()))
-    total = f"{len(faults)} record errors in total" if len(faults) < NAMED_RECORDS_MAX else f"{NAMED_RECORDS_MAX} record errors or more"
+    total = (
+        f"{len(faults)} record errors in total"
+        if len(faults) < NAMED_RECORDS_MAX
+        else f"{NAMED_RECORDS_MAX} record errors or more"
+    )
     summary = f"One or more records have been rejected due to {total}; the first: {message}"
     return RecordsRefused(ErrorCode.INVALID_RECORD, summary, list(faults.items()))
 
@@ -199,7 +243,9 @@ def _walked(plain: Buffer, header: HeaderFields, settings: LogSettings, now_ms: 
     return least, greatest
 
 
-def _decompressed(records: memoryview | bytearray, header: HeaderFields, settings: LogSettings, inline_bytes_max: int | None) -> Buffer:
+def _decompressed(
+    records: memoryview | bytearray, header: HeaderFields, settings: LogSettings, inline_bytes_max: int | None
+) -> Buffer:
     body = memoryview(records)[HEADER_SIZE:]
     bytes_max, ratio_max = settings.decompressed_bytes_max, settings.decompressed_ratio_max
     if inline_bytes_max is not None and inline_bytes_max < bytes_max:
@@ -226,7 +272,9 @@ def too_large(error: TooLarge, settings: LogSettings) -> RecordsRefused:
         f"sparklog.decompress.max.bytes = {settings.decompressed_bytes_max}, "
         f"sparklog.decompress.ratio.max = {settings.decompressed_ratio_max}, sparklog.decompress.memory.max"
     )
-    return RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, f"The records decompress to too much ({error}): {limits}.")
+    return RecordsRefused(
+        ErrorCode.MESSAGE_TOO_LARGE, f"The records decompress to too much ({error}): {limits}."
+    )
 
 
 def undecodable(error: DecodeError) -> RecordsRefused:
@@ -235,7 +283,9 @@ def undecodable(error: DecodeError) -> RecordsRefused:
 
 
 def check_timestamps(plain: Buffer | None, header: HeaderFields, settings: LogSettings, now_ms: int) -> None:
-    """Name the records whose timestamp is out of bounds; all of them if they are not seen. Raises RecordsRefused if there are any."""
+    """Name the records whose timestamp is out of bounds; all of them if they are not seen. Raises
+    RecordsRefused if there are any.
+    """
     earliest, latest = timestamp_bounds(settings, now_ms)
     if plain is None:
         is_out = header[8] > latest or NO_TIMESTAMP != header[7] < earliest
@@ -256,24 +306,37 @@ def out_of_range(out: list[int], settings: LogSettings, now_ms: int) -> RecordsR
     """The refusal of a batch for its records with these indexes."""
     earliest, latest = now_ms - settings.timestamp_before_max_ms, now_ms + settings.timestamp_after_max_ms
     message = f"The timestamp is out of range: it should be within [{earliest}, {latest}]."
-    code, summary = ErrorCode.INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp"
+    code, summary = (
+        ErrorCode.INVALID_TIMESTAMP,
+        "One or more records have been rejected due to invalid timestamp",
+    )
     return RecordsRefused(code, summary, [(index, message) for index in out])
 
 
 def _with_codec(
-    records: memoryview | bytearray, plain: Buffer, header: HeaderFields, settings: LogSettings, inline_bytes_max: int | None
+    records: memoryview | bytearray,
+    plain: Buffer,
+    header: HeaderFields,
+    settings: LogSettings,
+    inline_bytes_max: int | None,
 ) -> memoryview | bytearray:
     """The batch with its records compressed as the topic asks for."""
     codec = TARGET_CODEC[settings.compression_type]
-    if inline_bytes_max is not None and codec is not Codec.NONE and len(plain) > min(inline_bytes_max, _COMPRESSED_INLINE_BYTES_MAX):
+    if (
+        inline_bytes_max is not None
+        and codec is not Codec.NONE
+        and len(plain) > min(inline_bytes_max, _COMPRESSED_INLINE_BYTES_MAX)
+    ):
         raise NeedsJob
     return recoded(bytearray(memoryview(records)[:HEADER_SIZE]) + compress(codec, plain), header, settings)
 
 
 def recoded(batch: bytearray, header: HeaderFields, settings: LogSettings) -> bytearray:
-    """The batch that was compressed anew behind its old header, with that made right. Raises RecordsRefused if it is too large."""
+    """The batch that was compressed anew behind its old header, with that made right. Raises
+    RecordsRefused if it is too large.
+    """
     if len(batch) > settings.max_message_bytes:
-        message = f"The batch of {len(batch)} bytes, compressed anew, exceeds max.message.bytes = {settings.max_message_bytes}."
+        message = f"The batch of {len(batch)} bytes, compressed anew, exceeds max.message.bytes = {settings.max_message_bytes}."  # noqa: E501
         raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
     pack_into(">i", batch, 8, len(batch) - LENGTH_OVERHEAD)
     pack_into(">h", batch, 21, header[5] & ~CODEC_BITS | TARGET_CODEC[settings.compression_type])
@@ -281,8 +344,12 @@ def recoded(batch: bytearray, header: HeaderFields, settings: LogSettings) -> by
     return batch
 
 
-def stamp_own_batches(view: memoryview, base_offset: Offset, leader_epoch: LeaderEpoch) -> list[tuple[int, HeaderFields]]:
-    """Stamp batches that this broker made, from `base_offset` on; gives (position, header as stamped) of each."""
+def stamp_own_batches(
+    view: memoryview, base_offset: Offset, leader_epoch: LeaderEpoch
+) -> list[tuple[int, HeaderFields]]:
+    """Stamp batches that this broker made, from `base_offset` on; gives (position, header as stamped) of
+    each.
+    """
     found: list[tuple[int, HeaderFields]] = []
     next_offset = base_offset
     for position, header in scan.headers(view, False):
@@ -295,7 +362,9 @@ def stamp_own_batches(view: memoryview, base_offset: Offset, leader_epoch: Leade
 
 
 def check_leaders_batches(view: memoryview, log_end_offset: Offset) -> list[tuple[int, HeaderFields]]:
-    """(position, header) of the whole batches that a leader sent. Raises RecordsRefused for what cannot follow `log_end_offset`."""
+    """(position, header) of the whole batches that a leader sent. Raises RecordsRefused for what cannot
+    follow `log_end_offset`.
+    """
     try:
         found: list[tuple[int, HeaderFields]] = scan.headers(view, True)
     except ValueError as error:
@@ -303,6 +372,8 @@ def check_leaders_batches(view: memoryview, log_end_offset: Offset) -> list[tupl
     next_offset: int = log_end_offset
     for _, header in found:
         if header[0] < next_offset or header[6] < 0:
-            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"offset {header[0]} where {next_offset} or more was due")
+            raise RecordsRefused(
+                ErrorCode.CORRUPT_MESSAGE, f"offset {header[0]} where {next_offset} or more was due"
+            )
         next_offset = header[0] + header[6] + 1
     return found

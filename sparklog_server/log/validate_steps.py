@@ -1,9 +1,11 @@
-"""The check of a client's batch in a job: decompressed, walked and, where the topic asks for it, compressed anew piece by piece.
+"""The check of a client's batch in a job: decompressed, walked and, where the topic asks for it,
+compressed anew piece by piece.
 
     checking_bytes ─► the job starts when so much memory is free ─► check_in_steps of each batch, one after another
 
-A job holds what the decompressor of one batch needs (`memory_bytes`), and all batches that it compressed anew.
-"""
+A job holds what the decompressor of one batch needs (`memory_bytes`), and all batches that it compressed
+anew.
+"""  # noqa: E501
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -45,7 +47,9 @@ _COMPRESSED_MARGIN_BYTES: Final = 64 << 10
 
 
 class Room:
-    """The memory of one job: what its decompressors need, one at a time, and what is left for batches compressed anew."""
+    """The memory of one job: what its decompressors need, one at a time, and what is left for batches
+    compressed anew.
+    """
 
     __slots__ = ("bytes_left", "total_bytes")
 
@@ -67,7 +71,7 @@ class Room:
         """Raises RecordsRefused if the batches compressed anew take more than there is room for."""
         self.bytes_left -= size
         if self.bytes_left < 0:
-            message = "The batches of the request, compressed anew, take more memory than sparklog.decompress.memory.max allows."
+            message = "The batches of the request, compressed anew, take more memory than sparklog.decompress.memory.max allows."  # noqa: E501
             raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
 
 
@@ -76,7 +80,10 @@ def _decompressing_bytes(records: memoryview | bytearray, codec: int, settings: 
         return 0
     try:
         needed = memory_bytes(
-            Codec(codec), memoryview(records)[HEADER_SIZE:], settings.decompressed_bytes_max, settings.decompressed_ratio_max
+            Codec(codec),
+            memoryview(records)[HEADER_SIZE:],
+            settings.decompressed_bytes_max,
+            settings.decompressed_ratio_max,
         )
     except DecodeError:
         return 0  # the check tells of it
@@ -95,11 +102,15 @@ def check_all(batches: Sequence[Batch], room: Room, now_ms: int) -> Steps[list[C
     return results
 
 
-def check_in_steps(records: memoryview | bytearray, settings: LogSettings, room: Room, now_ms: int) -> Steps[Checked]:
+def check_in_steps(
+    records: memoryview | bytearray, settings: LogSettings, room: Room, now_ms: int
+) -> Steps[Checked]:
     """Judge a batch as `check_client_batch` does. Raises RecordsRefused."""
     header, least, greatest = checked_bytes(records, settings, now_ms)
     is_compressed = header[5] & CODEC_BITS != 0
-    is_walked = is_compressed and (settings.validates_compressed or settings.is_compacted or is_recoded(header, settings))
+    is_walked = is_compressed and (
+        settings.validates_compressed or settings.is_compacted or is_recoded(header, settings)
+    )
     out: list[int] = []
     size = 0
     batch = bytearray(memoryview(records)[:HEADER_SIZE])
@@ -122,12 +133,15 @@ def check_in_steps(records: memoryview | bytearray, settings: LogSettings, room:
         least, greatest = header[7], header[8]
     check_timestamp_type(header)
     if settings.timestamp_type != "LogAppendTime" and (
-        greatest - now_ms > settings.timestamp_after_max_ms or now_ms - least > settings.timestamp_before_max_ms
+        greatest - now_ms > settings.timestamp_after_max_ms
+        or now_ms - least > settings.timestamp_before_max_ms
     ):
         if out:
             raise out_of_range(out, settings, now_ms)
         if not is_walked:
-            check_timestamps(None if is_compressed else memoryview(records)[HEADER_SIZE:], header, settings, now_ms)
+            check_timestamps(
+                None if is_compressed else memoryview(records)[HEADER_SIZE:], header, settings, now_ms
+            )
     if compressor is None:
         return Checked(records, header, greatest, settings, size)
     _append(batch, compressor.finish(), room)
@@ -135,12 +149,20 @@ def check_in_steps(records: memoryview | bytearray, settings: LogSettings, room:
 
 
 class _RecordsOf:
-    """The records of a compressed batch, walked as they come; `out` has the indexes of those whose timestamp is out of bounds."""
+    """The records of a compressed batch, walked as they come; `out` has the indexes of those whose
+    timestamp is out of bounds.
+    """
 
     def __init__(self, header: HeaderFields, settings: LogSettings, now_ms: int) -> None:
-        low, high = (INT64_MIN, INT64_MAX) if settings.timestamp_type == "LogAppendTime" else timestamp_bounds(settings, now_ms)
+        low, high = (
+            (INT64_MIN, INT64_MAX)
+            if settings.timestamp_type == "LogAppendTime"
+            else timestamp_bounds(settings, now_ms)
+        )
         self.out: list[int] = []
-        self._walk = walk.RecordWalk(header[12], header[7], require_keys=settings.is_compacted, low=low, high=high)
+        self._walk = walk.RecordWalk(
+            header[12], header[7], require_keys=settings.is_compacted, low=low, high=high
+        )
 
     def walk(self, piece: Buffer) -> None:
         position = 0
@@ -176,8 +198,12 @@ def _pieces(records: memoryview | bytearray, header: HeaderFields, settings: Log
         needed = memory_bytes(codec, body, bytes_max, ratio_max)
         if needed > settings.checking_bytes_max:
             if codec is not Codec.ZSTD:
-                raise TooLarge(f"{codec.name.lower()}: {needed} bytes of memory are needed, {settings.checking_bytes_max} allowed")
-            # The window fills with what comes out, so that it is as large as the frame says only if as much comes out.
+                raise TooLarge(
+                    f"{codec.name.lower()}: {needed} bytes of memory are needed, "
+                    f"{settings.checking_bytes_max} allowed"
+                )
+            # The window fills with what comes out, so that it is as large as the frame says only if as much
+            # comes out.
             bytes_max = settings.checking_bytes_max - memory_bytes(codec, body, 0, ratio_max)
         yield from decompress_pieces(codec, body, bytes_max, ratio_max)
     except TooLarge as error:

@@ -1,18 +1,20 @@
-"""Proof that a transaction knows of a partition, asked of its coordinator before the first batch of the transaction is appended (KIP-890).
+"""Proof that a transaction knows of a partition, asked of its coordinator before the first batch of the
+transaction is appended (KIP-890).
 
     no transaction open ── begin ──► Verification ── the coordinator agrees ──► append with it ──► open: no more proof needed
                                           └── a marker is appended meanwhile ──► void: the append is refused
 
-The object itself is the proof: what was begun before a marker says nothing of the transaction after it. It is never written down; a crash
-costs whoever waited a second try.
-"""
+The object itself is the proof: what was begun before a marker says nothing of the transaction after it. It
+is never written down; a crash costs whoever waited a second try.
+"""  # noqa: E501
 
 
 class Verification:
     """What is under way for one producer in one partition.
 
-    `lowest_sequence` is the least that was tried in `epoch`: a batch behind it may not overtake it. `adds_partitions` tells of a producer
-    that speaks transaction version 2: its coordinator adds the partition where the older one only looks.
+    `lowest_sequence` is the least that was tried in `epoch`: a batch behind it may not overtake it.
+    `adds_partitions` tells of a producer that speaks transaction version 2: its coordinator adds the
+    partition where the older one only looks.
     """
 
     __slots__ = ("adds_partitions", "begun_ms", "epoch", "lowest_sequence")
@@ -32,5 +34,7 @@ class Verification:
             self.lowest_sequence = sequence
 
     def is_voided_by(self, epoch: int, *, is_control: bool) -> bool:
-        """Whether a batch of a transaction ends it, once appended: a marker of version 2 in its epoch is of the transaction before."""
+        """Whether a batch of a transaction ends it, once appended: a marker of version 2 in its epoch is
+        of the transaction before.
+        """
         return not (self.adds_partitions and is_control and epoch == self.epoch)

@@ -1,4 +1,6 @@
-"""Metadata records to record batches and back; a batch is whole or absent after a crash, so its records count together."""
+"""Metadata records to record batches and back; a batch is whole or absent after a crash, so its records
+count together.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,13 +11,18 @@ from sparklog.wire.schema import Message
 from .records import decode_value, encode_value
 
 
-def batch_of(records: Sequence[Message], wall_ms: Millis, *, leader_epoch: LeaderEpoch = NO_EPOCH) -> bytearray:
+def batch_of(
+    records: Sequence[Message], wall_ms: Millis, *, leader_epoch: LeaderEpoch = NO_EPOCH
+) -> bytearray:
     """One record batch that holds these records, its offsets still relative to 0."""
-    return build_batch([(None, encode_value(record), (), wall_ms) for record in records], leader_epoch=leader_epoch)
+    return build_batch(
+        [(None, encode_value(record), (), wall_ms) for record in records], leader_epoch=leader_epoch
+    )
 
 
 def records_of(batches: bytes | bytearray | memoryview) -> Iterator[tuple[Offset, Message]]:
-    """(offset, record) for each metadata record of whole batches; control batches, which are raft's own, are left out.
+    """(offset, record) for each metadata record of whole batches; control batches, which are raft's own,
+    are left out.
 
     Raises DecodeError for a record that this release does not know.
     """

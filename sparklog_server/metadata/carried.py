@@ -1,4 +1,6 @@
-"""Records that mean nothing to this release yet and still belong to the cluster: kept as they are, so that a snapshot loses none."""
+"""Records that mean nothing to this release yet and still belong to the cluster: kept as they are, so that
+a snapshot loses none.
+"""
 
 from sparklog.wire.schema import Message
 
@@ -21,7 +23,9 @@ def credential_key(user: str, mechanism: int) -> CarriedKey:
 
 
 def key_of(record: Message) -> tuple[CarriedKey, bool] | None:
-    """(what the record is about, whether it still exists after it); None for a record that leaves nothing behind."""
+    """(what the record is about, whether it still exists after it); None for a record that leaves nothing
+    behind.
+    """
     if isinstance(record, AccessControlEntryRecord | RemoveAccessControlEntryRecord):
         return ("acl", bytes(record.id)), isinstance(record, AccessControlEntryRecord)
     if isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):

@@ -1,8 +1,9 @@
 """The cluster as it stands at one offset of the metadata log: an immutable image, and the changes that a
 batch of records makes to it.
 
-`MetadataImage.apply` copies only what the records touch; everything else is shared with the image before. Nothing that was reached from
-an image ever changes, so a handler may keep one across any number of later changes.
+`MetadataImage.apply` copies only what the records touch; everything else is shared with the image before.
+Nothing that was reached from an image ever changes, so a handler may keep one across any number of later
+changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,7 +44,9 @@ BROKER_RESOURCE = 4
 
 
 class Endpoint(msgspec.Struct, frozen=True, gc=False):
-    """Where a broker can be reached by one of its listeners; the protocol in Kafka's numbers (0 is PLAINTEXT)."""
+    """Where a broker can be reached by one of its listeners; the protocol in Kafka's numbers (0 is
+    PLAINTEXT).
+    """
 
     name: str
     host: str
@@ -77,7 +80,9 @@ class BrokerImage(msgspec.Struct, frozen=True):
 
 
 class PartitionImage(msgspec.Struct, frozen=True, gc=False):
-    """One partition: replicas in order of preference, each with the directory at its index; leader -1 is none."""
+    """One partition: replicas in order of preference, each with the directory at its index; leader -1 is
+    none.
+    """
 
     replicas: tuple[NodeId, ...]
     isr: tuple[NodeId, ...]
@@ -136,8 +141,8 @@ class MetadataDelta(msgspec.Struct, frozen=True):
 class MetadataImage(msgspec.Struct, frozen=True):
     """The cluster after the record at `offset`.
 
-    The two topic tables hold the same images; `configs` maps (resource type, name) to texts by key; `features` holds levels above 0;
-    `carried` what this release only keeps.
+    The two topic tables hold the same images; `configs` maps (resource type, name) to texts by key;
+    `features` holds levels above 0; `carried` what this release only keeps.
     """
 
     offset: Offset = NO_OFFSET
@@ -153,8 +158,12 @@ class MetadataImage(msgspec.Struct, frozen=True):
     carried: Mapping[CarriedKey, Message] = {}
     quotas: Quotas = {}
 
-    def apply(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch = NO_EPOCH) -> tuple["MetadataImage", MetadataDelta]:
-        """The image after these (offset, record) pairs, and their changes; `epoch` is that of the last batch."""
+    def apply(
+        self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch = NO_EPOCH
+    ) -> tuple["MetadataImage", MetadataDelta]:
+        """The image after these (offset, record) pairs, and their changes; `epoch` is that of the last
+        batch.
+        """
         draft = _Draft(self)
         for offset, record in records:
             draft.replay(offset, record)
@@ -235,7 +244,9 @@ class _Draft:
             names = dict(old.topics_by_name)
             for topic_id in self._touched_topics:
                 before, after = old.topics_by_id.get(topic_id), self._by_id.get(topic_id)
-                partition_count += (len(after.partitions) if after else 0) - (len(before.partitions) if before else 0)
+                partition_count += (len(after.partitions) if after else 0) - (
+                    len(before.partitions) if before else 0
+                )
                 if before is not None and after is None and names.get(before.name) is before:
                     del names[before.name]
             for topic_id in self._touched_topics:
@@ -260,15 +271,31 @@ class _Draft:
 
     def _delta(self, image: MetadataImage) -> MetadataDelta:
         old = self._image
-        created = [image.topics_by_id[one] for one in self._touched_topics if one in image.topics_by_id and one not in old.topics_by_id]
-        deleted = [old.topics_by_id[one] for one in self._touched_topics if one in old.topics_by_id and one not in image.topics_by_id]
+        created = [
+            image.topics_by_id[one]
+            for one in self._touched_topics
+            if one in image.topics_by_id and one not in old.topics_by_id
+        ]
+        deleted = [
+            old.topics_by_id[one]
+            for one in self._touched_topics
+            if one in old.topics_by_id and one not in image.topics_by_id
+        ]
         changed: list[PartitionChanged] = []
         for topic_id, partition in self._touched_partitions:
             topic = image.topics_by_id.get(topic_id)
             if topic is not None:
                 old_topic = old.topics_by_id.get(topic_id)
-                before = old_topic.partitions[partition] if old_topic and partition < len(old_topic.partitions) else None
-                changed.append(PartitionChanged(TopicPartition(topic.name, partition), topic_id, before, topic.partitions[partition]))
+                before = (
+                    old_topic.partitions[partition]
+                    if old_topic and partition < len(old_topic.partitions)
+                    else None
+                )
+                changed.append(
+                    PartitionChanged(
+                        TopicPartition(topic.name, partition), topic_id, before, topic.partitions[partition]
+                    )
+                )
         return MetadataDelta(
             before=old,
             after=image,
@@ -414,13 +441,17 @@ class _Draft:
             node_id=node_id,
             epoch=record.broker_epoch,
             incarnation_id=Uuid(record.incarnation_id),
-            endpoints=tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in record.end_points),
+            endpoints=tuple(
+                Endpoint(one.name, one.host, one.port, one.security_protocol) for one in record.end_points
+            ),
             rack=record.rack,
             is_fenced=record.fenced,
             is_in_controlled_shutdown=record.in_controlled_shutdown,
             directories=tuple(Uuid(one) for one in record.log_dirs),
             cordoned_directories=tuple(Uuid(one) for one in record.cordoned_log_dirs or ()),
-            features={one.name: (one.min_supported_version, one.max_supported_version) for one in record.features},
+            features={
+                one.name: (one.min_supported_version, one.max_supported_version) for one in record.features
+            },
             registered_at=offset,
         )
         self._touched_brokers[node_id] = None
@@ -428,7 +459,9 @@ class _Draft:
     def _registration_changed(self, record: BrokerRegistrationChangeRecord) -> None:
         node_id = NodeId(record.broker_id)
         broker = self._broker_table()[node_id]
-        assert broker.epoch == record.broker_epoch, f"broker {node_id} has epoch {broker.epoch}, not {record.broker_epoch}"
+        assert broker.epoch == record.broker_epoch, (
+            f"broker {node_id} has epoch {broker.epoch}, not {record.broker_epoch}"
+        )
         self._replace_broker(
             node_id,
             is_fenced=broker.is_fenced if record.fenced == 0 else record.fenced > 0,
@@ -454,7 +487,9 @@ class _Draft:
 
 
 def merged(partition: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
-    """The partition after a change: its epoch always moves on, the leader's epoch whenever a leader (or none) is named."""
+    """The partition after a change: its epoch always moves on, the leader's epoch whenever a leader (or
+    none) is named.
+    """
     is_led_anew = record.leader != NO_LEADER_CHANGE
     replicas = partition.replicas if record.replicas is None else _nodes(record.replicas)
     return PartitionImage(
@@ -463,14 +498,24 @@ def merged(partition: PartitionImage, record: PartitionChangeRecord) -> Partitio
         leader=NodeId(record.leader) if is_led_anew else partition.leader,
         leader_epoch=LeaderEpoch(partition.leader_epoch + is_led_anew),
         partition_epoch=partition.partition_epoch + 1,
-        directories=partition.directories if record.directories is None else _directories(record.directories, len(replicas)),
-        removing_replicas=partition.removing_replicas if record.removing_replicas is None else _nodes(record.removing_replicas),
-        adding_replicas=partition.adding_replicas if record.adding_replicas is None else _nodes(record.adding_replicas),
-        is_recovering=partition.is_recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
+        directories=partition.directories
+        if record.directories is None
+        else _directories(record.directories, len(replicas)),
+        removing_replicas=partition.removing_replicas
+        if record.removing_replicas is None
+        else _nodes(record.removing_replicas),
+        adding_replicas=partition.adding_replicas
+        if record.adding_replicas is None
+        else _nodes(record.adding_replicas),
+        is_recovering=partition.is_recovering
+        if record.leader_recovery_state == -1
+        else record.leader_recovery_state == 1,
         eligible_leader_replicas=partition.eligible_leader_replicas
         if record.eligible_leader_replicas is None
         else _nodes(record.eligible_leader_replicas),
-        last_known_elr=partition.last_known_elr if record.last_known_elr is None else _nodes(record.last_known_elr),
+        last_known_elr=partition.last_known_elr
+        if record.last_known_elr is None
+        else _nodes(record.last_known_elr),
     )
 
 
@@ -479,7 +524,9 @@ DIRECTORY_MIGRATING = Uuid(bytes(16))
 
 
 def _nodes(numbers: Iterable[int]) -> tuple[NodeId, ...]:
-    return cast(tuple[NodeId, ...], tuple(numbers))  # a call of NewType per number would be a third of a replay
+    return cast(
+        tuple[NodeId, ...], tuple(numbers)
+    )  # a call of NewType per number would be a third of a replay
 
 
 def _directories(directories: Iterable[bytes], count: int) -> tuple[Uuid, ...]:

@@ -1,6 +1,7 @@
 """Client quotas as the image has them: numbers by key, by the entity that they hold for (KIP-546).
 
-An entity names up to two of user and client-id, or an ip; a name of None is the default of that type, for all who have none of their own.
+An entity names up to two of user and client-id, or an ip; a name of None is the default of that type, for
+all who have none of their own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,5 @@
-"""The durable records of `__cluster_metadata`: Kafka's keys, versions and fields (level 4.3, metadata.version 30).
+"""The durable records of `__cluster_metadata`: Kafka's keys, versions and fields (level 4.3,
+metadata.version 30).
 
 The value of a metadata record is a frame around the fields; its key is null:
 
@@ -7,7 +8,8 @@ The value of a metadata record is a frame around the fields; its key is null:
     version         uvarint   of that class
     fields                    flexible form, tags included
 
-Every class writes the version named in `WRITTEN`, which is what metadata.version 30 prescribes, and reads every version it knows.
+Every class writes the version named in `WRITTEN`, which is what metadata.version 30 prescribes, and reads
+every version it knows.
 """
 
 from typing import Annotated, ClassVar, NamedTuple, cast
@@ -108,7 +110,9 @@ class PartitionRecord(Message):
 
 
 class ConfigRecord(Message):
-    """One setting of one resource (2 topic, 4 broker; a broker's empty name is the cluster's default); a null value removes it."""
+    """One setting of one resource (2 topic, 4 broker; a broker's empty name is the cluster's default); a
+    null value removes it.
+    """
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -343,12 +347,16 @@ _CLASSES = {written.key: cls for cls, written in WRITTEN.items()}
 def encode_value(record: Message) -> bytes:
     """The framed value of a metadata record."""
     key, version = WRITTEN[type(record)]
-    chunks = cast(list[bytes], encode(record, version))  # no metadata record has a `Records` field, so no chunk is a file slice
+    chunks = cast(
+        list[bytes], encode(record, version)
+    )  # no metadata record has a `Records` field, so no chunk is a file slice
     return b"".join([bytes((_FRAME_VERSION, key, version)), *chunks])
 
 
 def decode_value(value: bytes | memoryview | None) -> Message:
-    """The record of a framed value; raises DecodeError for a frame, key or version that this release does not know."""
+    """The record of a framed value; raises DecodeError for a frame, key or version that this release does
+    not know.
+    """
     if value is None:
         raise DecodeError("a metadata record has no value")
     if len(value) > 3 and value[0] == _FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:

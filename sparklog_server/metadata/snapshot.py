@@ -1,11 +1,12 @@
-"""An image as the records that make it from nothing, in the order in which Kafka's own snapshots have them (KIP-630).
+"""An image as the records that make it from nothing, in the order in which Kafka's own snapshots have them
+(KIP-630).
 
     features, metadata.version first ─ brokers ─ each topic and its partitions ─ configs ─ quotas ─ the block of producer ids
       ─ what is only carried
 
-Replayed at the offset of the last record that the image holds, they give the same image but for one thing: where a broker was registered
-is not known any more, and that offset stands for it, as in Kafka.
-"""
+Replayed at the offset of the last record that the image holds, they give the same image but for one thing:
+where a broker was registered is not known any more, and that offset stands for it, as in Kafka.
+"""  # noqa: E501
 
 from collections.abc import Iterator
 
@@ -39,7 +40,9 @@ def records_of_image(image: MetadataImage) -> Iterator[Message]:
             yield _partition_record(topic_id, index, partition)
     for (resource_type, resource_name), texts in image.configs.items():
         for name, value in texts.items():
-            yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+            yield ConfigRecord(
+                resource_type=resource_type, resource_name=resource_name, name=name, value=value
+            )
     yield from records_of_quotas(image.quotas)
     if image.next_producer_id > 0:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
@@ -52,7 +55,9 @@ def _broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
         end_points=[BrokerEndpoint(one.name, one.host, one.port, one.protocol) for one in broker.endpoints],
-        features=[BrokerFeature(name, lowest, highest) for name, (lowest, highest) in broker.features.items()],
+        features=[
+            BrokerFeature(name, lowest, highest) for name, (lowest, highest) in broker.features.items()
+        ],
         rack=broker.rack,
         fenced=broker.is_fenced,
         in_controlled_shutdown=broker.is_in_controlled_shutdown,

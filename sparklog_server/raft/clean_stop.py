@@ -1,7 +1,7 @@
 """The mark of a clean stop: where the metadata log ended, in the form of Kafka's offset checkpoints.
 
-It is durable after everything in the log is, and gone before anything more is appended: where it is found, nothing needs to be scanned.
-Kafka has none, and scans its metadata log at every start.
+It is durable after everything in the log is, and gone before anything more is appended: where it is found,
+nothing needs to be scanned. Kafka has none, and scans its metadata log at every start.
 """
 
 from sparklog.model import Offset, TopicPartition

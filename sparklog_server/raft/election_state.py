@@ -1,4 +1,5 @@
-"""What a voter must never forget: its epoch and its vote in it, in the file `quorum-state` (Kafka's JSON, version 1).
+"""What a voter must never forget: its epoch and its vote in it, in the file `quorum-state` (Kafka's JSON,
+version 1).
 
 {"leaderId":-1,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1}
 """
@@ -15,7 +16,9 @@ _DATA_VERSIONS = (0, 1)
 
 
 class ElectionStateCorrupt(Exception):
-    """The file is there but cannot be understood: a voter that guesses its vote could vote twice in one epoch."""
+    """The file is there but cannot be understood: a voter that guesses its vote could vote twice in one
+    epoch.
+    """
 
 
 class ElectionState(msgspec.Struct, frozen=True):
@@ -33,7 +36,13 @@ class ElectionState(msgspec.Struct, frozen=True):
 
 
 class _File(
-    msgspec.Struct, rename={"leader_id": "leaderId", "epoch": "leaderEpoch", "voted_id": "votedId", "directory": "votedDirectoryId"}
+    msgspec.Struct,
+    rename={
+        "leader_id": "leaderId",
+        "epoch": "leaderEpoch",
+        "voted_id": "votedId",
+        "directory": "votedDirectoryId",
+    },
 ):
     """The fields as Kafka names them, in its order; version 0 had others besides, which nobody needs."""
 
@@ -45,14 +54,23 @@ class _File(
 
 
 def parse(content: bytes | None, path: str = FILE_NAME) -> ElectionState:
-    """The state in the content of the file at `path`; that of a voter which never voted if there is none. Raises ElectionStateCorrupt."""
+    """The state in the content of the file at `path`; that of a voter which never voted if there is none.
+    Raises ElectionStateCorrupt.
+    """
     if content is None:
         return ElectionState()
     try:
         found = msgspec.json.decode(content, type=_File)
         directory = urlsafe_b64decode(found.directory + "==")
     except (msgspec.DecodeError, ValueError) as error:
-        raise ElectionStateCorrupt(f"{path}: not a quorum-state file ({error}); restore it from a copy") from error
+        raise ElectionStateCorrupt(
+            f"{path}: not a quorum-state file ({error}); restore it from a copy"
+        ) from error
     if found.data_version not in _DATA_VERSIONS or found.epoch < 0 or len(directory) != len(ZERO_UUID):
-        raise ElectionStateCorrupt(f"{path}: version {found.data_version}, epoch {found.epoch}, directory id of {len(directory)} bytes")
-    return ElectionState(LeaderEpoch(found.epoch), NodeId(found.leader_id), NodeId(found.voted_id), Uuid(directory))
+        raise ElectionStateCorrupt(
+            f"{path}: version {found.data_version}, epoch {found.epoch}, directory id of {len(directory)} "
+            f"bytes"
+        )
+    return ElectionState(
+        LeaderEpoch(found.epoch), NodeId(found.leader_id), NodeId(found.voted_id), Uuid(directory)
+    )

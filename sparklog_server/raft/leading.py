@@ -1,4 +1,6 @@
-"""The leader's knowledge of its epoch: how far each voter has the log on disk, and so how far it is committed."""
+"""The leader's knowledge of its epoch: how far each voter has the log on disk, and so how far it is
+committed.
+"""
 
 from sparklog.model import LeaderEpoch, NodeId, Offset
 
@@ -8,11 +10,14 @@ from .voters import VoterSet
 class Leading:
     """One leadership, of `epoch`, which begins at `epoch_start_offset`.
 
-    Invariants: the high watermark only grows; it never passes what a majority of voters has synced; and it stays where it was until a
-    majority holds the first record of this epoch, for an earlier epoch's record on a majority may still be overwritten (Raft, figure 8).
+    Invariants: the high watermark only grows; it never passes what a majority of voters has synced; and it
+    stays where it was until a majority holds the first record of this epoch, for an earlier epoch's record
+    on a majority may still be overwritten (Raft, figure 8).
     """
 
-    def __init__(self, epoch: LeaderEpoch, epoch_start_offset: Offset, voters: VoterSet, high_watermark: Offset) -> None:
+    def __init__(
+        self, epoch: LeaderEpoch, epoch_start_offset: Offset, voters: VoterSet, high_watermark: Offset
+    ) -> None:
         self.epoch = epoch
         self.epoch_start_offset = epoch_start_offset
         self.high_watermark = high_watermark

@@ -4,9 +4,10 @@
                                   |                                      |
                                   +-------- a failed sync or write ------+--> HALTED
 
-One sync is in flight at a time; whatever is appended meanwhile shares the next one. A failed sync is never retried: what the disk then
-holds is unknown (the page cache may have dropped it), so the process must end. A write that a full disk refuses has changed nothing: it is
-tried again every second (`retry_at_us`, `tick`).
+One sync is in flight at a time; whatever is appended meanwhile shares the next one. A failed sync is never
+retried: what the disk then holds is unknown (the page cache may have dropped it), so the process must end.
+A write that a full disk refuses has changed nothing: it is tried again every second (`retry_at_us`,
+`tick`).
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +17,18 @@ from typing import TypeVar
 
 from sparklog.effects import Effect, Halt, Sync
 from sparklog.kernels import scan
-from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, Ticket, TopicPartition, Uuid, earlier
+from sparklog.model import (
+    Instant,
+    LeaderEpoch,
+    Micros,
+    NodeId,
+    Offset,
+    OffsetAndEpoch,
+    Ticket,
+    TopicPartition,
+    Uuid,
+    earlier,
+)
 from sparklog.record.batch import LENGTH_OVERHEAD
 from sparklog.record.control import LeaderChange, build_control
 from sparklog_server.disk.door import Disk, StorageError
@@ -71,8 +83,9 @@ LEGAL = {
 class RaftNode:
     """One voter and its log.
 
-    Invariants: `epoch` is on disk, with the vote, before anything is done in it; only a leader appends; `high_watermark <= log_end_offset`,
-    and everything below it is on the disks of a majority; `snapshots`, oldest first, end at or below it and do not begin before the log.
+    Invariants: `epoch` is on disk, with the vote, before anything is done in it; only a leader appends;
+    `high_watermark <= log_end_offset`, and everything below it is on the disks of a majority; `snapshots`,
+    oldest first, end at or below it and do not begin before the log.
     """
 
     def __init__(
@@ -93,7 +106,9 @@ class RaftNode:
         self.log = log
         self.snapshots = snapshots
         # A log that is ahead of the file belongs to a voter whose file was lost: its epochs have been used.
-        self.epoch = LeaderEpoch(max(state.epoch, log.latest_epoch, *(snapshot.epoch for snapshot in snapshots)))
+        self.epoch = LeaderEpoch(
+            max(state.epoch, log.latest_epoch, *(snapshot.epoch for snapshot in snapshots))
+        )
         self._disk = disk
         self._node_id = node_id
         self._directory_id = directory_id
@@ -123,7 +138,9 @@ class RaftNode:
         trace: Trace,
         now: Instant,
     ) -> "RaftNode":
-        """Open or begin the metadata log in `log_dir`. Raises StorageError, ElectionStateCorrupt, and LogDamaged."""
+        """Open or begin the metadata log in `log_dir`. Raises StorageError, ElectionStateCorrupt, and
+        LogDamaged.
+        """
         directory = f"{log_dir}/{METADATA_PARTITION}"
         disk.make_directory(directory)
         metadata_path = f"{directory}/partition.metadata"
@@ -204,14 +221,18 @@ class RaftNode:
         # On disk before anything is done in the epoch: a crash must not let us vote twice in it (KIP-595).
         state = ElectionState(epoch=self.epoch, voted_id=self._node_id, voted_directory_id=self._directory_id)
         try:
-            file = self._written(lambda: self._disk.replace(f"{self.log.directory}/{FILE_NAME}", state.render()))
+            file = self._written(
+                lambda: self._disk.replace(f"{self.log.directory}/{FILE_NAME}", state.render())
+            )
         except StorageError as error:
             return self._refused(error, now)
         self._vote_ticket = self._tickets()
         return [Sync(self._vote_ticket, [file], self._log_dir)]
 
     def append(self, batch: bytearray, now: Instant) -> Offset:
-        """Append a leader's batch and return its base offset; `flush` makes it count. Raises StorageError, and then nothing has changed."""
+        """Append a leader's batch and return its base offset; `flush` makes it count. Raises StorageError,
+        and then nothing has changed.
+        """
         assert self._leading is not None
         assert self.is_leader
         return self._written(lambda: self.log.append_own(batch, self.epoch, now)).base_offset
@@ -230,7 +251,9 @@ class RaftNode:
         return [Sync(ticket, files, self._log_dir)]
 
     def synced(self, ticket: Ticket, error: StorageError | None, now: Instant) -> list[Effect]:
-        """The result of a sync or job this node asked for: a vote that elects it, or records that count from now on."""
+        """The result of a sync or job this node asked for: a vote that elects it, or records that count
+        from now on.
+        """
         if self.recovery.finished(ticket):
             if error is not None and error.is_full:
                 self.recovery.moved(now)  # the one that is there stays true
@@ -256,36 +279,66 @@ class RaftNode:
         return self.flush(now)
 
     def read(self, start: Offset, limit: Offset) -> Iterator[bytes]:
-        """The batches of `[start, limit)` in pieces of whole batches, each with its checksum checked. Raises LogDamaged, StorageError.
+        """The batches of `[start, limit)` in pieces of whole batches, each with its checksum checked.
+        Raises LogDamaged, StorageError.
 
-        A replay is the one time at which all of the log is read, and what it decodes decides what the cluster has.
+        A replay is the one time at which all of the log is read, and what it decodes decides what the
+        cluster has.
         """
         position = start
         while position < limit:
             piece = self.log.read(position, limit, _READ_BYTES, at_least_one=True)
             if piece is None:
-                raise self._damaged(self.log.directory, None, f"there is no batch with offset {position}", position, limit)
+                raise self._damaged(
+                    self.log.directory, None, f"there is no batch with offset {position}", position, limit
+                )
             batches = piece.read()
             path = next(segment.file.path for segment in self.log.segments.all if segment.file is piece.file)
             try:
                 found = scan.headers(batches, True)
             except ValueError as error:
                 sound = scan.headers(memoryview(batches)[: error.args[1]], False)
-                end, due = (0, position) if not sound else (_end_at(*sound[-1]), Offset(sound[-1][1][0] + sound[-1][1][6] + 1))
-                raise self._damaged(path, piece.position + end, f"{error.args[2]} in the batch with offset {due}", due, limit) from None
+                end, due = (
+                    (0, position)
+                    if not sound
+                    else (_end_at(*sound[-1]), Offset(sound[-1][1][0] + sound[-1][1][6] + 1))
+                )
+                raise self._damaged(
+                    path, piece.position + end, f"{error.args[2]} in the batch with offset {due}", due, limit
+                ) from None
             if not found:
-                raise self._damaged(path, piece.position, f"no whole batch with offset {position} begins there", position, limit)
+                raise self._damaged(
+                    path,
+                    piece.position,
+                    f"no whole batch with offset {position} begins there",
+                    position,
+                    limit,
+                )
             due = Offset(min(position, found[0][1][0]))  # a snapshot may end within a batch
             for at, header in found:
                 if header[0] != due:
-                    raise self._damaged(path, piece.position + at, f"a batch of offset {header[0]} where {due} was due", due, limit)
+                    raise self._damaged(
+                        path,
+                        piece.position + at,
+                        f"a batch of offset {header[0]} where {due} was due",
+                        due,
+                        limit,
+                    )
                 due = Offset(header[0] + header[6] + 1)
             yield batches
             position = due
 
     def _damaged(self, path: str, position: int | None, what: str, start: Offset, end: Offset) -> LogDamaged:
         recovery_point = self.log.recovery_point
-        return LogDamaged(path, what, position=position, start=start, end=end, recovery_point=recovery_point, log_dir=self._log_dir)
+        return LogDamaged(
+            path,
+            what,
+            position=position,
+            start=start,
+            end=end,
+            recovery_point=recovery_point,
+            log_dir=self._log_dir,
+        )
 
     def load_snapshot(self) -> Snapshot | None:
         """The newest sound snapshot, if there is one, from which the log goes on; damaged ones are set aside.
@@ -302,13 +355,17 @@ class RaftNode:
             except SnapshotDamaged as error:
                 damaged.append((snapshot, error))
         if log_start > (0 if found is None else found.id.offset):
-            path, reason = (damaged[0][1].path, damaged[0][1].reason) if damaged else (directory, "no snapshot is there")
-            what = f"{reason}. The log begins at offset {log_start}, so a snapshot that reaches it is needed: restore it from a copy"
+            path, reason = (
+                (damaged[0][1].path, damaged[0][1].reason) if damaged else (directory, "no snapshot is there")
+            )
+            what = f"{reason}. The log begins at offset {log_start}, so a snapshot that reaches it is needed: restore it from a copy"  # noqa: E501
             raise self._damaged(path, None, what, Offset(0 if found is None else found.id.offset), log_start)
         for snapshot, damage in damaged:
             kept = set_damaged_aside(self._disk, directory, snapshot)
             self.snapshots.remove(snapshot)
-            self._trace("metadata-snapshot-damaged", path=kept, position=damage.position, reason=damage.reason)
+            self._trace(
+                "metadata-snapshot-damaged", path=kept, position=damage.position, reason=damage.reason
+            )
         return found
 
     def halt(self, error: StorageError) -> list[Effect]:
@@ -316,20 +373,28 @@ class RaftNode:
         self._trace("metadata-log-failed", path=error.path, call=error.call, reason=error.reason)
         self._sync = self._vote_ticket = self.retry_at_us = None
         self._become(Role.HALTED)
-        return [Halt(f"the metadata log cannot be kept: {error}" + (f" ({error.remedy})" if error.remedy else ""))]
+        return [
+            Halt(f"the metadata log cannot be kept: {error}" + (f" ({error.remedy})" if error.remedy else ""))
+        ]
 
     def close(self, now: Instant) -> None:
-        """Close the log; cleanly unless the node was halted or the disk refuses, and then the next start repairs it."""
+        """Close the log; cleanly unless the node was halted or the disk refuses, and then the next start
+        repairs it.
+        """
         is_halted = self.role is Role.HALTED
         self._become(Role.CLOSED)
         try:
             self.log.close(None if is_halted else now)
             self.recovery.stop()
             if not is_halted:
-                write_recovery_point(self._disk, self.log.directory, METADATA_PARTITION, self.log.log_end_offset)
+                write_recovery_point(
+                    self._disk, self.log.directory, METADATA_PARTITION, self.log.log_end_offset
+                )
                 leave_mark(self._disk, self.log.directory, METADATA_PARTITION, self.log.log_end_offset)
         except StorageError as error:
-            self._trace("metadata-log-not-closed-cleanly", path=error.path, call=error.call, reason=error.reason)
+            self._trace(
+                "metadata-log-not-closed-cleanly", path=error.path, call=error.call, reason=error.reason
+            )
             self.log.close()
 
     def _lead(self, now: Instant) -> list[Effect]:
@@ -337,9 +402,13 @@ class RaftNode:
         start = self.log_end_offset
         granted = [voter for voter in self._voters.listed() if voter.voter_id == self._node_id]
         # Version 0 as long as the quorum's version is 0: Kafka's own tools cannot read version 1.
-        change = LeaderChange(version=0, leader_id=self._node_id, voters=self._voters.listed(), granting_voters=granted)
+        change = LeaderChange(
+            version=0, leader_id=self._node_id, voters=self._voters.listed(), granting_voters=granted
+        )
         try:
-            self._written(lambda: self.log.append_own(build_control(change, timestamp_ms=now.wall_ms), self.epoch, now))
+            self._written(
+                lambda: self.log.append_own(build_control(change, timestamp_ms=now.wall_ms), self.epoch, now)
+            )
         except StorageError as error:
             return self._refused(error, now)
         self._become(Role.LEADER)
@@ -347,8 +416,12 @@ class RaftNode:
         return []
 
     def _written(self, write: Callable[[], _Result]) -> _Result:
-        """What `write` gives, at the price of half the ballast if the disk is full. Raises StorageError, and then nothing has changed."""
-        return ballast.written(self._disk, self._log_dir, write, lambda: self._trace("disk-ballast-halved", path=self._log_dir))
+        """What `write` gives, at the price of half the ballast if the disk is full. Raises StorageError,
+        and then nothing has changed.
+        """
+        return ballast.written(
+            self._disk, self._log_dir, write, lambda: self._trace("disk-ballast-halved", path=self._log_dir)
+        )
 
     def _refused(self, error: StorageError, now: Instant) -> list[Effect]:
         """The disk refused a write: try again later if it is full, else halt."""
@@ -366,7 +439,9 @@ class RaftNode:
         self._trace("raft-role", node=self._node_id, role=role.value, epoch=self.epoch)
 
 
-def _open_log(disk: Disk, directory: str, settings: LogSettings, now: Instant, newest: OffsetAndEpoch | None, cuts: Cuts) -> PartitionLog:
+def _open_log(
+    disk: Disk, directory: str, settings: LogSettings, now: Instant, newest: OffsetAndEpoch | None, cuts: Cuts
+) -> PartitionLog:
     """The log as its last stop left it; scanned, after one that was not clean, from its recovery point on.
 
     Raises StorageError, and LogDamaged if durable records are missing; the mark of a clean stop stays then.
@@ -382,14 +457,17 @@ def _open_log(disk: Disk, directory: str, settings: LogSettings, now: Instant, n
         METADATA_TOPIC_ID,
         settings,
         now=now,
-        recovery_point=max(end_offset or Offset(0), snapshot_end, read_recovery_point(disk, directory, METADATA_PARTITION)),
+        recovery_point=max(
+            end_offset or Offset(0), snapshot_end, read_recovery_point(disk, directory, METADATA_PARTITION)
+        ),
         log_start_offset=Offset(0) if is_begun else snapshot_end,
         is_metadata=True,
         cuts=cuts,
     )
     log = open_as(was_clean=end_offset is not None)
     if end_offset is not None and log.log_end_offset != end_offset:
-        # Other files than those that were marked, or a log that goes on behind the mark: it vouches for what it knew at most.
+        # Other files than those that were marked, or a log that goes on behind the mark: it vouches for what
+        # it knew at most.
         log.close()
         log = open_as(was_clean=False)
     disk.remove(*log.leftovers)  # where the log begins is told by its snapshots

@@ -1,8 +1,10 @@
-"""The recovery point of the metadata log: below it everything is durable, also after a stop that was not clean.
+"""The recovery point of the metadata log: below it everything is durable, also after a stop that was not
+clean.
 
     records synced ── 0.5 s ──► written down (a job), in the form of Kafka's offset checkpoints
 
-Kafka has none for its metadata log. Without one a batch that was damaged looks like the end that a crash left, and what follows it is cut.
+Kafka has none for its metadata log. Without one a batch that was damaged looks like the end that a crash
+left, and what follows it is cut.
 """
 
 from collections.abc import Callable
@@ -36,7 +38,9 @@ def write(disk: Disk, directory: str, log: TopicPartition, offset: Offset) -> No
 class RecoveryPoint:
     """When it is written down. Invariant: one job at most is under way, by `_ticket`."""
 
-    def __init__(self, disk: Disk, directory: str, log: TopicPartition, *, tickets: Callable[[], Ticket]) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, log: TopicPartition, *, tickets: Callable[[], Ticket]
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._log = log

@@ -1,15 +1,17 @@
-"""Snapshots of the metadata log (KIP-630): files that stand for everything below an offset, so that the log before it may go.
+"""Snapshots of the metadata log (KIP-630): files that stand for everything below an offset, so that the
+log before it may go.
 
     <end offset>-<epoch>.checkpoint.part ── written, synced ──► <end offset>-<epoch>.checkpoint ──► removed, once a newer one is enough
                                                                           └── found damaged ──► .checkpoint.damaged, never read again
 
-The end offset has 20 digits and is that of the first record not in it; the epoch, of the last record in it, has 10. Inside are record
-batches with offsets of their own from 0 on:
+The end offset has 20 digits and is that of the first record not in it; the epoch, of the last record in
+it, has 10. Inside are record batches with offsets of their own from 0 on:
 
     control batch: SnapshotHeader    data batches …    control batch: SnapshotFooter
 
-A snapshot holds committed records only, so its name says that the log was durable up to there. What the records say is not known here.
-"""
+A snapshot holds committed records only, so its name says that the log was durable up to there. What the
+records say is not known here.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -41,7 +43,9 @@ class SnapshotDamaged(StorageError):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A snapshot that was read and found whole: its data batches, and the append time of the last record that it stands for."""
+    """A snapshot that was read and found whole: its data batches, and the append time of the last record
+    that it stands for.
+    """
 
     id: OffsetAndEpoch
     batches: memoryview
@@ -64,7 +68,9 @@ def id_of(name: str) -> OffsetAndEpoch | None:
 
 
 def listed(disk: Disk, directory: str) -> list[OffsetAndEpoch]:
-    """The snapshots of a directory, oldest first; what interrupted work left of others is removed. Raises StorageError."""
+    """The snapshots of a directory, oldest first; what interrupted work left of others is removed. Raises
+    StorageError.
+    """
     found: list[OffsetAndEpoch] = []
     for name in disk.list(directory):
         if name.endswith(_LEFT_OVER_SUFFIXES):
@@ -75,9 +81,17 @@ def listed(disk: Disk, directory: str) -> list[OffsetAndEpoch]:
 
 
 def write(
-    disk: Disk, directory: str, snapshot: OffsetAndEpoch, batches: Iterable[bytearray], *, last_timestamp: Millis, wall_ms: Millis
+    disk: Disk,
+    directory: str,
+    snapshot: OffsetAndEpoch,
+    batches: Iterable[bytearray],
+    *,
+    last_timestamp: Millis,
+    wall_ms: Millis,
 ) -> None:
-    """Write a snapshot of these data batches, durable and whole or not at all. Blocks: a job. Raises StorageError."""
+    """Write a snapshot of these data batches, durable and whole or not at all. Blocks: a job. Raises
+    StorageError.
+    """
     path = f"{directory}/{file_name(snapshot)}"
     partial_path = path.removesuffix(SUFFIX) + _PARTIAL_SUFFIX
     disk.remove(partial_path)
@@ -85,7 +99,8 @@ def write(
     try:
         next_offset = 0
         for batch in _framed(batches, last_timestamp, wall_ms):
-            # The append of each batch lets the loop's thread go on, so they are kept small by whoever makes them.
+            # The append of each batch lets the loop's thread go on, so they are kept small by whoever makes
+            # them.
             view = memoryview(batch)
             (_, header), *_ = scan.headers(view, False)
             scan.stamp(view, next_offset, snapshot.epoch)
@@ -120,19 +135,25 @@ def read(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Snapshot:
     end, next_offset = 0, 0
     for position, header in found:
         if header.base_offset != next_offset or header.last_offset_delta < 0:
-            raise SnapshotDamaged(path, position, f"a batch of offset {header.base_offset} where {next_offset} was due")
+            raise SnapshotDamaged(
+                path, position, f"a batch of offset {header.base_offset} where {next_offset} was due"
+            )
         end, next_offset = position + header.size, header.next_offset
     if end != len(content):
         raise SnapshotDamaged(path, end, "the batch that begins there is cut short")
     if len(found) < 2 or not (found[0][1].is_control and found[-1][1].is_control):
-        raise SnapshotDamaged(path, end, "a snapshot begins with a header and ends with a footer; this one does not")
+        raise SnapshotDamaged(
+            path, end, "a snapshot begins with a header and ends with a footer; this one does not"
+        )
     first = _control_of(content[: found[0][1].size], path, 0)
     if not isinstance(first, SnapshotHeader):
         raise SnapshotDamaged(path, 0, "a snapshot begins with a header; this one does not")
     last_position = found[-1][0]
     if not isinstance(_control_of(content[last_position:], path, last_position), SnapshotFooter):
         raise SnapshotDamaged(path, last_position, "a snapshot ends with a footer; this one does not")
-    return Snapshot(snapshot, content[found[0][1].size : last_position], Millis(first.last_contained_log_timestamp))
+    return Snapshot(
+        snapshot, content[found[0][1].size : last_position], Millis(first.last_contained_log_timestamp)
+    )
 
 
 def _control_of(batch: memoryview, path: str, position: int) -> object:
@@ -153,7 +174,9 @@ def set_damaged_aside(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> s
 
 
 def last_timestamp(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Millis:
-    """The append time that a snapshot's header tells; -1 if it cannot be read, for then nothing speaks for keeping it."""
+    """The append time that a snapshot's header tells; -1 if it cannot be read, for then nothing speaks for
+    keeping it.
+    """
     file = disk.open(f"{directory}/{file_name(snapshot)}")
     content = file.pread(0, _HEAD_BYTES)
     file.close()
@@ -165,9 +188,16 @@ def last_timestamp(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Mill
 
 
 def is_outdated(
-    sizes: Sequence[int], oldest_timestamp: Millis, *, log_bytes: int, retention_bytes: int, retention_ms: int, now_ms: Millis
+    sizes: Sequence[int],
+    oldest_timestamp: Millis,
+    *,
+    log_bytes: int,
+    retention_bytes: int,
+    retention_ms: int,
+    now_ms: Millis,
 ) -> bool:
-    """Whether the oldest of these snapshots is no longer kept: by the size of all and the log, or by its age. Negative limits are none.
+    """Whether the oldest of these snapshots is no longer kept: by the size of all and the log, or by its
+    age. Negative limits are none.
 
     One at a time, for the log shrinks with it; the newest always stays.
     """
@@ -177,7 +207,9 @@ def is_outdated(
 
 
 def check(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> None:
-    """Read a snapshot that an older one is to give way to, and set it aside if it is damaged. Blocks: a job. Raises SnapshotDamaged too."""
+    """Read a snapshot that an older one is to give way to, and set it aside if it is damaged. Blocks: a
+    job. Raises SnapshotDamaged too.
+    """
     try:
         read(disk, directory, snapshot)
     except SnapshotDamaged:
@@ -185,8 +217,12 @@ def check(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> None:
         raise
 
 
-def remove(disk: Disk, directory: str, snapshot: OffsetAndEpoch, retire: Callable[[], Removal] | None) -> None:
-    """Remove a snapshot, and before it, by `retire`, the segments that are not needed without it. Blocks: a job. Raises StorageError."""
+def remove(
+    disk: Disk, directory: str, snapshot: OffsetAndEpoch, retire: Callable[[], Removal] | None
+) -> None:
+    """Remove a snapshot, and before it, by `retire`, the segments that are not needed without it. Blocks:
+    a job. Raises StorageError.
+    """
     if retire is not None:
         remove_all(retire())
     disk.remove(f"{directory}/{file_name(snapshot)}")

@@ -9,7 +9,9 @@ from sparklog.record.control import Voter
 
 
 class VoterSet(msgspec.Struct, frozen=True):
-    """The voters by node; a voter is a node together with the directory that holds its log (KIP-853), so a wiped disk is another voter."""
+    """The voters by node; a voter is a node together with the directory that holds its log (KIP-853), so a
+    wiped disk is another voter.
+    """
 
     directories: Mapping[NodeId, Uuid]
 
@@ -22,7 +24,9 @@ class VoterSet(msgspec.Struct, frozen=True):
         return node_id in self.directories
 
     def held_by_majority(self, ends: Mapping[NodeId, Offset]) -> Offset:
-        """The highest offset that a majority has reached, given each voter's durable log end; a voter not heard of has nothing."""
+        """The highest offset that a majority has reached, given each voter's durable log end; a voter not
+        heard of has nothing.
+        """
         reached = sorted((ends.get(node, Offset(0)) for node in self.directories), reverse=True)
         return reached[self.majority - 1]
 

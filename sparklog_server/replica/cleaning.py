@@ -5,11 +5,12 @@
       │                                              └─ done ──► checkpoint ─┐
       └───────────── at once after either; after the backoff if nothing was due ┘
 
-Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of bytes allows. A job rests between
-its steps while others are heard, unless so much was appended during the round before that the log would never be clean. A round that met
-a removed segment or log is dropped: its files count for nothing. `cleaner-offset-checkpoint` has the first dirty offset of every log.
-What a full disk has no room for is dropped likewise, and the log is looked at again a minute later.
-"""
+Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of
+bytes allows. A job rests between its steps while others are heard, unless so much was appended during the
+round before that the log would never be clean. A round that met a removed segment or log is dropped: its
+files count for nothing. `cleaner-offset-checkpoint` has the first dirty offset of every log. What a full
+disk has no room for is dropped likewise, and the log is looked at again a minute later.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -34,13 +35,17 @@ WORK_BYTES = 8 << 20
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
 _PUT_OFF_US = 60_000_000
-"""How long a log is left alone for whose round a full disk had no room: each attempt writes into the reserve."""
+"""How long a log is left alone for whose round a full disk had no room: each attempt writes into the
+reserve.
+"""
 _AGAIN_US = 1_000_000
 """After which time renames and checkpoints are tried again that a full disk refused."""
 
 
 class CleaningLimits(NamedTuple):
-    """The `log.cleaner.*` settings. The table of keys is shared by the threads; the rate holds for all of them together."""
+    """The `log.cleaner.*` settings. The table of keys is shared by the threads; the rate holds for all of
+    them together.
+    """
 
     is_enabled: bool = True
     threads: int = 1
@@ -57,11 +62,15 @@ class Uncleanable(NamedTuple):
 
 
 class _Work:
-    """One round, or what is read before it, and the job it waits for; `partition.log` may be closed meanwhile."""
+    """One round, or what is read before it, and the job it waits for; `partition.log` may be closed
+    meanwhile.
+    """
 
     __slots__ = ("directory", "end_offset", "is_committing", "partition", "resume_at_us", "step", "ticket")
 
-    def __init__(self, directory: Directory, partition: Partition, step: Round | IndexReading, now: Instant) -> None:
+    def __init__(
+        self, directory: Directory, partition: Partition, step: Round | IndexReading, now: Instant
+    ) -> None:
         self.directory = directory
         self.partition = partition
         self.step = step
@@ -74,8 +83,8 @@ class _Work:
 class Cleaning:
     """The compaction of all logs of this node.
 
-    Invariants: at most `threads` rounds are under way, one per log, each with at most one job; `look_at_us` is None while no log is
-    compacted.
+    Invariants: at most `threads` rounds are under way, one per log, each with at most one job;
+    `look_at_us` is None while no log is compacted.
     """
 
     def __init__(
@@ -99,11 +108,15 @@ class Cleaning:
         self._rounds: dict[Partition, _Work] = {}
         self._waiting: dict[Ticket, _Work] = {}
         self._checkpoints: dict[Ticket, Directory] = {}
-        self._named: dict[Directory, dict[TopicPartition, Offset]] = {}  # by the checkpoint on disk, or one on its way there
+        self._named: dict[
+            Directory, dict[TopicPartition, Offset]
+        ] = {}  # by the checkpoint on disk, or one on its way there
         self._rendered: dict[Directory, dict[TopicPartition, Offset]] = {}
         self._dirty: dict[Directory, None] = {}
         self._uncleanable: dict[Partition, None] = {}
-        self._late: dict[Partition, None] = {}  # more than half as much as their last round cleaned was appended during it
+        self._late: dict[
+            Partition, None
+        ] = {}  # more than half as much as their last round cleaned was appended during it
         self._paused: dict[Partition, None] = {}
         self._put_off: dict[Partition, Micros] = {}
         self._checkpoint_at_us = Micros(0)
@@ -158,11 +171,16 @@ class Cleaning:
             self._dirty[target] = None
 
     def holds(self, topic_partition: TopicPartition, directory: Directory) -> bool:
-        """Whether a job may still touch the files of a partition of this name, or the checkpoint of its directory names it."""
+        """Whether a job may still touch the files of a partition of this name, or the checkpoint of its
+        directory names it.
+        """
         if topic_partition in self._named.get(directory, {}):
             self._dirty[directory] = None
             return True
-        return any(work.ticket is not None and work.partition.topic_partition == topic_partition for work in self._rounds.values())
+        return any(
+            work.ticket is not None and work.partition.topic_partition == topic_partition
+            for work in self._rounds.values()
+        )
 
     # -- when
 
@@ -199,7 +217,11 @@ class Cleaning:
             return []
         if self.look_at_us is not None and self.look_at_us <= now.mono_us:
             self._look(now)
-        runs = [self._work_on(work, now) for work in self._rounds.values() if work.ticket is None and work.resume_at_us <= now.mono_us]
+        runs = [
+            self._work_on(work, now)
+            for work in self._rounds.values()
+            if work.ticket is None and work.resume_at_us <= now.mono_us
+        ]
         if now.mono_us < self._checkpoint_at_us:
             return runs
         dirty, self._dirty = self._dirty, {}
@@ -294,7 +316,9 @@ class Cleaning:
         elif isinstance(result, StorageError):
             self._failed(work, result)
         elif isinstance(result, Uncleanable):
-            self._trace("log-uncleanable", partition=str(work.partition.topic_partition), reason=result.reason)
+            self._trace(
+                "log-uncleanable", partition=str(work.partition.topic_partition), reason=result.reason
+            )
             self._uncleanable[work.partition] = None
             self._drop(work)
         elif work.is_committing is not None:
@@ -360,7 +384,9 @@ class Cleaning:
             self._drop(work)
 
     def _found_full(self, work: _Work, error: StorageError, now: Instant) -> None:
-        """A full disk has no room for a round, or for a name: try again later. What was swapped in must come to its names."""
+        """A full disk has no room for a round, or for a name: try again later. What was swapped in must
+        come to its names.
+        """
         work.directory.room.ran_out(error, now)
         if work.is_committing is not None:
             work.resume_at_us = Micros(now.mono_us + _AGAIN_US)
@@ -369,7 +395,9 @@ class Cleaning:
             self._drop(work)
 
     def _failed(self, work: _Work, error: StorageError) -> None:
-        """The disk refused; unless retention took a segment away that the round was still to read, which is no fault."""
+        """The disk refused; unless retention took a segment away that the round was still to read, which
+        is no fault.
+        """
         self._drop(work)
         read = offset_of(error.path.rpartition("/")[2], LOG_SUFFIX)
         bases = {segment.base_offset for segment in work.partition.log.segments.settled}
@@ -391,7 +419,10 @@ class Cleaning:
         self._checkpoints[ticket] = directory
         self._rendered[directory] = offsets
         self._named[directory] = self._named.get(directory, {}) | offsets
-        return Run(partial(self._disk.write, f"{directory.log_dir.path}/{CHECKPOINT_FILE}", render_offsets(offsets)), ticket)
+        return Run(
+            partial(self._disk.write, f"{directory.log_dir.path}/{CHECKPOINT_FILE}", render_offsets(offsets)),
+            ticket,
+        )
 
 
 def _work(one: Round, io_bytes_max: int) -> Steps[Progress | Uncleanable]:

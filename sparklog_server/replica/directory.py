@@ -1,14 +1,16 @@
 """One log directory with the partitions that live in it: they are synced together, and lost together.
 
-Group commit: one sync is in flight at a time, and everything appended meanwhile shares the next. It begins at once when somebody waits
-for what it makes durable, else within 10 ms, so that a stream of unawaited records does not keep the disk busy with syncs of a few bytes.
-A failed sync or write is final: what the kernel dropped cannot be synced by trying again, so the directory stays offline until the
-process starts anew. A write that a full disk refuses has changed nothing and is no failure: see `room`.
+Group commit: one sync is in flight at a time, and everything appended meanwhile shares the next. It begins
+at once when somebody waits for what it makes durable, else within 10 ms, so that a stream of unawaited
+records does not keep the disk busy with syncs of a few bytes. A failed sync or write is final: what the
+kernel dropped cannot be synced by trying again, so the directory stays offline until the process starts
+anew. A write that a full disk refuses has changed nothing and is no failure: see `room`.
 
     synced ── 0.5 s ──► the recovery points alone are written down      ── checkpoint interval ──► all checkpoints
 
-So at most one second of acknowledged records lies above the recovery points on disk, and what is missing below them is no trace of a crash.
-"""
+So at most one second of acknowledged records lies above the recovery points on disk, and what is missing
+below them is no trace of a crash.
+"""  # noqa: E501
 
 from collections.abc import Callable
 from typing import Final
@@ -25,7 +27,9 @@ from sparklog_server.replica.room import Room
 
 Trace = Callable[..., None]
 RECOVERY_POINTS_MS_MAX: Final = 500
-"""How long after a sync recovery points are written down at the latest: the other half of the second is the disk's."""
+"""How long after a sync recovery points are written down at the latest: the other half of the second is
+the disk's.
+"""
 
 _PUT_OFF_US = 1_000_000
 """After which time a full disk is asked again for what the broker itself writes."""
@@ -35,8 +39,8 @@ BROKEN_FRAMES_TOLD_MAX = 1_000
 class Directory:
     """The partitions of one log directory.
 
-    Invariants: at most one sync is in flight; what is appended after it began waits in `_dirty` for the next; an offline directory has
-    only offline partitions and syncs nothing.
+    Invariants: at most one sync is in flight; what is appended after it began waits in `_dirty` for the
+    next; an offline directory has only offline partitions and syncs nothing.
     """
 
     __slots__ = (
@@ -97,7 +101,9 @@ class Directory:
         self._log_start_interval_us = log_start_interval_ms * 1000
         self._recovery_points_interval_us = min(recovery_points_interval_ms, RECOVERY_POINTS_MS_MAX) * 1000
         self._checkpointed_starts: list[tuple[Partition, Offset]] = []  # by the checkpoint that is in flight
-        self._cuts: dict[Partition, Offset] = {}  # where logs are to be cut once no checkpoint vouches for what goes
+        self._cuts: dict[
+            Partition, Offset
+        ] = {}  # where logs are to be cut once no checkpoint vouches for what goes
         self._unsynced_bytes_max = unsynced_bytes_max
         self._unsynced_bytes = 0  # appended, and waiting for the next sync
         self._settling_bytes = 0  # in the sync that is in flight
@@ -135,11 +141,17 @@ class Directory:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything appended is durable, as far as it ever will be, or waits for room on a full disk."""
+        """Whether everything appended is durable, as far as it ever will be, or waits for room on a full
+        disk.
+        """
         return not self._in_flight and (not self._dirty or self._is_put_off)
 
-    def mark_dirty(self, partition: Partition, size: int, now: Instant, *, within_us: int = LINGER_US) -> None:
-        """`partition` has `size` more bytes of records that are not durable yet, and should be `within_us` from now."""
+    def mark_dirty(
+        self, partition: Partition, size: int, now: Instant, *, within_us: int = LINGER_US
+    ) -> None:
+        """`partition` has `size` more bytes of records that are not durable yet, and should be `within_us`
+        from now.
+        """
         self._dirty[partition] = None
         self._is_put_off = False
         self._unsynced_bytes += size
@@ -152,7 +164,8 @@ class Directory:
         self._is_awaited = True
 
     def begin_sync(self, ticket: Ticket, now: Instant) -> Sync | None:
-        """The effect that makes everything appended so far durable; None if nothing was left to sync, or the disk refused.
+        """The effect that makes everything appended so far durable; None if nothing was left to sync, or
+        the disk refused.
 
         A partition for which a full disk has no room for what goes with its sync is tried again soon.
         """
@@ -181,7 +194,9 @@ class Directory:
         return Sync(ticket, files, self.log_dir.path) if self._in_flight else None
 
     def synced(self, now: Instant) -> list[Partition]:
-        """The sync in flight returned: its records are durable, and a checkpoint should soon say so. Gives the partitions that are here."""
+        """The sync in flight returned: its records are durable, and a checkpoint should soon say so. Gives
+        the partitions that are here.
+        """
         in_flight, self._in_flight = self._in_flight, []
         self._settling_bytes = 0
         self.is_congested = self._unsynced_bytes > self._unsynced_bytes_max
@@ -197,20 +212,32 @@ class Directory:
         return synced
 
     def is_checkpoint_due(self, now: Instant) -> bool:
-        """Whether a checkpoint should begin now; never beside another, which could put older offsets over newer ones."""
-        return not self._is_checkpointing and self._checkpoint_at_us is not None and self._checkpoint_at_us <= now.mono_us
+        """Whether a checkpoint should begin now; never beside another, which could put older offsets over
+        newer ones.
+        """
+        return (
+            not self._is_checkpointing
+            and self._checkpoint_at_us is not None
+            and self._checkpoint_at_us <= now.mono_us
+        )
 
     def begin_checkpoint(self) -> Callable[[], None]:
         """The job that writes down recovery points and high watermarks as they are now."""
         self._checkpoint_at_us = self._recovery_points_at_us = None
         self._is_checkpointing = self._is_checkpoint_whole = True
         self.checkpoints_begun += 1
-        self._checkpointed_starts = [(partition, partition.log.log_start_offset) for partition in self.partitions]
+        self._checkpointed_starts = [
+            (partition, partition.log.log_start_offset) for partition in self.partitions
+        ]
         return self.log_dir.checkpoint_job(self.high_watermarks(), self._limits())
 
     def are_recovery_points_due(self, now: Instant) -> bool:
         """Whether the recovery points alone should be written down now."""
-        return not self._is_checkpointing and self._recovery_points_at_us is not None and self._recovery_points_at_us <= now.mono_us
+        return (
+            not self._is_checkpointing
+            and self._recovery_points_at_us is not None
+            and self._recovery_points_at_us <= now.mono_us
+        )
 
     def begin_recovery_points(self) -> Callable[[], Steps[None]]:
         """The job that writes down the recovery points as they are now; `checkpoint_finished` follows."""
@@ -220,10 +247,16 @@ class Directory:
 
     def _limits(self) -> dict[TopicPartition, Offset]:
         """Beyond which no checkpoint may vouch any more."""
-        return {partition.topic_partition: offset for partition, offset in self._cuts.items() if partition in self.partitions}
+        return {
+            partition.topic_partition: offset
+            for partition, offset in self._cuts.items()
+            if partition in self.partitions
+        }
 
     def checkpoint_finished(self, error: StorageError | None, now: Instant) -> None:
-        """The checkpoint in flight is on disk, or never will be; on a full disk another is tried soon, and the old one holds till then."""
+        """The checkpoint in flight is on disk, or never will be; on a full disk another is tried soon, and
+        the old one holds till then.
+        """
         self._is_checkpointing = False
         starts, self._checkpointed_starts = self._checkpointed_starts, []
         if self.error is not None:
@@ -252,7 +285,9 @@ class Directory:
                 partition.log_start_written(log_start)
 
     def hold(self, removal: Removal, now: Instant) -> None:
-        """Keep what was renamed to be removed until no checkpoint vouches for it any more; `take_forgotten` gives it then."""
+        """Keep what was renamed to be removed until no checkpoint vouches for it any more;
+        `take_forgotten` gives it then.
+        """
         self._held.append((self.checkpoints_begun + 1, removal))
         self.checkpoint_now(now)
 
@@ -280,7 +315,9 @@ class Directory:
             self._checkpoint_at_us = now.mono_us
 
     def let_go(self, partition: Partition, now: Instant) -> tuple[str, str]:
-        """The files of a partition are in another directory now: where they lay here, and the name that they are to get."""
+        """The files of a partition are in another directory now: where they lay here, and the name that
+        they are to get.
+        """
         del self.partitions[partition]
         self._dirty.pop(partition, None)
         self._cuts.pop(partition, None)
@@ -294,9 +331,11 @@ class Directory:
         partition.move_to(self, now)
 
     def cut(self, partition: Partition, offset: Offset, now: Instant) -> bool:
-        """Drop what reaches `offset` or beyond it from a log that nobody appends to: now, or once no checkpoint vouches for it any more.
+        """Drop what reaches `offset` or beyond it from a log that nobody appends to: now, or once no
+        checkpoint vouches for it any more.
 
-        Gives whether it is done. What would be written in the place of the old records must not pass for durable after a crash.
+        Gives whether it is done. What would be written in the place of the old records must not pass for
+        durable after a crash.
         """
         if self.log_dir.is_vouched(partition.topic_partition, offset):
             self._cuts[partition] = min(offset, self._cuts.get(partition, offset))
@@ -313,14 +352,18 @@ class Directory:
         return {partition.topic_partition: partition.high_watermark for partition in self.partitions}
 
     def partition_failed(self, partition: Partition, error: StorageError) -> None:
-        """A file of a partition cannot be read: that partition goes offline, and no clean stop is told of the directory."""
+        """A file of a partition cannot be read: that partition goes offline, and no clean stop is told of
+        the directory.
+        """
         if partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
             return
         if isinstance(error, OutOfDescriptors):
             self._trace("out-of-descriptors", path=self.log_dir.path, reason=str(error))
             return
         remedy = {"remedy": error.remedy} if error.remedy else {}
-        self._trace("partition-offline", partition=str(partition.topic_partition), reason=str(error), **remedy)
+        self._trace(
+            "partition-offline", partition=str(partition.topic_partition), reason=str(error), **remedy
+        )
         self._dirty.pop(partition, None)
         self._cuts.pop(partition, None)
         self.has_offline = True
@@ -328,7 +371,9 @@ class Directory:
         partition.log.close()
 
     def storage_failed(self, error: StorageError) -> None:
-        """The disk refused: every partition here goes offline. A want of descriptors is not the disk's fault."""
+        """The disk refused: every partition here goes offline. A want of descriptors is not the disk's
+        fault.
+        """
         if isinstance(error, OutOfDescriptors):
             self._trace("out-of-descriptors", path=self.log_dir.path, reason=str(error))
             return
@@ -354,4 +399,10 @@ class Directory:
         place = broken.file.path, broken.position
         if place not in self._broken_frames and len(self._broken_frames) < BROKEN_FRAMES_TOLD_MAX:
             self._broken_frames[place] = None
-            self._trace("batch-unreadable", partition=str(topic_partition), file=broken.path, byte=broken.position, reason=broken.reason)
+            self._trace(
+                "batch-unreadable",
+                partition=str(topic_partition),
+                file=broken.path,
+                byte=broken.position,
+                reason=broken.reason,
+            )

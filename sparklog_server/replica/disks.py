@@ -1,4 +1,6 @@
-"""What concerns all log directories of a node: whether one has room, when full ones are looked at again, and whose file cannot be read."""
+"""What concerns all log directories of a node: whether one has room, when full ones are looked at again,
+and whose file cannot be read.
+"""
 
 from collections.abc import Sequence
 
@@ -15,8 +17,12 @@ def has_room(directories: Sequence[Directory], now: Instant) -> bool:
     return any(directory.error is None and directory.room.has_room(now) for directory in directories)
 
 
-def look_for_room(directories: Sequence[Directory], retention: Retention, removals: Removals, now: Instant) -> bool:
-    """Whether what was put off for want of room is to be tried now; while a disk is full, retention is hurried."""
+def look_for_room(
+    directories: Sequence[Directory], retention: Retention, removals: Removals, now: Instant
+) -> bool:
+    """Whether what was put off for want of room is to be tried now; while a disk is full, retention is
+    hurried.
+    """
     is_due = False
     for directory in directories:
         if directory.error is None and directory.room.is_look_due(now):
@@ -30,11 +36,15 @@ def look_for_room(directories: Sequence[Directory], retention: Retention, remova
 
 
 def unreadable(directories: Sequence[Directory], file: Sliceable, error: StorageError) -> None:
-    """A file could not be read while it was sent: its partition goes offline, unless that has let go of the file since.
+    """A file could not be read while it was sent: its partition goes offline, unless that has let go of
+    the file since.
 
-    The path would not tell: a cleaned segment, or a new topic, may have the name of a file that readers still hold.
+    The path would not tell: a cleaned segment, or a new topic, may have the name of a file that readers
+    still hold.
     """
     for directory in directories:
         for partition in list(directory.partitions):
-            if not partition.log.is_closed and any(segment.file is file for segment in partition.log.segments.all):
+            if not partition.log.is_closed and any(
+                segment.file is file for segment in partition.log.segments.all
+            ):
                 directory.partition_failed(partition, error)

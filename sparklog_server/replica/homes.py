@@ -1,7 +1,9 @@
-"""In which log directory a replica lives: where its log lies, where the controller wants it, or where there is room.
+"""In which log directory a replica lives: where its log lies, where the controller wants it, or where
+there is room.
 
-A crash while a replica moved between directories may leave two logs of it, or a log and a copy that went on without it. The one that goes
-further is taken, and of equals the one where the controller has it; see `log/futures`. The other is removed.
+A crash while a replica moved between directories may leave two logs of it, or a log and a copy that went
+on without it. The one that goes further is taken, and of equals the one where the controller has it; see
+`log/futures`. The other is removed.
 """
 
 from collections.abc import Callable, Mapping, Set, Sized
@@ -17,7 +19,9 @@ RESERVED_DIRECTORIES = 100
 
 
 class Homes:
-    """The log directories of this node as places to live in. `is_missing` says that one at least could not be opened."""
+    """The log directories of this node as places to live in. `is_missing` says that one at least could not
+    be opened.
+    """
 
     def __init__(
         self,
@@ -44,17 +48,27 @@ class Homes:
         loads: Callable[[Directory], int],
         missing: Mapping[Directory, Sized],
     ) -> Directory | None:
-        """Where the log lies already; else where an operator wants it; else the directory the controller chose; else the least loaded.
+        """Where the log lies already; else where an operator wants it; else the directory the controller
+        chose; else the least loaded.
 
-        None if the log may lie in a directory that is offline: another begun elsewhere would pass for it, and so would one that was left
-        behind when the log moved there. `missing` has those that are to be begun in this turn.
+        None if the log may lie in a directory that is offline: another begun elsewhere would pass for it,
+        and so would one that was left behind when the log moved there. `missing` has those that are to be
+        begun in this turn.
         """
         online = [directory for directory in self._directories if directory.error is None]
         chosen = next((directory for directory in online if directory.log_dir.directory_id == assigned), None)
-        is_lost = chosen is None and assigned is not None and int.from_bytes(assigned, "big") >= RESERVED_DIRECTORIES
+        is_lost = (
+            chosen is None
+            and assigned is not None
+            and int.from_bytes(assigned, "big") >= RESERVED_DIRECTORIES
+        )
         if is_lost and (self._is_missing or len(online) < len(self._directories)):
             return None
-        holders = [one for one in online if topic_partition in one.log_dir.logs or topic_partition in one.log_dir.damaged]
+        holders = [
+            one
+            for one in online
+            if topic_partition in one.log_dir.logs or topic_partition in one.log_dir.damaged
+        ]
         if holders:
             return min(holders, key=lambda one: _rank(one, topic_partition, topic_id))
         if wish is not None and wish.error is None:
@@ -62,10 +76,15 @@ class Homes:
         # Where all are full or cordoned, what was placed here before must live somewhere all the same.
         open_ones = [directory for directory in online if not directory.is_cordoned] or online
         open_ones = [directory for directory in open_ones if not directory.room.is_full] or open_ones
-        return chosen or min(open_ones, key=lambda directory: loads(directory) + len(missing.get(directory, ())), default=None)
+        return chosen or min(
+            open_ones, key=lambda directory: loads(directory) + len(missing.get(directory, ())), default=None
+        )
 
-    def settle(self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> list[Run] | None:
-        """Before a partition is opened: leave one log of it, if a move was interrupted; None if a full disk has no room for that.
+    def settle(
+        self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant
+    ) -> list[Run] | None:
+        """Before a partition is opened: leave one log of it, if a move was interrupted; None if a full
+        disk has no room for that.
 
         Blocks if there is a copy that may be right.
         """
@@ -83,16 +102,24 @@ class Homes:
         rivals = [one for one in online if one.error is None and _has(one, topic_partition, topic_id)]
         if len(rivals) > 1:
             logs = {one: one.log_dir.logs[topic_partition] for one in rivals}
-            best = max(rivals, key=lambda one: (logs[one].log_end_offset, one.log_dir.directory_id == assigned))
+            best = max(
+                rivals, key=lambda one: (logs[one].log_end_offset, one.log_dir.directory_id == assigned)
+            )
             for one in rivals:
                 if one is not best:
                     logs[best].move_log_start(min(logs[one].log_start_offset, logs[best].log_end_offset))
-                    self._trace("move-settled", partition=str(topic_partition), kept=best.log_dir.path, removed=one.log_dir.path)
+                    self._trace(
+                        "move-settled",
+                        partition=str(topic_partition),
+                        kept=best.log_dir.path,
+                        removed=one.log_dir.path,
+                    )
                     runs += self._remove(one, [topic_partition])
         return runs
 
     def set_strays_aside(self, held: Set[TopicPartition], now: Instant) -> None:
-        """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost).
+        """After the first image: the logs that no topic claims, left by a crash between a deletion and its
+        renaming (or metadata lost).
 
         The `held` ones are claimed, and not open.
         """
@@ -106,14 +133,25 @@ class Homes:
                         path = log_dir.set_aside(topic_partition)
                     except StorageError as error:
                         if error.is_full:
-                            directory.room.ran_out(error, now)  # it is set aside at the next start, or when a topic gets its name
+                            directory.room.ran_out(
+                                error, now
+                            )  # it is set aside at the next start, or when a topic gets its name
                         else:
                             directory.storage_failed(error)
                     else:
                         self._trace("stray-log-set-aside", partition=str(topic_partition), path=path)
 
-    def _promote(self, at: Directory, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> None:
-        """Take a copy for a log if it may go further than the one there is, or if there is none and the controller has it here."""
+    def _promote(
+        self,
+        at: Directory,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        assigned: Uuid | None,
+        now: Instant,
+    ) -> None:
+        """Take a copy for a log if it may go further than the one there is, or if there is none and the
+        controller has it here.
+        """
         log_dir = at.log_dir
         if topic_partition in log_dir.logs or topic_partition in log_dir.damaged:
             return
@@ -124,21 +162,34 @@ class Homes:
             if future.topic_id != topic_id or is_damaged:
                 continue
             if holders:
-                is_wanted = all(log_dir.may_be_further(future, one.log_dir.logs[topic_partition]) for one in holders)
+                is_wanted = all(
+                    log_dir.may_be_further(future, one.log_dir.logs[topic_partition]) for one in holders
+                )
             else:
-                is_wanted = log_dir.directory_id == assigned and not self._is_missing and len(online) == len(self._directories)
+                is_wanted = (
+                    log_dir.directory_id == assigned
+                    and not self._is_missing
+                    and len(online) == len(self._directories)
+                )
             if is_wanted:
                 log_dir.promote(topic_partition, future, self._settings_for(topic_partition.topic), now)
                 if (damaged := log_dir.damaged.get(topic_partition)) is not None:
                     remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}
-                    self._trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error), **remedy)
+                    self._trace(
+                        "partition-offline",
+                        partition=str(topic_partition),
+                        reason=str(damaged.error),
+                        **remedy,
+                    )
                 return
 
 
 def _rank(directory: Directory, topic_partition: TopicPartition, topic_id: Uuid) -> int:
-    """Of several directories that hold a partition the lowest counts: a damaged log may be the one that goes further.
+    """Of several directories that hold a partition the lowest counts: a damaged log may be the one that
+    goes further.
 
-    A directory that is missing here, and lies in another log directory, was moved there while the broker was stopped.
+    A directory that is missing here, and lies in another log directory, was moved there while the broker
+    was stopped.
     """
     damaged = directory.log_dir.damaged.get(topic_partition)
     if damaged is None:

@@ -4,9 +4,10 @@
        │
        └── cancelled, or the log was deleted: the copy is removed
 
-Up to the swap the log is where it was, and the copy counts for nothing. From the swap on the log is in the new directory, and while it is
-SYNCING to NAMING a crash may bring the old one back, so its high watermark stands still.
-"""
+Up to the swap the log is where it was, and the copy counts for nothing. From the swap on the log is in the
+new directory, and while it is SYNCING to NAMING a crash may bring the old one back, so its high watermark
+stands still.
+"""  # noqa: E501
 
 from enum import Enum, auto
 from typing import NamedTuple
@@ -39,9 +40,9 @@ class Left(NamedTuple):
 
 
 class Move:
-    """Invariants: `copied` has the bytes of each segment's log that are known to be in the copy, `whole` those with all their files, and
-    `found` the segments that an earlier life has left in it; at most one job is under way, by `ticket`; `end_offset` is durable in the copy
-    up to there.
+    """Invariants: `copied` has the bytes of each segment's log that are known to be in the copy, `whole`
+    those with all their files, and `found` the segments that an earlier life has left in it; at most one
+    job is under way, by `ticket`; `end_offset` is durable in the copy up to there.
     """
 
     __slots__ = (
@@ -67,7 +68,14 @@ class Move:
         "whole",
     )
 
-    def __init__(self, partition: Partition, home: Directory, target: Directory, leftovers: tuple[str, ...], left: Left | None) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        home: Directory,
+        target: Directory,
+        leftovers: tuple[str, ...],
+        left: Left | None,
+    ) -> None:
         self.partition = partition
         self.home = home
         self.target = target
@@ -82,7 +90,9 @@ class Move:
         self.begin(leftovers, left)
 
     def begin(self, leftovers: tuple[str, ...], left: Left | None = None) -> None:
-        """Begin the copy, over again if there was one, of which `leftovers` are removed first; or go on with what is `left` of it."""
+        """Begin the copy, over again if there was one, of which `leftovers` are removed first; or go on
+        with what is `left` of it.
+        """
         log = self.partition.log
         self.path = self.target.log_dir.future_path(self.topic_partition) if left is None else left.path
         self.found = () if left is None else left.segments
@@ -117,7 +127,9 @@ class Move:
 
     @property
     def behind_bytes(self) -> int:
-        """What the copy lacks of the active segment, if it has all others; else more than any swap would take."""
+        """What the copy lacks of the active segment, if it has all others; else more than any swap would
+        take.
+        """
         active = self.partition.log.segments.active
         copied = self.copied.get(active.base_offset)
         is_all = copied is not None and self.end_offset > active.base_offset - 1 and self.leftovers is None
@@ -129,7 +141,9 @@ class Move:
         log = self.partition.log
         there = frozenset(segment.base_offset for segment in log.segments.settled)
         bases = dict.fromkeys((*self.found, *self.copied))
-        return tuple(base for base in bases if base not in there and base < log.segments.first_unsettled_offset)
+        return tuple(
+            base for base in bases if base not in there and base < log.segments.first_unsettled_offset
+        )
 
     def plan(self, bytes_max: int) -> Copying | None:
         """What the next job is to do; None if nothing can be done before a sync."""
@@ -145,7 +159,9 @@ class Move:
                 break
             copied = self.copied.get(segment.base_offset, 0)
             end = min(segment.file.size, copied + room)
-            pieces.append(Piece(segment.base_offset, copied, end, segment.file.size, end == segment.file.size))
+            pieces.append(
+                Piece(segment.base_offset, copied, end, segment.file.size, end == segment.file.size)
+            )
             room -= end - copied
             if end < segment.file.size:
                 reached = segment.base_offset
@@ -163,7 +179,9 @@ class Move:
             return None
         self.planned = reached
         snapshots = (log.snapshot_offset,) if log.snapshot_offset >= 0 else ()
-        return Copying(self.source, self.path, tuple(pieces), self.gone, snapshots, log.topic_id, self.leftovers)
+        return Copying(
+            self.source, self.path, tuple(pieces), self.gone, snapshots, log.topic_id, self.leftovers
+        )
 
     def copied_to(self, done: Copying) -> None:
         """A job has done what was planned."""

@@ -1,8 +1,9 @@
 """Replicas moved between this broker's log directories while they are written and read (KIP-113, KIP-858).
 
-The controller learns where a replica is going to lie before it lies there: were it told afterwards, a directory that fails in between would
-be mourned for replicas that it no longer has. Jobs copy, a bounded piece at a time and no faster than allowed; the swap itself is a turn:
-the little that is left is copied, the copy gets the log's name, and the log goes on in it. See `move` for the way of one replica.
+The controller learns where a replica is going to lie before it lies there: were it told afterwards, a
+directory that fails in between would be mourned for replicas that it no longer has. Jobs copy, a bounded
+piece at a time and no faster than allowed; the swap itself is a turn: the little that is left is copied,
+the copy gets the log's name, and the log goes on in it. See `move` for the way of one replica.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,11 +48,19 @@ class Assignment(NamedTuple):
 class Moving:
     """All moves of this broker.
 
-    Invariants: a partition has at most one move; `assignments` waits to be told to the controller; a move that was cancelled has left
-    `moves`, and stays in `_jobs` until its job is over.
+    Invariants: a partition has at most one move; `assignments` waits to be told to the controller; a move
+    that was cancelled has left `moves`, and stays in `_jobs` until its job is over.
     """
 
-    def __init__(self, disk: Disk, *, cleaning: Cleaning | None, retention: Retention, tickets: Callable[[], Ticket], trace: Trace) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        cleaning: Cleaning | None,
+        retention: Retention,
+        tickets: Callable[[], Ticket],
+        trace: Trace,
+    ) -> None:
         self.bytes_per_second_max = float("inf")
         self.assignments: dict[tuple[Uuid, int], Assignment] = {}
         self.wishes: dict[TopicPartition, Directory] = {}
@@ -80,7 +89,9 @@ class Moving:
         self.wishes[topic_partition] = directory
 
     def move(self, partition: Partition, home: Directory, target: Directory, now: Instant) -> list[Run]:
-        """Have a replica move, or with `home` for a target, stay: whatever move was under way to elsewhere is cancelled."""
+        """Have a replica move, or with `home` for a target, stay: whatever move was under way to elsewhere
+        is cancelled.
+        """
         runs: list[Run] = []
         move = self.moves.get(partition)
         if move is not None and move.stage is not Stage.COPYING:
@@ -94,14 +105,30 @@ class Moving:
         return runs + self.advance(now)
 
     def begin(
-        self, partition: Partition, home: Directory, target: Directory, leftovers: tuple[str, ...] = (), left: Left | None = None
+        self,
+        partition: Partition,
+        home: Directory,
+        target: Directory,
+        leftovers: tuple[str, ...] = (),
+        left: Left | None = None,
     ) -> None:
-        """Begin a move, or go on with what is `left` of an earlier life of it; other `leftovers` are removed first."""
+        """Begin a move, or go on with what is `left` of an earlier life of it; other `leftovers` are
+        removed first.
+        """
         self.moves[partition] = Move(partition, home, target, leftovers, left)
-        self._trace("replica-moving", partition=str(partition.topic_partition), source=home.log_dir.path, target=target.log_dir.path)
+        self._trace(
+            "replica-moving",
+            partition=str(partition.topic_partition),
+            source=home.log_dir.path,
+            target=target.log_dir.path,
+        )
 
-    def serve(self, partition: Partition, home: Directory, directories: Sequence[Directory], assigned: Uuid | None) -> list[Run]:
-        """A partition is open in a directory: have the controller know, and go on with the move that an earlier life left unfinished."""
+    def serve(
+        self, partition: Partition, home: Directory, directories: Sequence[Directory], assigned: Uuid | None
+    ) -> list[Run]:
+        """A partition is open in a directory: have the controller know, and go on with the move that an
+        earlier life left unfinished.
+        """
         topic_partition = partition.topic_partition
         self.wishes.pop(topic_partition, None)
         if assigned != home.log_dir.directory_id:
@@ -141,7 +168,12 @@ class Moving:
         """(directory, partition, bytes, how many offsets it is behind) of every copy on its way."""
         for partition, move in self.moves.items():
             if move.stage is Stage.COPYING:
-                yield move.target, partition, move.size, max(partition.log.log_end_offset - move.end_offset, 0)
+                yield (
+                    move.target,
+                    partition,
+                    move.size,
+                    max(partition.log.log_end_offset - move.end_offset, 0),
+                )
 
     def removed(self, partition: Partition) -> list[Run]:
         """A partition is gone."""
@@ -159,13 +191,23 @@ class Moving:
     def holds(self, topic_partition: TopicPartition, directory: Directory) -> bool:
         """Whether files of this name in a directory are on their way in or out."""
         moves = [*self.moves.values(), *(move for move, _ in self._jobs.values())]
-        return any(move.topic_partition == topic_partition and directory in (move.home, move.target) for move in moves)
+        return any(
+            move.topic_partition == topic_partition and directory in (move.home, move.target)
+            for move in moves
+        )
 
     def _cancel(self, move: Move, reason: str) -> list[Run]:
-        """End a move that was not swapped; its copy goes, but where the disk has failed it stays, and a restart has the move go on."""
+        """End a move that was not swapped; its copy goes, but where the disk has failed it stays, and a
+        restart has the move go on.
+        """
         self._drop(move)
         move.is_cancelled = True
-        self._trace("move-cancelled", partition=str(move.topic_partition), target=move.target.log_dir.path, reason=reason)
+        self._trace(
+            "move-cancelled",
+            partition=str(move.topic_partition),
+            target=move.target.log_dir.path,
+            reason=reason,
+        )
         if move.is_asked and not move.partition.log.is_closed:
             self.assign(*move.key, move.home)
         return [] if move.ticket is not None else self._discard_copy(move)
@@ -263,7 +305,9 @@ class Moving:
         elif log.segments.cuts != move.cuts:
             move.begin((move.path, *(move.leftovers or ())))
         elif move.behind_bytes > CATCH_UP_BYTES:
-            move.is_due = log.segments.is_all_settled or bool(move.gone) or len(log.segments.settled) > len(move.whole)
+            move.is_due = (
+                log.segments.is_all_settled or bool(move.gone) or len(log.segments.settled) > len(move.whole)
+            )
             if not move.is_due:
                 self._settle_soon(move, now)
         elif not move.is_asked:
@@ -296,7 +340,9 @@ class Moving:
         self._jobs[ticket] = move, todo
         return Run(job, ticket)
 
-    def assigned(self, told: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant) -> list[Run]:
+    def assigned(
+        self, told: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant
+    ) -> list[Run]:
         """The controller has written down where replicas are to lie, but for those it refused."""
         runs: list[Run] = []
         by_key = {(*move.key, move.target.log_dir.directory_id): move for move in self.moves.values()}
@@ -314,7 +360,9 @@ class Moving:
     # -- the swap
 
     def _swap(self, move: Move, now: Instant) -> list[Run]:
-        """Within a turn: copy the rest, give the copy the log's name, and go on in it. Waits while jobs or a sync rely on the old paths."""
+        """Within a turn: copy the rest, give the copy the log's name, and go on in it. Waits while jobs or
+        a sync rely on the old paths.
+        """
         partition, log = move.partition, move.partition.log
         move.is_due = False
         if log.is_syncing or log.segments.is_swapping or move.topic_partition in self._retention.renaming:
@@ -365,7 +413,9 @@ class Moving:
         return []
 
     def _leave(self, move: Move) -> list[Run]:
-        """The target failed after the swap: the old files stay, as all that there is, until the topic is deleted."""
+        """The target failed after the swap: the old files stay, as all that there is, until the topic is
+        deleted.
+        """
         if move.partition.log.is_closed and not _is_unreadable(move):
             return self._remove_old(move)
         self._left[move.partition] = move
@@ -433,7 +483,9 @@ class Moving:
             move.leftovers = None  # else retention took a segment away while it was copied
         elif isinstance(result, Copied):
             move.copied_to(todo)
-            self._resume_at_us = Micros(self._resume_at_us + int(result.io_bytes * 1_000_000 / self.bytes_per_second_max))
+            self._resume_at_us = Micros(
+                self._resume_at_us + int(result.io_bytes * 1_000_000 / self.bytes_per_second_max)
+            )
         return []
 
     def _named(self, move: Move, result: object) -> list[Run]:
@@ -446,7 +498,9 @@ class Moving:
         return []
 
     def _failed(self, move: Move, error: StorageError) -> list[Run]:
-        """The target's disk refused; where it is only full the move ends, and those who live there live on."""
+        """The target's disk refused; where it is only full the move ends, and those who live there live
+        on.
+        """
         if error.is_full:
             return self._cancel(move, str(error))
         at_fault = move.partition if error.path.startswith(f"{move.source}/") else move.target
@@ -455,5 +509,7 @@ class Moving:
 
 
 def _is_unreadable(move: Move) -> bool:
-    """Whether a file of the partition could not be read: its log is closed then, and what another directory has of it stays."""
+    """Whether a file of the partition could not be read: its log is closed then, and what another
+    directory has of it stays.
+    """
     return move.partition.log.is_closed and move.partition.error is ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,11 +1,13 @@
-"""The logs that jobs begin and take away: a topic of a thousand partitions must not keep a lone client waiting.
+"""The logs that jobs begin and take away: a topic of a thousand partitions must not keep a lone client
+waiting.
 
     wanted ── few ──► begun in the turn                                    removed ──► renamed (job) ──► `Removals`
        └── many ──► queued ──► begun (job), 128 at a time                     ▲           └── no room for the names ──► put off ──┐
                                                                               └───────────────────────────────────────────────────┘
 
-A job knows files by their paths. So while one may touch the files of a partition its name is held, and no log is begun under it.
-"""
+A job knows files by their paths. So while one may touch the files of a partition its name is held, and no
+log is begun under it.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -45,7 +47,8 @@ class _Renaming(NamedTuple):
 class Openings:
     """The jobs that begin and remove logs, at most one per directory that begins.
 
-    Invariants: the names of a job that is under way or put off are in `_held`; a queued name is in no job and in no log.
+    Invariants: the names of a job that is under way or put off are in `_held`; a queued name is in no job
+    and in no log.
     """
 
     def __init__(self, removals: Removals, *, tickets: Callable[[], Ticket]) -> None:
@@ -58,8 +61,12 @@ class Openings:
         self._held: dict[TopicPartition, None] = {}
 
     def holds(self, topic_partition: TopicPartition) -> bool:
-        """Whether a job begins or renames the files of a partition of this name, or is going to begin them."""
-        return topic_partition in self._held or any(topic_partition in queue for queue in self._queues.values())
+        """Whether a job begins or renames the files of a partition of this name, or is going to begin
+        them.
+        """
+        return topic_partition in self._held or any(
+            topic_partition in queue for queue in self._queues.values()
+        )
 
     def awaited(self, directory: Directory) -> int:
         """How many logs are to be begun in a directory."""
@@ -126,7 +133,9 @@ class Openings:
     # -- results
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> tuple[Begun | None, list[Run]] | None:
-        """The result of a job: the logs it began, if it did, and what follows; None if the ticket is somebody else's."""
+        """The result of a job: the logs it began, if it did, and what follows; None if the ticket is
+        somebody else's.
+        """
         renamed = self._renames.pop(ticket, None)
         if renamed is not None:
             self._renamed(renamed, result, now)

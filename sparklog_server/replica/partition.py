@@ -3,9 +3,10 @@
     online ── a file that cannot be read, or its log directory failed ──► offline      (final until the process starts again)
        └──── deleted by the metadata ────► closed
 
-This is the one place where the disk's fault is caught, and every waiting request learns of it. A write or sync that fails takes the whole
-directory offline, as in Kafka; a read that fails, only this partition. A full disk takes nothing offline.
-"""
+This is the one place where the disk's fault is caught, and every waiting request learns of it. A write or
+sync that fails takes the whole directory offline, as in Kafka; a read that fails, only this partition. A
+full disk takes nothing offline.
+"""  # noqa: E501
 
 from collections.abc import Callable
 from typing import Protocol
@@ -36,7 +37,9 @@ LINGER_US = 10_000
 
 
 class PartitionUnavailable(Exception):
-    """The partition cannot serve: `code` says why (offline, not the leader, gone, no room), and `message` more, if there is more to say."""
+    """The partition cannot serve: `code` says why (offline, not the leader, gone, no room), and `message`
+    more, if there is more to say.
+    """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code.name)
@@ -50,8 +53,12 @@ class Home(Protocol):
     is_congested: bool  # producers wait: too many bytes are not synced
     room: Room
 
-    def mark_dirty(self, partition: "Partition", size: int, now: Instant, *, within_us: int = LINGER_US) -> None:
-        """`partition` has `size` more bytes of records that are not durable yet, and should be `within_us` from now."""
+    def mark_dirty(
+        self, partition: "Partition", size: int, now: Instant, *, within_us: int = LINGER_US
+    ) -> None:
+        """`partition` has `size` more bytes of records that are not durable yet, and should be `within_us`
+        from now.
+        """
 
     def hurry(self) -> None:
         """Somebody waits for what is dirty now."""
@@ -72,8 +79,8 @@ class Home(Protocol):
 class Partition:
     """Log, leadership and purgatory of one partition.
 
-    Invariants: log start ≤ high watermark ≤ log end; a record below the high watermark is committed by the rule of `sparklog.ack.flush`;
-    an offline partition has no leader and parks nobody.
+    Invariants: log start ≤ high watermark ≤ log end; a record below the high watermark is committed by the
+    rule of `sparklog.ack.flush`; an offline partition has no leader and parks nobody.
     """
 
     __slots__ = (
@@ -110,7 +117,9 @@ class Partition:
         self._is_held = False  # the high watermark stands still
         self.in_sync_min = 1
         self.durable_log_start = log.log_start_offset
-        self.durable_epochs_start = self._syncing_start = Offset(0)  # on disk the leader epochs begin there or later
+        self.durable_epochs_start = self._syncing_start = Offset(
+            0
+        )  # on disk the leader epochs begin there or later
         self._awaits_log_start: list[tuple[Offset, object]] = []
         self.settings = log.settings
 
@@ -143,7 +152,8 @@ class Partition:
             return
         log = self.log
         self._waits_for_sync = waits_for_sync
-        # Of a former life only what is durable is shown, where that is the rule; what this life has shown it takes not back.
+        # Of a former life only what is durable is shown, where that is the rule; what this life has shown it
+        # takes not back.
         safe = min(high_watermark, log.recovery_point if waits_for_sync else log.log_end_offset)
         start = min(max(safe, self.high_watermark), log.log_end_offset)
         self.leader = LeaderReplica(leader_epoch, followers=followers, isr=isr, high_watermark=start, now=now)
@@ -154,7 +164,9 @@ class Partition:
             self.home.mark_dirty(self, 0, now)
 
     def wait_for_sync(self, is_wanted: bool, now: Instant) -> None:
-        """Whether a record counts as committed only once it is synced, from now on; what was committed before stays so."""
+        """Whether a record counts as committed only once it is synced, from now on; what was committed
+        before stays so.
+        """
         if self.leader is None or self._waits_for_sync == is_wanted:
             return
         self._waits_for_sync = is_wanted
@@ -164,13 +176,17 @@ class Partition:
             self.home.mark_dirty(self, 0, now)
 
     def leader_for(self, claimed_epoch: int) -> LeaderReplica:
-        """The leadership, if a peer that believes in `claimed_epoch` (-1: none claimed) may use it. Raises PartitionUnavailable."""
+        """The leadership, if a peer that believes in `claimed_epoch` (-1: none claimed) may use it. Raises
+        PartitionUnavailable.
+        """
         leader = self.leader
         if leader is None:
             raise PartitionUnavailable(self.error)
         if claimed_epoch >= 0 and claimed_epoch != leader.leader_epoch:
             raise PartitionUnavailable(
-                ErrorCode.FENCED_LEADER_EPOCH if claimed_epoch < leader.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+                ErrorCode.FENCED_LEADER_EPOCH
+                if claimed_epoch < leader.leader_epoch
+                else ErrorCode.UNKNOWN_LEADER_EPOCH
             )
         return leader
 
@@ -188,7 +204,9 @@ class Partition:
 
     @property
     def promised_end(self) -> Offset:
-        """The high watermark as Kafka has it: it does not wait for the disk, so where no follower is in sync it is the log end."""
+        """The high watermark as Kafka has it: it does not wait for the disk, so where no follower is in
+        sync it is the log end.
+        """
         return self.log.log_end_offset if self.is_alone else self.high_watermark
 
     @property
@@ -198,18 +216,24 @@ class Partition:
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """Whether acks=all may be promised: the ISR, this leader included, has `min.insync.replicas` members."""
+        """Whether acks=all may be promised: the ISR, this leader included, has `min.insync.replicas`
+        members.
+        """
         return self.leader is None or 1 + len(self.leader.in_sync_followers) >= self.in_sync_min
 
     # -- waiting
 
     def park(self, until: Offset, token: object, *, is_ours: bool = False) -> None:
-        """Hand `token` back when the high watermark reaches `until`. Raises PurgatoryFull, but not for what the broker itself waits for."""
+        """Hand `token` back when the high watermark reaches `until`. Raises PurgatoryFull, but not for
+        what the broker itself waits for.
+        """
         self.purgatory.park(until, token, is_ours=is_ours)
         self._hurry()
 
     def watch(self, token: object) -> int:
-        """Hand `token` back at the next move of the high watermark, once. Returns the key for `unwatch`. Raises PurgatoryFull."""
+        """Hand `token` back at the next move of the high watermark, once. Returns the key for `unwatch`.
+        Raises PurgatoryFull.
+        """
         key = self.purgatory.watch(token)
         self._hurry()
         return key
@@ -221,7 +245,9 @@ class Partition:
     # -- append, read and sync
 
     def append(self, records: Sent, now: Instant, proof: Verification | None = None) -> AppendResult:
-        """Append a client's batch as leader; `proof` is for what opens a transaction. Raises PartitionUnavailable or RecordsRefused."""
+        """Append a client's batch as leader; `proof` is for what opens a transaction. Raises
+        PartitionUnavailable or RecordsRefused.
+        """
         leader = self.leader
         if leader is None:
             raise PartitionUnavailable(self.error)
@@ -232,21 +258,33 @@ class Partition:
         self._appended(len(records), now)
         return result
 
-    def append_in_transaction(self, batch: bytearray, now: Instant, proof: Verification | None) -> AppendResult:
-        """Append as leader what a coordinator of this broker writes in a producer's transaction. Raises as `append` does."""
+    def append_in_transaction(
+        self, batch: bytearray, now: Instant, proof: Verification | None
+    ) -> AppendResult:
+        """Append as leader what a coordinator of this broker writes in a producer's transaction. Raises as
+        `append` does.
+        """
         leader = self.leader_for(-1)
         log = self.log
         log.producers.check_own(read_header(batch), proof, is_verified=log.settings.verifies_transactions)
         return self._append_own(batch, leader, now)
 
-    def append_marker(self, marker: Marker, *, producer_id: int, producer_epoch: int, is_bumped: bool, now: Instant) -> AppendResult:
-        """Append as leader the end of a producer's transaction; `is_bumped` tells that its epoch is above the transaction's (KIP-890).
+    def append_marker(
+        self, marker: Marker, *, producer_id: int, producer_epoch: int, is_bumped: bool, now: Instant
+    ) -> AppendResult:
+        """Append as leader the end of a producer's transaction; `is_bumped` tells that its epoch is above
+        the transaction's (KIP-890).
 
-        Raises PartitionUnavailable, or RecordsRefused: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED.
+        Raises PartitionUnavailable, or RecordsRefused: INVALID_PRODUCER_EPOCH and
+        TRANSACTION_COORDINATOR_FENCED.
         """
         leader = self.leader_for(-1)
-        self.log.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch, is_bumped=is_bumped)
-        batch = build_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now.wall_ms)
+        self.log.producers.check_marker(
+            producer_id, producer_epoch, marker.coordinator_epoch, is_bumped=is_bumped
+        )
+        batch = build_marker(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now.wall_ms
+        )
         return self._append_own(batch, leader, now)
 
     def _append_own(self, batch: bytearray, leader: LeaderReplica, now: Instant) -> AppendResult:
@@ -260,23 +298,30 @@ class Partition:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int, *, adds_partitions: bool, now: Instant
     ) -> Verification | None:
-        """What a coordinator must prove before a batch of this transaction is appended; None if nothing: it is open here.
+        """What a coordinator must prove before a batch of this transaction is appended; None if nothing:
+        it is open here.
 
         Raises PartitionUnavailable, or RecordsRefused (INVALID_PRODUCER_EPOCH).
         """
         self.leader_for(-1)
         producers = self.log.producers
-        return producers.begin_verification(producer_id, producer_epoch, sequence, adds_partitions=adds_partitions, now_ms=now.wall_ms)
+        return producers.begin_verification(
+            producer_id, producer_epoch, sequence, adds_partitions=adds_partitions, now_ms=now.wall_ms
+        )
 
     def aborted_within(self, part: FileSlice, start: Offset, limit: Offset) -> list[AbortedTxn]:
-        """The aborted transactions that a reader from `start` on may meet in what `read` gave. Raises PartitionUnavailable."""
+        """The aborted transactions that a reader from `start` on may meet in what `read` gave. Raises
+        PartitionUnavailable.
+        """
         try:
             return self.log.aborted_within(part, start, limit)
         except StorageError as error:
             raise self._unreadable(error) from error
 
     def index_reading(self, part: FileSlice, start: Offset, limit: Offset) -> IndexReading | None:
-        """What is to be read beside the loop before `aborted_within` is asked the same; None if it answers from memory."""
+        """What is to be read beside the loop before `aborted_within` is asked the same; None if it answers
+        from memory.
+        """
         return self.log.segments.index_reading(part, start, limit)
 
     def learn(self, reading: IndexReading) -> None:
@@ -303,7 +348,9 @@ class Partition:
             self._own_end_moved(log.log_end_offset)
 
     def read(self, start: Offset, limit: Offset, bytes_max: int, *, at_least_one: bool) -> FileSlice | None:
-        """Whole batches of `[start, limit)`; None if there are none. Raises PartitionUnavailable, OffsetOutOfRange or BrokenFrame."""
+        """Whole batches of `[start, limit)`; None if there are none. Raises PartitionUnavailable,
+        OffsetOutOfRange or BrokenFrame.
+        """
         try:
             return self.log.read(start, limit, bytes_max, at_least_one=at_least_one)
         except BrokenFrame as broken:
@@ -321,10 +368,14 @@ class Partition:
             raise self._unreadable(error) from error
 
     def time_search(self, timestamp_ms: Millis | None, limit: Offset) -> TimeSearch:
-        """The search for the first record below `limit` at or after `timestamp_ms`; with None, for the greatest timestamp (KIP-734)."""
+        """The search for the first record below `limit` at or after `timestamp_ms`; with None, for the
+        greatest timestamp (KIP-734).
+        """
         return self.log.time_search(timestamp_ms, limit)
 
-    def searched(self, search: TimeSearch, outcome: Found | RecordsRefused | StorageError | None) -> Found | None:
+    def searched(
+        self, search: TimeSearch, outcome: Found | RecordsRefused | StorageError | None
+    ) -> Found | None:
         """What a search found that ran beside the loop and is current. Raises PartitionUnavailable."""
         self.leader_for(-1)
         if isinstance(outcome, StorageError):
@@ -360,7 +411,8 @@ class Partition:
     # -- the log start
 
     def deletion_end(self, offset: int) -> Offset:
-        """Where DeleteRecords of `offset` (-1: all that is promised) moves the log start, once that is committed.
+        """Where DeleteRecords of `offset` (-1: all that is promised) moves the log start, once that is
+        committed.
 
         Raises PartitionUnavailable: POLICY_VIOLATION for a compacted topic, OFFSET_OUT_OF_RANGE.
         """
@@ -380,7 +432,9 @@ class Partition:
         self.log.move_log_start(end)
 
     def park_until_durable(self, log_start: Offset, token: object, now: Instant) -> None:
-        """Hand `token` back when the log starts at `log_start` or beyond also after a crash, or the partition is gone."""
+        """Hand `token` back when the log starts at `log_start` or beyond also after a crash, or the
+        partition is gone.
+        """
         self._awaits_log_start.append((log_start, token))
         self.home.log_start_moved(now, is_awaited=True)
 
@@ -395,7 +449,9 @@ class Partition:
                 self._awaits_log_start.append((until, token))
 
     def retire(self, now: Instant) -> Callable[[], Removal] | None:
-        """Take what retention no longer keeps out of the log; gives the job that renames the files, which gives the one to remove them."""
+        """Take what retention no longer keeps out of the log; gives the job that renames the files, which
+        gives the one to remove them.
+        """
         if self.error is ErrorCode.KAFKA_STORAGE_ERROR:
             return None
         log = self.log
@@ -406,9 +462,13 @@ class Partition:
             self.storage_failed(error)
             return None
         if log.has_sealed_unsynced or job is not None:
-            self.home.mark_dirty(self, 0, now)  # the files leave once the epochs on disk begin at the log start too
+            self.home.mark_dirty(
+                self, 0, now
+            )  # the files leave once the epochs on disk begin at the log start too
         if log.log_start_offset > log_start:
-            self.home.log_start_moved(now, is_awaited=self.room.is_full)  # the files leave once it is written down
+            self.home.log_start_moved(
+                now, is_awaited=self.room.is_full
+            )  # the files leave once it is written down
         return job
 
     def _own_end_moved(self, end_offset: Offset) -> None:
@@ -417,18 +477,24 @@ class Partition:
             self.purgatory.release(leader.high_watermark, self._released)
 
     def storage_failed(self, error: StorageError) -> None:
-        """The disk refused: the directory goes offline; where it was a file of this log that cannot be read, this partition alone."""
+        """The disk refused: the directory goes offline; where it was a file of this log that cannot be
+        read, this partition alone.
+        """
         if error.call == "read":
             self.home.partition_failed(self, error)
         else:
             self.home.storage_failed(error)
 
     def _not_written(self, error: StorageError, now: Instant) -> PartitionUnavailable:
-        """The disk refused an append; what to raise. For want of room nothing was written, and all that was before is served on."""
+        """The disk refused an append; what to raise. For want of room nothing was written, and all that
+        was before is served on.
+        """
         if not error.is_full:
             return self._failed(error)
         self.room.ran_out(error, now)
-        return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, self.room.refusal if self.room.is_full else f"{error}.")
+        return PartitionUnavailable(
+            ErrorCode.KAFKA_STORAGE_ERROR, self.room.refusal if self.room.is_full else f"{error}."
+        )
 
     def _unreadable(self, error: StorageError) -> PartitionUnavailable:
         """A file of the log cannot be read: its neighbours serve on. What to raise."""
@@ -443,7 +509,9 @@ class Partition:
     # -- moves between log directories
 
     def move_to(self, home: Home, now: Instant) -> None:
-        """The log lies in another directory now. Until `moved` nothing more counts as committed: a crash could bring the old one back."""
+        """The log lies in another directory now. Until `moved` nothing more counts as committed: a crash
+        could bring the old one back.
+        """
         self.home = home
         self.room = home.room
         self._is_held = True

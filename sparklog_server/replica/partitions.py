@@ -4,7 +4,19 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sparklog.effects import Effect, Run, Sync
 from sparklog.errors import ErrorCode
-from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, TopicPartition, Uuid, earlier
+from sparklog.model import (
+    NO_EPOCH,
+    ZERO_UUID,
+    Instant,
+    LeaderEpoch,
+    Micros,
+    NodeId,
+    Offset,
+    Ticket,
+    TopicPartition,
+    Uuid,
+    earlier,
+)
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.partition_log import PartitionLog
@@ -25,10 +37,11 @@ from sparklog_server.replica.retention import Retention
 class Partitions:
     """The partitions of this node by topic and index.
 
-    `released` collects the tokens whose wait is over, `jobs` what follows from finished ones, `led` the partitions whose leadership was
-    taken up; the broker drains them each turn.
-    Invariants: a topic's entry exists only while the image places at least one of its partitions here; whoever it places here is open, in
-    `_wanted` or in `_offline`. A wanted one waits while a job or a checkpoint may still touch or name an earlier log of its name.
+    `released` collects the tokens whose wait is over, `jobs` what follows from finished ones, `led` the
+    partitions whose leadership was taken up; the broker drains them each turn. Invariants: a topic's entry
+    exists only while the image places at least one of its partitions here; whoever it places here is open,
+    in `_wanted` or in `_offline`. A wanted one waits while a job or a checkpoint may still touch or name
+    an earlier log of its name.
     """
 
     def __init__(
@@ -56,7 +69,9 @@ class Partitions:
         self._in_sync_min_for = in_sync_min_for
         self._waits_for_sync = waits_for_sync
         self._parked_max = parked_max
-        self._offline: dict[TopicPartition, None] = {}  # the image places them here, in a directory that cannot be used
+        self._offline: dict[
+            TopicPartition, None
+        ] = {}  # the image places them here, in a directory that cannot be used
         self._trace = trace
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._syncs: dict[Ticket, Directory] = {}
@@ -68,11 +83,17 @@ class Partitions:
         self._producer_snapshots = ProducerSnapshots(tickets)
         self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
         self._waiting: dict[TopicPartition, None] = {}  # of the wanted, those whose names are held
-        self._awaits_room: dict[TopicPartition, None] = {}  # of the wanted, those that a full disk did not let begin
+        self._awaits_room: dict[
+            TopicPartition, None
+        ] = {}  # of the wanted, those that a full disk did not let begin
         self.cleaning: Cleaning | None = None
         self.moving: Moving | None = None
         self._homes = Homes(
-            directories, is_missing=is_missing_directories, settings_for=settings_for, remove=self._openings.remove, trace=trace
+            directories,
+            is_missing=is_missing_directories,
+            settings_for=settings_for,
+            remove=self._openings.remove,
+            trace=trace,
         )
 
     def find(self, topic: str, index: int) -> Partition | None:
@@ -130,26 +151,34 @@ class Partitions:
         return effects
 
     def _discard_copies(self) -> list[Run]:
-        """After the first image: the copies of logs that no topic claims, or that are of another topic of the name."""
+        """After the first image: the copies of logs that no topic claims, or that are of another topic of
+        the name.
+        """
         if self.moving is None:
             return []
         online = [directory for directory in self.directories if directory.error is None]
         paths = [
             path
             for directory in online
-            for topic_partition in sorted(directory.log_dir.futures.keys() - self._offline.keys() - self._wanted.keys())
+            for topic_partition in sorted(
+                directory.log_dir.futures.keys() - self._offline.keys() - self._wanted.keys()
+            )
             for path in directory.log_dir.take_futures(topic_partition)
         ]
         return self.moving.discard(paths)
 
-    def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> None:
+    def _follow(
+        self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant
+    ) -> None:
         partition = self.find(topic_partition.topic, topic_partition.partition)
         if partition is None:
             self._offline.pop(topic_partition, None)
             self._wanted[topic_partition] = topic_id, placement
             return
         leader = partition.leader
-        if placement.leader == self._node_id and (leader is None or leader.leader_epoch != placement.leader_epoch):
+        if placement.leader == self._node_id and (
+            leader is None or leader.leader_epoch != placement.leader_epoch
+        ):
             self._lead(partition, placement, now)
 
     def reconfigure(self, image: MetadataImage, now: Instant) -> None:
@@ -174,7 +203,9 @@ class Partitions:
     # -- begin and open
 
     def _open(self, names: Iterable[TopicPartition], now: Instant) -> list[Run]:
-        """Open those of these that are wanted and whose names are free; logs that are yet to be made are made by jobs if they are many."""
+        """Open those of these that are wanted and whose names are free; logs that are yet to be made are
+        made by jobs if they are many.
+        """
         settings: dict[str, LogSettings] = {}
         missing: dict[Directory, list[Wanted]] = {}
         for topic_partition in names:
@@ -210,9 +241,13 @@ class Partitions:
                 topic = topic_partition.topic
                 if topic not in settings:
                     settings[topic] = self._settings_for(topic)
-                missing.setdefault(home, []).append(Wanted(topic_partition, topic_id, settings[topic], self._led_epoch(placement)))
+                missing.setdefault(home, []).append(
+                    Wanted(topic_partition, topic_id, settings[topic], self._led_epoch(placement))
+                )
         if sum(map(len, missing.values())) > IN_TURN_MAX:
-            return [run for home, wanted in missing.items() for run in self._openings.begin(home, wanted, now)]
+            return [
+                run for home, wanted in missing.items() for run in self._openings.begin(home, wanted, now)
+            ]
         for home, wanted in missing.items():
             for one in wanted:
                 self._begin(one, home, now)
@@ -222,19 +257,28 @@ class Partitions:
         """The epoch in which this node leads; -1 if another does."""
         return placement.leader_epoch if placement.leader == self._node_id else NO_EPOCH
 
-    def _is_usable(self, topic_partition: TopicPartition, topic_id: Uuid, home: Directory, now: Instant) -> bool:
-        """Whether what lies in a directory under this name can be opened, or nothing does; the log of another topic is set aside."""
+    def _is_usable(
+        self, topic_partition: TopicPartition, topic_id: Uuid, home: Directory, now: Instant
+    ) -> bool:
+        """Whether what lies in a directory under this name can be opened, or nothing does; the log of
+        another topic is set aside.
+        """
         log_dir = home.log_dir
         found = log_dir.damaged.get(topic_partition) or log_dir.logs.get(topic_partition)
         if found is None:
             return True
         try:
             if found.topic_id not in (topic_id, ZERO_UUID):
-                self._trace("stray-log-set-aside", partition=str(topic_partition), path=log_dir.set_aside(topic_partition))
+                self._trace(
+                    "stray-log-set-aside",
+                    partition=str(topic_partition),
+                    path=log_dir.set_aside(topic_partition),
+                )
             elif topic_partition in log_dir.damaged:
                 return False
             elif found.topic_id == ZERO_UUID:
-                # A crash came before the first sync of partition.metadata: the directory was made for the topic of this name.
+                # A crash came before the first sync of partition.metadata: the directory was made for the
+                # topic of this name.
                 log_dir.identify(topic_partition, topic_id)
         except StorageError as error:
             if error.is_full:
@@ -278,7 +322,9 @@ class Partitions:
             return []
         if directory.error is not None:
             for name in begun.names:
-                if name not in self._waiting:  # else it is asked for anew: another topic may have the name by now
+                if (
+                    name not in self._waiting
+                ):  # else it is asked for anew: another topic may have the name by now
                     self._give_up(name)
             return []
         doomed = []
@@ -303,12 +349,16 @@ class Partitions:
         partition.in_sync_min = self._in_sync_min_for(topic) if sibling is None else sibling.in_sync_min
         home.partitions[partition] = None
         if log.leftovers:
-            home.mark_dirty(partition, 0, now)  # with its epochs, for where it begins is not told by these files for long
+            home.mark_dirty(
+                partition, 0, now
+            )  # with its epochs, for where it begins is not told by these files for long
         if self.cleaning is not None:
             self.cleaning.watch(partition)
         siblings[topic_partition.partition] = partition
         if self.moving is not None:
-            self.jobs.extend(self.moving.serve(partition, home, self.directories, placement.directory_of(self._node_id)))
+            self.jobs.extend(
+                self.moving.serve(partition, home, self.directories, placement.directory_of(self._node_id))
+            )
         if placement.leader == self._node_id:
             self._lead(partition, placement, now)
 
@@ -341,7 +391,11 @@ class Partitions:
             if self.moving is not None:
                 effects.extend(self.moving.removed(partition))
         for directory in self.directories:
-            removed = [partition for partition in partitions.values() if directory.partitions.pop(partition, partition) is None]
+            removed = [
+                partition
+                for partition in partitions.values()
+                if directory.partitions.pop(partition, partition) is None
+            ]
             if directory.error is None:
                 doomed = [one for one in directory.log_dir.damaged if one.topic == topic]
                 for partition in removed:
@@ -380,7 +434,9 @@ class Partitions:
         return runs
 
     def due_openings(self, now: Instant) -> list[Run]:
-        """The jobs that begin the logs for which there was no room, tried while a disk is full and once it is not."""
+        """The jobs that begin the logs for which there was no room, tried while a disk is full and once it
+        is not.
+        """
         if not look_for_room(self.directories, self.retention, self._removals, now):
             return []
         awaiting, self._awaits_room = self._awaits_room, {}
@@ -460,11 +516,23 @@ class Partitions:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything appended is durable, as far as it ever will be, and no checkpoint is being written."""
+        """Whether everything appended is durable, as far as it ever will be, and no checkpoint is being
+        written.
+        """
         is_clean = self.cleaning is None or self.cleaning.is_quiet
         is_moved = self.moving is None or self.moving.is_quiet
-        is_settled = is_clean and is_moved and self.retention.is_quiet and self._openings.is_quiet and not self._checkpoints
-        return is_settled and self._removals.is_quiet and all(directory.is_quiet for directory in self.directories)
+        is_settled = (
+            is_clean
+            and is_moved
+            and self.retention.is_quiet
+            and self._openings.is_quiet
+            and not self._checkpoints
+        )
+        return (
+            is_settled
+            and self._removals.is_quiet
+            and all(directory.is_quiet for directory in self.directories)
+        )
 
     # -- endings
 
@@ -492,6 +560,8 @@ class Partitions:
             except StorageError as error:
                 if error.is_full:
                     # All that was promised is durable: the next start scans the logs, as after a crash.
-                    self._trace("log-directory-not-closed-cleanly", path=directory.log_dir.path, reason=str(error))
+                    self._trace(
+                        "log-directory-not-closed-cleanly", path=directory.log_dir.path, reason=str(error)
+                    )
                 else:
                     directory.storage_failed(error)

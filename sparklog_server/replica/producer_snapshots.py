@@ -2,7 +2,8 @@
 
     a log rolls ─► frozen ─► synced ─► rendered, in a job ─► written ─► durable with the next sync
 
-A log that has few writes its snapshot when it rolls. After a crash in between, recovery begins with an older snapshot.
+A log that has few writes its snapshot when it rolls. After a crash in between, recovery begins with an
+older snapshot.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +28,10 @@ class ProducerSnapshots:
         """The jobs for those of these logs that have rolled."""
         runs = []
         for partition in partitions:
-            if partition.log.frozen is not None and (frozen := partition.log.producers_to_render()) is not None:
+            if (
+                partition.log.frozen is not None
+                and (frozen := partition.log.producers_to_render()) is not None
+            ):
                 ticket = self._tickets()
                 self._jobs[ticket] = directory, partition, frozen
                 runs.append(Run(frozen.render, ticket, in_steps=True, is_calm=True))

@@ -6,7 +6,8 @@ from sparklog.model import Instant, Micros, Offset
 class FollowerProgress:
     """What a follower proved by its last fetch.
 
-    `log_end_offset` never moves back within one leader epoch; `caught_up_us` is the last time it had everything the leader had.
+    `log_end_offset` never moves back within one leader epoch; `caught_up_us` is the last time it had
+    everything the leader had.
     """
 
     __slots__ = ("caught_up_us", "log_end_offset")

@@ -1,6 +1,8 @@
-"""Where requests wait for a partition's high watermark: a heap of offsets, and the fetches that watch for anything new.
+"""Where requests wait for a partition's high watermark: a heap of offsets, and the fetches that watch for
+anything new.
 
-Tokens are opaque. The purgatory never calls them: it hands them back, and whoever parked them knows what they mean.
+Tokens are opaque. The purgatory never calls them: it hands them back, and whoever parked them knows what
+they mean.
 """
 
 from heapq import heappop, heappush
@@ -13,7 +15,9 @@ class PurgatoryFull(Exception):
 
 
 class Purgatory:
-    """The tokens parked on one partition; at most `limit` of them, abandoned ones included until they are passed or swept."""
+    """The tokens parked on one partition; at most `limit` of them, abandoned ones included until they are
+    passed or swept.
+    """
 
     __slots__ = ("_heap", "_limit", "_sequence", "_watchers")
 
@@ -30,14 +34,18 @@ class Purgatory:
         return bool(self._heap or self._watchers)
 
     def park(self, until: Offset, token: object, *, is_ours: bool = False) -> None:
-        """Keep `token` until the high watermark reaches `until`. Raises PurgatoryFull, but not for what the broker itself waits for."""
+        """Keep `token` until the high watermark reaches `until`. Raises PurgatoryFull, but not for what
+        the broker itself waits for.
+        """
         if len(self) >= self._limit and not is_ours:
             raise PurgatoryFull
         self._sequence += 1
         heappush(self._heap, (until, self._sequence, token))
 
     def watch(self, token: object) -> int:
-        """Hand `token` back at the next move of the high watermark, once. Returns the key for `unwatch`. Raises PurgatoryFull."""
+        """Hand `token` back at the next move of the high watermark, once. Returns the key for `unwatch`.
+        Raises PurgatoryFull.
+        """
         if len(self) >= self._limit:
             raise PurgatoryFull
         self._sequence += 1
@@ -49,7 +57,9 @@ class Purgatory:
         self._watchers.pop(key, None)
 
     def release(self, high_watermark: Offset, released: list[object]) -> None:
-        """Add to `released` every token the high watermark has reached, in the order of their offsets, then every watcher."""
+        """Add to `released` every token the high watermark has reached, in the order of their offsets,
+        then every watcher.
+        """
         heap = self._heap
         while heap and heap[0][0] <= high_watermark:
             released.append(heappop(heap)[2])

@@ -1,4 +1,5 @@
-"""What is to leave the disks of this node, and when: one step at a time, with rests, since the syncs of others wait for each.
+"""What is to leave the disks of this node, and when: one step at a time, with rests, since the syncs of
+others wait for each.
 
 due ── step (job) ── rest of thirty times as long ── step … gone
 """
@@ -39,7 +40,9 @@ class Removals:
             heappush(self._waiting, (due_us, self._tickets(), removal))
 
     def hurry(self, now: Instant) -> None:
-        """A disk is full: what waits goes now, and without rests. Slices of it stay readable through their open files."""
+        """A disk is full: what waits goes now, and without rests. Slices of it stay readable through their
+        open files.
+        """
         late_us = Micros(now.mono_us - _LATE_US - 1)
         self._waiting = [(min(due_us, late_us), ticket, removal) for due_us, ticket, removal in self._waiting]
         heapify(self._waiting)
@@ -59,7 +62,9 @@ class Removals:
         """When `due_jobs` has something to do."""
         if self._new:
             return Micros(0)
-        return max(self._waiting[0][0], self._rests_until_us) if self._waiting and self._step is None else None
+        return (
+            max(self._waiting[0][0], self._rests_until_us) if self._waiting and self._step is None else None
+        )
 
     def due_jobs(self, now: Instant) -> list[Run]:
         """The next step if it is time."""
@@ -85,5 +90,7 @@ class Removals:
         if rest is not None:
             self.add(rest, due_us)
         is_late = now.mono_us - due_us > _LATE_US
-        self._rests_until_us = Micros(now.mono_us + (0 if is_late else min(_REST_SHARE * (now.mono_us - began_us), _REST_US_MAX)))
+        self._rests_until_us = Micros(
+            now.mono_us + (0 if is_late else min(_REST_SHARE * (now.mono_us - began_us), _REST_US_MAX))
+        )
         return []

@@ -2,9 +2,9 @@
 
     check ── a few logs a turn ──► renamed (job) ── log start written down, file.delete.delay.ms ──► removed (job)
 
-A log whose active segment was rolled to be taken is looked at again once that is synced; one whose oldest segments have not told their
-ages in this life is looked at once a job has read them.
-"""
+A log whose active segment was rolled to be taken is looked at again once that is synced; one whose oldest
+segments have not told their ages in this life is looked at once a job has read them.
+"""  # noqa: E501
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -29,8 +29,8 @@ _HURRIED_US = 30_000_000
 class Retention:
     """The checks of all logs of this node, and the files that wait to be removed.
 
-    Invariant: while a log's files are being renamed its partition is in `renaming`, and no other log may be begun under its name: the job
-    knows files by their paths.
+    Invariant: while a log's files are being renamed its partition is in `renaming`, and no other log may
+    be begun under its name: the job knows files by their paths.
     """
 
     def __init__(
@@ -52,17 +52,23 @@ class Retention:
         self._queue: deque[Partition] = deque()
         self._tickets = tickets
         self._trace = trace
-        self._renames: dict[Ticket, tuple[Partition, Offset]] = {}  # with the log start that takes their files out
+        self._renames: dict[
+            Ticket, tuple[Partition, Offset]
+        ] = {}  # with the log start that takes their files out
         self._readings: dict[Ticket, Partition] = {}
         self._removals = removals
-        self._held: list[tuple[Partition, Offset, Removal, Micros]] = []  # until the log start is written down
+        self._held: list[
+            tuple[Partition, Offset, Removal, Micros]
+        ] = []  # until the log start is written down
 
     def begin(self, now: Instant) -> None:
         """The logs are open: check them from now on."""
         self._check_at_us = Micros(now.mono_us + self._first_us)
 
     def hurry(self, now: Instant) -> None:
-        """A disk is full: look at the logs now, unless that was done lately, and let go of what the checkpoint alone lets go."""
+        """A disk is full: look at the logs now, unless that was done lately, and let go of what the
+        checkpoint alone lets go.
+        """
         self.log_starts_written()
         if self._check_at_us is not None and now.mono_us >= self._hurried_us + _HURRIED_US:
             self._hurried_us = now.mono_us
@@ -82,7 +88,9 @@ class Retention:
         """When `due_jobs` has something to do."""
         if self._queue:
             return Micros(0)
-        return self._check_at_us if self._again_at_us is None else earlier(self._again_at_us, self._check_at_us)
+        return (
+            self._check_at_us if self._again_at_us is None else earlier(self._again_at_us, self._check_at_us)
+        )
 
     def due_jobs(self, partitions: Iterable[Partition], now: Instant) -> list[Run]:
         """Look at the next few logs if it is time; the jobs that follow."""
@@ -93,7 +101,11 @@ class Retention:
             self._again_at_us = None
             self._queue.extend(self._again)
             self._again = {}
-        return [run for _ in range(min(len(self._queue), _LOGS_PER_TURN)) for run in self._check(self._queue.popleft(), now)]
+        return [
+            run
+            for _ in range(min(len(self._queue), _LOGS_PER_TURN))
+            for run in self._check(self._queue.popleft(), now)
+        ]
 
     def _check(self, partition: Partition, now: Instant) -> list[Run]:
         if partition.topic_partition in self.renaming or partition.log.is_closed:
@@ -144,9 +156,11 @@ class Retention:
         return []
 
     def log_starts_written(self) -> None:
-        """A checkpoint is on disk: what lies below the log starts in it, and the durable epochs, may leave the disk when it is due.
+        """A checkpoint is on disk: what lies below the log starts in it, and the durable epochs, may leave
+        the disk when it is due.
 
-        The epochs are for a start that finds the checkpoint damaged. A full disk may have no room for them before these files are gone.
+        The epochs are for a start that finds the checkpoint damaged. A full disk may have no room for them
+        before these files are gone.
         """
         held, self._held = self._held, []
         for partition, log_start, removal, due_us in held:
@@ -167,6 +181,6 @@ class Retention:
             note_ages(log.segments.settled, ages)
             if all(timestamp != NO_TIMESTAMP for timestamp, _ in ages.values()):
                 return self._check(partition, now)
-        # A segment without timestamps never knows them; and where the job failed, a file that is gone is no fault, and one that cannot be
-        # read is told here.
+        # A segment without timestamps never knows them; and where the job failed, a file that is gone is no
+        # fault, and one that cannot be read is told here.
         return self._retire(partition, now)

@@ -1,13 +1,15 @@
-"""Whether a log directory has room for what producers send: the last bytes of its disk are a reserve that producers may not use.
+"""Whether a log directory has room for what producers send: the last bytes of its disk are a reserve that
+producers may not use.
 
     roomy ── a batch would reach into the reserve, or the disk refuses an append for want of room ──► full
       ▲                                                                                                │
       └────────────── the reserve is free again, and a little more than it ────────────────────────────┘
                     after a refused append: for a second none is tried, and for another none is refused
 
-The reserve lets the broker go on while producers wait: metadata, committed offsets, transactions and their markers, checkpoints, compaction
-and retention write into it. The operating system is asked at most every 100 ms and once for each 16 MiB appended, so other writers on the
-same disk may take some of the reserve unseen. It does not tell of a quota: whether that is lifted, only a write can show.
+The reserve lets the broker go on while producers wait: metadata, committed offsets, transactions and their
+markers, checkpoints, compaction and retention write into it. The operating system is asked at most every
+100 ms and once for each 16 MiB appended, so other writers on the same disk may take some of the reserve
+unseen. It does not tell of a quota: whether that is lifted, only a write can show.
 """
 
 from collections.abc import Callable
@@ -23,15 +25,20 @@ _DEFAULT_BYTES_MAX: Final = 1 << 30
 _KNOWN_FOR_US: Final = 100_000
 _KNOWN_BYTES_MAX: Final = 16 << 20
 _LOOK_US: Final = 1_000_000
-"""While the disk is full: how often work that was put off is tried again, and the event that ends the episode is looked for."""
+"""While the disk is full: how often work that was put off is tried again, and the event that ends the
+episode is looked for.
+"""
 _MARGIN_SHARE: Final = 8
-"""The part of the reserve by which the room must exceed it before producers are served again: a few bytes more or less end no episode."""
+"""The part of the reserve by which the room must exceed it before producers are served again: a few bytes
+more or less end no episode.
+"""
 
 
 class Room:
     """The room of one log directory.
 
-    Invariants: `is_full` changes with one event each; while it holds, `look_at_us`, when `is_look_due` wants to be asked, is not None.
+    Invariants: `is_full` changes with one event each; while it holds, `look_at_us`, when `is_look_due`
+    wants to be asked, is not None.
     """
 
     __slots__ = (
@@ -51,8 +58,12 @@ class Room:
         "refusal",
     )
 
-    def __init__(self, path: str, ask: Callable[[], tuple[int, int]], *, reserve_bytes: int, trace: Callable[..., None]) -> None:
-        """`ask` gives (total, usable) bytes of the disk and may raise StorageError; a `reserve_bytes` of -1 is the default."""
+    def __init__(
+        self, path: str, ask: Callable[[], tuple[int, int]], *, reserve_bytes: int, trace: Callable[..., None]
+    ) -> None:
+        """`ask` gives (total, usable) bytes of the disk and may raise StorageError; a `reserve_bytes` of
+        -1 is the default.
+        """
         self.is_full = False
         self.refusal = ""
         """What a producer is told while the disk is full."""
@@ -66,7 +77,9 @@ class Room:
         self._began_us = 0
         self._needed_bytes = 0
         self._refused = 0
-        self._trial_us: int | None = None  # when to try whether writes are refused still; None if none was in this episode
+        self._trial_us: int | None = (
+            None  # when to try whether writes are refused still; None if none was in this episode
+        )
         self._is_on_trial = False  # producers are served though the disk is full
 
     def takes(self, size: int, now: Instant) -> bool:
@@ -109,20 +122,29 @@ class Room:
         self._left_bytes = min(beyond, _KNOWN_BYTES_MAX) - size
 
     def _reserve(self, total: int) -> int:
-        return self._reserve_bytes if self._reserve_bytes >= 0 else min(total // _DEFAULT_SHARE, _DEFAULT_BYTES_MAX)
+        return (
+            self._reserve_bytes
+            if self._reserve_bytes >= 0
+            else min(total // _DEFAULT_SHARE, _DEFAULT_BYTES_MAX)
+        )
 
     def _begin(self, usable: int, reserve: int, now: Instant) -> None:
         self.is_full = True
         self._began_us = now.mono_us
         self.look_at_us = Micros(now.mono_us + _LOOK_US)
-        self.refusal = f"The disk of {self._path} has {usable} bytes left, of which producers may not use the last {reserve}."
+        self.refusal = f"The disk of {self._path} has {usable} bytes left, of which producers may not use the last {reserve}."  # noqa: E501
         self._trace("disk-full", path=self._path, usable_bytes=usable, reserve_bytes=reserve)
 
     def _end(self, usable: int, reserve: int, now: Instant) -> None:
         self.is_full = False
         elapsed_ms = (now.mono_us - self._began_us) // 1000
         self._trace(
-            "disk-has-room", path=self._path, usable_bytes=usable, reserve_bytes=reserve, refused=self._refused, elapsed_ms=elapsed_ms
+            "disk-has-room",
+            path=self._path,
+            usable_bytes=usable,
+            reserve_bytes=reserve,
+            refused=self._refused,
+            elapsed_ms=elapsed_ms,
         )
         self._needed_bytes = self._refused = 0
         self._trial_us, self._is_on_trial = None, False
@@ -131,8 +153,8 @@ class Room:
     def ran_out(self, error: StorageError, now: Instant) -> None:
         """A write was refused for want of room.
 
-        Where the disk has bytes beyond the reserve, and the call was no append, inodes or the blocks of a directory ran out: what producers
-        send has room still.
+        Where the disk has bytes beyond the reserve, and the call was no append, inodes or the blocks of a
+        directory ran out: what producers send has room still.
         """
         assert error.is_full, error
         if isinstance(error, OutOfDescriptors):

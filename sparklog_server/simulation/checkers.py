@@ -23,14 +23,22 @@ brokers.
 Kafka does not isolate the writes of concurrent transactions: their records interleave in either order, so a
 write
 cycle among them is not an anomaly.
-"""
+"""  # noqa: E501
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sparklog.model import TopicPartition
-from sparklog_server.simulation.history import Commit, History, Initialized, OffsetRead, Outcome, Poll, Transaction
+from sparklog_server.simulation.history import (
+    Commit,
+    History,
+    Initialized,
+    OffsetRead,
+    Outcome,
+    Poll,
+    Transaction,
+)
 
 Place = tuple[TopicPartition, int]
 _FOREVER = 1 << 62
@@ -71,8 +79,14 @@ class _Facts:
         self.history = history
         self.by_number = {txn.number: txn for txn in history.transactions}
         self.writer = {write.value: (txn, write) for txn in history.transactions for write in txn.writes}
-        self.committed_at = {(poll.partition, offset): value for poll in history.final_committed for offset, value in poll.records}
-        self.all_at = {(poll.partition, offset): value for poll in history.final_all for offset, value in poll.records}
+        self.committed_at = {
+            (poll.partition, offset): value
+            for poll in history.final_committed
+            for offset, value in poll.records
+        }
+        self.all_at = {
+            (poll.partition, offset): value for poll in history.final_all for offset, value in poll.records
+        }
         self.place = {value: place for place, value in self.all_at.items()}
         self.committed_values = dict.fromkeys(self.committed_at.values())
         reads = history.offset_reads + history.final_offsets
@@ -112,8 +126,16 @@ def _places(facts: _Facts) -> Iterator[Anomaly]:
     """One value at each offset, one offset for each value."""
     at: dict[Place, int] = {}
     of: dict[int, Place] = {}
-    seen = [((write.partition, write.offset), write.value) for _, write in facts.writer.values() if write.offset is not None]
-    seen += [((poll.partition, offset), value) for poll in _all_polls(facts.history) for offset, value in poll.records]
+    seen = [
+        ((write.partition, write.offset), write.value)
+        for _, write in facts.writer.values()
+        if write.offset is not None
+    ]
+    seen += [
+        ((poll.partition, offset), value)
+        for poll in _all_polls(facts.history)
+        for offset, value in poll.records
+    ]
     for place, value in seen:
         if at.setdefault(place, value) != value:
             yield Anomaly("inconsistent", f"{_said(place)} holds {at[place]} and {value}")
@@ -154,11 +176,19 @@ def _readers(facts: _Facts) -> Iterator[Anomaly]:
     stands: dict[tuple[str, TopicPartition], int] = {}
     for poll in facts.history.polls:
         offsets = [offset for offset, _ in poll.records]
-        if offsets != sorted(set(offsets)) or (offsets and not poll.start <= offsets[0] <= offsets[-1] < poll.limit):
-            yield Anomaly("non-monotonic", f"{poll.reader} of {poll.partition} [{poll.start}, {poll.limit}) got offsets {offsets}")
+        if offsets != sorted(set(offsets)) or (
+            offsets and not poll.start <= offsets[0] <= offsets[-1] < poll.limit
+        ):
+            yield Anomaly(
+                "non-monotonic",
+                f"{poll.reader} of {poll.partition} [{poll.start}, {poll.limit}) got offsets {offsets}",
+            )
         before = stands.get((poll.reader, poll.partition), poll.start)
         if poll.start != before or poll.limit < poll.start:
-            yield Anomaly("non-monotonic", f"{poll.reader} of {poll.partition} stood at {before} and read [{poll.start}, {poll.limit})")
+            yield Anomaly(
+                "non-monotonic",
+                f"{poll.reader} of {poll.partition} stood at {before} and read [{poll.start}, {poll.limit})",
+            )
         stands[poll.reader, poll.partition] = poll.limit
 
 
@@ -175,30 +205,50 @@ def _whole_ranges(facts: _Facts) -> Iterator[Anomaly]:
             seen = dict(poll.records)
             for offset in range(poll.start, poll.limit):
                 if offset in there and offset not in seen:
-                    yield Anomaly("skipped", f"{poll.reader} passed over {there[offset]} at {_said((poll.partition, offset))}")
+                    yield Anomaly(
+                        "skipped",
+                        f"{poll.reader} passed over {there[offset]} at {_said((poll.partition, offset))}",
+                    )
             for offset in seen:
                 if offset not in there:
-                    yield Anomaly("vanished", f"{poll.reader} saw {seen[offset]} at {_said((poll.partition, offset))}")
+                    yield Anomaly(
+                        "vanished", f"{poll.reader} saw {seen[offset]} at {_said((poll.partition, offset))}"
+                    )
 
 
 def _stable_ends(facts: _Facts) -> Iterator[Anomaly]:
-    """Read-committed never goes beyond the first record of an open transaction, and to the end when none is."""
+    """Read-committed never goes beyond the first record of an open transaction, and to the end when none
+    is.
+    """
     spans = []
     for txn in facts.history.transactions:
         for write in txn.writes:
-            if write.offset is not None and write.acked_us is not None and write.acked_us < facts.open_until(txn):
+            if (
+                write.offset is not None
+                and write.acked_us is not None
+                and write.acked_us < facts.open_until(txn)
+            ):
                 spans.append((write.partition, write.offset, write.acked_us, facts.open_until(txn), txn))
     for poll in facts.history.polls:
         if poll.is_committed:
             for partition, offset, since_us, until_us, txn in spans:
-                if partition == poll.partition and since_us < poll.asked_us and poll.told_us < until_us and offset < poll.limit:
+                if (
+                    partition == poll.partition
+                    and since_us < poll.asked_us
+                    and poll.told_us < until_us
+                    and offset < poll.limit
+                ):
                     yield Anomaly(
-                        "unstable-read", f"{poll.reader} read {partition} up to {poll.limit}, beyond {offset} of {txn}, which is open"
+                        "unstable-read",
+                        f"{poll.reader} read {partition} up to {poll.limit}, beyond {offset} of {txn}, which "
+                        f"is open",
                     )
     ends = {poll.partition: poll.limit for poll in facts.history.final_all}
     for poll in facts.history.final_committed:
         if poll.limit != ends.get(poll.partition, poll.limit):
-            yield Anomaly("hanging", f"{poll.partition} ends at {ends[poll.partition]}, read-committed at {poll.limit}")
+            yield Anomaly(
+                "hanging", f"{poll.partition} ends at {ends[poll.partition]}, read-committed at {poll.limit}"
+            )
 
 
 def _order_of_writes(facts: _Facts) -> Iterator[Anomaly]:
@@ -218,7 +268,10 @@ def _order_of_writes(facts: _Facts) -> Iterator[Anomaly]:
         begun_max_us, latest = -1, None
         for offset, txn in sorted(rows[partition], key=lambda row: row[0]):
             if latest is not None and txn.told_us is not None and txn.told_us < begun_max_us:
-                yield Anomaly("write-cycle", f"{txn} was over before {latest} began, and wrote {_said((partition, offset))} behind it")
+                yield Anomaly(
+                    "write-cycle",
+                    f"{txn} was over before {latest} began, and wrote {_said((partition, offset))} behind it",
+                )
             if txn.begun_us > begun_max_us:
                 begun_max_us, latest = txn.begun_us, txn
 
@@ -233,7 +286,9 @@ def _zombies(facts: _Facts) -> Iterator[Anomaly]:
         for one in first:
             is_older = told.get(txn.incarnation, _FOREVER) < one.asked_us
             if is_older and one.told_us is not None and one.told_us < txn.commit_us:
-                yield Anomaly("zombie", f"{txn} was committed after incarnation {one.incarnation} had taken its place")
+                yield Anomaly(
+                    "zombie", f"{txn} was committed after incarnation {one.incarnation} had taken its place"
+                )
 
 
 # -- offsets of groups
@@ -257,7 +312,9 @@ def _offset_found(facts: _Facts, read: OffsetRead) -> Iterator[Anomaly]:
         return
     offset, number = read.found
     txn = facts.by_number.get(number)
-    if txn is None or not any((one.group, one.partition, one.limit) == (read.group, read.partition, offset) for one in txn.commits):
+    if txn is None or not any(
+        (one.group, one.partition, one.limit) == (read.group, read.partition, offset) for one in txn.commits
+    ):
         yield Anomaly("inconsistent", f"{read} is of {txn or number}, which never said so")
     elif not facts.is_committed(txn):
         yield Anomaly("aborted-offset", f"{read} is of {txn}")
@@ -265,13 +322,24 @@ def _offset_found(facts: _Facts, read: OffsetRead) -> Iterator[Anomaly]:
         yield Anomaly("early-offset", f"{read} is of {txn}")
 
 
-def _offset_missed(facts: _Facts, read: OffsetRead, owners: list[tuple[Transaction, Commit]]) -> Iterator[Anomaly]:
+def _offset_missed(
+    facts: _Facts, read: OffsetRead, owners: list[tuple[Transaction, Commit]]
+) -> Iterator[Anomaly]:
     """A reader of stable offsets gets every offset committed before, and none while one is pending."""
     found = -1 if read.found is None else read.found[0]
     for txn, commit in owners:
-        if facts.is_committed(txn) and txn.told_us is not None and txn.told_us < read.asked_us and found < commit.limit:
+        if (
+            facts.is_committed(txn)
+            and txn.told_us is not None
+            and txn.told_us < read.asked_us
+            and found < commit.limit
+        ):
             yield Anomaly("stale-offset", f"{read} came after {txn} had committed {commit.limit}")
-        if commit.acked_us is not None and commit.acked_us < read.asked_us and read.told_us < facts.open_until(txn):
+        if (
+            commit.acked_us is not None
+            and commit.acked_us < read.asked_us
+            and read.told_us < facts.open_until(txn)
+        ):
             yield Anomaly("unstable-offset", f"{read} was told while {txn} was open")
 
 
@@ -306,7 +374,10 @@ def _consumed_once(facts: _Facts) -> Iterator[Anomaly]:
         at = 0
         for start, limit, txn in sorted(consumed, key=lambda one: one[:2]):
             if start != at:
-                yield Anomaly("twice-consumed", f"{txn} consumed {partition} [{start}, {limit}) for {group}, which stood at {at}")
+                yield Anomaly(
+                    "twice-consumed",
+                    f"{txn} consumed {partition} [{start}, {limit}) for {group}, which stood at {at}",
+                )
             at = limit
 
 

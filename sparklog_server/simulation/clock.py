@@ -1,4 +1,6 @@
-"""Virtual time: events in a heap, a clock that jumps from one to the next, and a wall clock that may step either way."""
+"""Virtual time: events in a heap, a clock that jumps from one to the next, and a wall clock that may step
+either way.
+"""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -10,7 +12,9 @@ _START_WALL_MS = 1_700_000_000_000
 
 
 class VirtualClock:
-    """Time for everything in one simulation. Events of the same microsecond happen in the order they were set."""
+    """Time for everything in one simulation. Events of the same microsecond happen in the order they were
+    set.
+    """
 
     def __init__(self) -> None:
         self._mono_us = _START_MONO_US
@@ -35,7 +39,9 @@ class VirtualClock:
         heappush(self._events, (self._mono_us + delay_us, self._sequence, event))
 
     def run(self, *, until_us: int | None = None, events_max: int = 1_000_000) -> None:
-        """Let events happen until none is left or the next lies beyond `until_us`; at most `events_max` of them."""
+        """Let events happen until none is left or the next lies beyond `until_us`; at most `events_max` of
+        them.
+        """
         for _ in range(events_max):
             if not self._events or (until_us is not None and self._events[0][0] > until_us):
                 break

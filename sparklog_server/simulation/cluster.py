@@ -9,7 +9,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from sparklog.effects import Chunk, Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sliceable, Sync, release
+from sparklog.effects import (
+    Chunk,
+    Disconnect,
+    Effect,
+    FileSlice,
+    Halt,
+    Reply,
+    Run,
+    SendTo,
+    Sliceable,
+    Sync,
+    release,
+)
 from sparklog.errors import without_frames
 from sparklog.model import SessionId, Ticket
 from sparklog.wire.header import decode_reply, encode_request
@@ -206,12 +218,18 @@ class SimulatedNode:
             self._seen(partial(self._disconnected, connection.session_id))
 
     def received(self, session_id: SessionId, data: bytes) -> None:
-        """Bytes from a client: the broker gets them in pieces as its buffer takes them, and not while the session is muted."""
+        """Bytes from a client: the broker gets them in pieces as its buffer takes them, and not while the
+        session is muted.
+        """
         self._unread[session_id] = self._unread.get(session_id, b"") + data
         self._seen(partial(self._read_on, session_id))
 
     def _read_on(self, session_id: SessionId) -> None:
-        while session_id in self._connections and session_id not in self._muted and (data := self._unread.pop(session_id, b"")):
+        while (
+            session_id in self._connections
+            and session_id not in self._muted
+            and (data := self._unread.pop(session_id, b""))
+        ):
             room = self.running.buffer(session_id)
             size = min(len(room), len(data))
             room[:size] = data[:size]
@@ -260,7 +278,9 @@ class SimulatedNode:
             self._seen(partial(self._read_on, session))
 
     def _reply(self, connection: SimulatedConnection, chunks: Sequence[Chunk]) -> None:
-        """Send a reply; one that the disk does not give up whole ends the connection, since its length was promised."""
+        """Send a reply; one that the disk does not give up whole ends the connection, since its length was
+        promised.
+        """
         frame = bytearray()
         for chunk in chunks:
             try:
@@ -290,7 +310,9 @@ class SimulatedNode:
     def _later(self, delay_us: tuple[int, int], event: Callable[[], None]) -> None:
         """Have `event` happen in this life of the process, and in no later one."""
         life = self._life
-        self._clock.after(self._random.randint(*delay_us), lambda: self._seen(event) if life == self._life else None)
+        self._clock.after(
+            self._random.randint(*delay_us), lambda: self._seen(event) if life == self._life else None
+        )
 
     def _set_timer(self) -> None:
         deadline = self.running.deadline()
@@ -303,7 +325,10 @@ class SimulatedNode:
             if wanted is not None and wanted <= self._clock.now.mono_us:
                 self._carry_out(self.running.tick(self._clock.now))
 
-        self._clock.after(max(0, deadline - self._clock.now.mono_us), lambda: self._seen(ring) if life == self._life else None)
+        self._clock.after(
+            max(0, deadline - self._clock.now.mono_us),
+            lambda: self._seen(ring) if life == self._life else None,
+        )
 
     def _note(self, event: str, **fields: object) -> None:
         self.trace.append(" ".join((event, *(f"{name}={value}" for name, value in fields.items()))))

@@ -2,10 +2,13 @@
 
     names:    live ── sync, rename, remove, make_directory ──► durable          a crash keeps the durable ones and, by the seed, some others
     content:  durable bytes │ unsynced bytes                                    a crash keeps the first and, by the seed, part of the rest:
-                                                                                a prefix, a prefix with holes of zeros, all or nothing
+                                                                                a prefix, a prefix with
+                                                                                holes of zeros, all or
+                                                                                nothing
 
-It is stricter than any real disk: syncing one file makes nothing else durable, and every new name may vanish on its own.
-"""
+It is stricter than any real disk: syncing one file makes nothing else durable, and every new name may
+vanish on its own.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
@@ -64,7 +67,10 @@ class _Content:
             return
         for sector in range(self.durable // SECTOR_BYTES, len(self.live) // SECTOR_BYTES + 1):
             if random.random() < 0.3:
-                begin, end = max(sector * SECTOR_BYTES, self.durable), min((sector + 1) * SECTOR_BYTES, len(self.live))
+                begin, end = (
+                    max(sector * SECTOR_BYTES, self.durable),
+                    min((sector + 1) * SECTOR_BYTES, len(self.live)),
+                )
                 self.live[begin:end] = bytes(max(end - begin, 0))
 
 
@@ -73,7 +79,9 @@ class SimulatedFile:
 
     __slots__ = ("_boot", "_disk", "_is_closed", "_retained", "content", "path", "place", "size")
 
-    def __init__(self, disk: "SimulatedDisk", path: str, content: _Content, *, place: str | None = None) -> None:
+    def __init__(
+        self, disk: "SimulatedDisk", path: str, content: _Content, *, place: str | None = None
+    ) -> None:
         self.path = path
         self.content = content
         self.place = place
@@ -84,7 +92,9 @@ class SimulatedFile:
         self._retained = 0
 
     def append(self, data: Buffer) -> int:
-        """Write `data` at the end, whole, and return the position where it begins; nothing is written on failure."""
+        """Write `data` at the end, whole, and return the position where it begins; nothing is written on
+        failure.
+        """
         self.check("append")
         self._disk.take_space(self.path, len(data))
         position = self.size
@@ -228,7 +238,9 @@ class SimulatedDisk:
         return None if content is None else bytes(content.live)
 
     def replace(self, path: str, content: bytes) -> SimulatedFile:
-        """Write a small file aside; the `sync` that gets the returned file makes it durable and puts it in place of `path`."""
+        """Write a small file aside; the `sync` that gets the returned file makes it durable and puts it in
+        place of `path`.
+        """
         self._replaced_count += 1
         aside = f"{path}.{self._replaced_count}{ASIDE_SUFFIX}"
         self.check("replace", aside)
@@ -314,7 +326,12 @@ class SimulatedDisk:
         """The names in a directory, sorted; empty if it is missing, or none."""
         self.check("list", directory)
         prefix = f"{directory}/"
-        inside = [path[len(prefix) :] for names in (self._live, self._directories) for path in names if path.startswith(prefix)]
+        inside = [
+            path[len(prefix) :]
+            for names in (self._live, self._directories)
+            for path in names
+            if path.startswith(prefix)
+        ]
         return sorted(name for name in inside if "/" not in name)
 
     def room(self, directory: str) -> tuple[int, int]:

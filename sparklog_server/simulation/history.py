@@ -32,7 +32,9 @@ class Write:
 
 @dataclass(slots=True)
 class Commit:
-    """Positions `[start, limit)` of a group in one partition that the transaction has consumed; `acked_us` where that was acknowledged."""
+    """Positions `[start, limit)` of a group in one partition that the transaction has consumed; `acked_us`
+    where that was acknowledged.
+    """
 
     group: str
     partition: TopicPartition
@@ -45,8 +47,8 @@ class Commit:
 class Transaction:
     """One transaction of an incarnation of a transactional id.
 
-    `timeout_us` after its beginning the coordinator may abort it. `commit_us` is when its commit was first asked for, `ended_us` when its
-    end was first asked for, `told_us` when the answer came.
+    `timeout_us` after its beginning the coordinator may abort it. `commit_us` is when its commit was first
+    asked for, `ended_us` when its end was first asked for, `told_us` when the answer came.
     """
 
     number: int
@@ -87,7 +89,9 @@ class Initialized:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """Offsets `[start, limit)` of a partition, and the (offset, value) that a reader saw there; a reader goes on where it stood."""
+    """Offsets `[start, limit)` of a partition, and the (offset, value) that a reader saw there; a reader
+    goes on where it stood.
+    """
 
     reader: str
     partition: TopicPartition
@@ -114,13 +118,21 @@ class OffsetRead:
     told_us: int
 
     def __str__(self) -> str:
-        said = "unstable" if self.is_unstable else "none" if self.found is None else f"{self.found[0]} of transaction {self.found[1]}"
-        return f"{'stable ' if self.is_stable else ''}offset of {self.group} in {self.partition}, {said}, told at {self.told_us} µs"
+        said = (
+            "unstable"
+            if self.is_unstable
+            else "none"
+            if self.found is None
+            else f"{self.found[0]} of transaction {self.found[1]}"
+        )
+        return f"{'stable ' if self.is_stable else ''}offset of {self.group} in {self.partition}, {said}, told at {self.told_us} µs"  # noqa: E501
 
 
 @dataclass(slots=True)
 class History:
-    """All of it. `final` are polls and offsets read when everything had come to rest, from the beginning of each partition to its end."""
+    """All of it. `final` are polls and offsets read when everything had come to rest, from the beginning
+    of each partition to its end.
+    """
 
     transactions: list[Transaction] = field(default_factory=list)
     initialized: list[Initialized] = field(default_factory=list)
@@ -136,16 +148,31 @@ class History:
         """One line for each thing that happened, in the order of time."""
         lines = [(at_us, f"broker: {words}") for at_us, words in self.events]
         for one in self.initialized:
-            lines.append((one.told_us or one.asked_us, f"{one.transactional_id}#{one.incarnation} is initialized"))
+            lines.append(
+                (one.told_us or one.asked_us, f"{one.transactional_id}#{one.incarnation} is initialized")
+            )
         for txn in self.transactions:
             lines.append((txn.begun_us, f"{txn} begins"))
             for write in txn.writes:
-                lines.append((write.acked_us or txn.begun_us, f"{txn} writes {write.value} to {write.partition} at {write.offset}"))
+                lines.append(
+                    (
+                        write.acked_us or txn.begun_us,
+                        f"{txn} writes {write.value} to {write.partition} at {write.offset}",
+                    )
+                )
             for commit in txn.commits:
                 at_us = commit.acked_us or txn.begun_us
-                lines.append((at_us, f"{txn} consumes {commit.partition} [{commit.start}, {commit.limit}) for {commit.group}"))
+                lines.append(
+                    (
+                        at_us,
+                        f"{txn} consumes {commit.partition} [{commit.start}, {commit.limit}) for "
+                        f"{commit.group}",
+                    )
+                )
             if txn.ended_us is not None:
-                lines.append((txn.ended_us, f"{txn} asks for its {'end' if txn.commit_us is None else 'commit'}"))
+                lines.append(
+                    (txn.ended_us, f"{txn} asks for its {'end' if txn.commit_us is None else 'commit'}")
+                )
             if txn.told_us is not None:
                 lines.append((txn.told_us, f"{txn} is told"))
         for poll in self.polls + self.final_committed + self.final_all:

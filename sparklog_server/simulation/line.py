@@ -33,9 +33,13 @@ Steps = Generator[Ask | int, Message | None, None]
 
 
 class Line:
-    """One client and its connection. Invariant: it waits for one answer at a time, and gives the connection up with it."""
+    """One client and its connection. Invariant: it waits for one answer at a time, and gives the
+    connection up with it.
+    """
 
-    def __init__(self, clock: VirtualClock, random: Random, node: SimulatedNode, name: str, steps: Steps) -> None:
+    def __init__(
+        self, clock: VirtualClock, random: Random, node: SimulatedNode, name: str, steps: Steps
+    ) -> None:
         self.is_done = False
         self._clock = clock
         self._random = random

@@ -38,7 +38,9 @@ class Consumed(NamedTuple):
 class Readers:
     """State shared by all readers of one history."""
 
-    def __init__(self, clock: VirtualClock, random: Random, history: History, partitions: tuple[TopicPartition, ...]) -> None:
+    def __init__(
+        self, clock: VirtualClock, random: Random, history: History, partitions: tuple[TopicPartition, ...]
+    ) -> None:
         self._clock = clock
         self._random = random
         self._history = history
@@ -99,7 +101,14 @@ class Readers:
                 continue
             is_end = poll.limit == whole.limit
             whole = Poll(
-                "the end", partition, is_committed, 0, poll.limit, whole.records + poll.records, whole.asked_us, self._clock.now.mono_us
+                "the end",
+                partition,
+                is_committed,
+                0,
+                poll.limit,
+                whole.records + poll.records,
+                whole.asked_us,
+                self._clock.now.mono_us,
             )
             if is_end:
                 break
@@ -137,18 +146,29 @@ class Readers:
             limit = batches[-1][1].next_offset
             aborted = Aborted(told.aborted_transactions or [])
             for run in without_aborted(partition, records, batches, aborted):
-                found += [(record.offset, int(record.value or b"-1")) for record in decode_records(run) if record.offset >= start]
-        return Poll(name, partition, is_committed, start, limit, tuple(found), asked_us, self._clock.now.mono_us)
+                found += [
+                    (record.offset, int(record.value or b"-1"))
+                    for record in decode_records(run)
+                    if record.offset >= start
+                ]
+        return Poll(
+            name, partition, is_committed, start, limit, tuple(found), asked_us, self._clock.now.mono_us
+        )
 
-    def offset(self, group: str, partition: TopicPartition, *, is_stable: bool) -> Generator[Ask | int, Message | None, OffsetRead | None]:
+    def offset(
+        self, group: str, partition: TopicPartition, *, is_stable: bool
+    ) -> Generator[Ask | int, Message | None, OffsetRead | None]:
         """The committed offset of a group; None without a response, or for an error other than
         UNSTABLE_OFFSET_COMMIT.
         """
         asked = OffsetFetchRequestGroup(
-            group, topics=[OffsetFetchRequestTopics(name=partition.topic, partition_indexes=[partition.partition])]
+            group,
+            topics=[OffsetFetchRequestTopics(name=partition.topic, partition_indexes=[partition.partition])],
         )
         asked_us = self._clock.now.mono_us
-        answer = yield Ask(OffsetFetchRequest(groups=[asked], require_stable=is_stable), _OFFSET_FETCH, OffsetFetchResponse)
+        answer = yield Ask(
+            OffsetFetchRequest(groups=[asked], require_stable=is_stable), _OFFSET_FETCH, OffsetFetchResponse
+        )
         if not isinstance(answer, OffsetFetchResponse) or answer.groups[0].error_code:
             return None
         told = answer.groups[0].topics[0].partitions[0]

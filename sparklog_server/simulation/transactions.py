@@ -1,7 +1,8 @@
-"""A history of transactions from a seed: transactors, their younger incarnations and readers, and a broker that dies and is paused.
+"""A history of transactions from a seed: transactors, their younger incarnations and readers, and a broker
+that dies and is paused.
 
 set up ─► several seconds of everything at once ─► the broker runs, the last incarnations fence the rest ─► all is read to the end
-"""
+"""  # noqa: E501
 
 from random import Random
 
@@ -36,7 +37,13 @@ _RESTS_US = 8_000_000
 _SETTLES_US = 60_000_000
 
 
-def run(seed: int, *, broker_class: type[Broker] = Broker, settings: dict[str, str] | None = None, disk_fills: bool = False) -> History:
+def run(
+    seed: int,
+    *,
+    broker_class: type[Broker] = Broker,
+    settings: dict[str, str] | None = None,
+    disk_fills: bool = False,
+) -> History:
     """The history of this seed; the same at each call. `broker_class` and `settings` allow planted faults.
 
     With `disk_fills`, other processes fill the disk at times, up to the last bytes.
@@ -45,14 +52,18 @@ def run(seed: int, *, broker_class: type[Broker] = Broker, settings: dict[str, s
 
 
 class _World:
-    def __init__(self, seed: int, broker_class: type[Broker], settings: dict[str, str], *, disk_fills: bool) -> None:
+    def __init__(
+        self, seed: int, broker_class: type[Broker], settings: dict[str, str], *, disk_fills: bool
+    ) -> None:
         self._random = Random(seed)  # noqa: S311 - a seed that tells everything is what it is for
         self._clock = VirtualClock()
         broker_settings = BrokerSettings.of(_SETTINGS | settings)
         of_broker = Random(seed + 1)  # noqa: S311 - likewise
         self._disk = SimulatedDisk()
         self._disk_fills = disk_fills
-        self._node = SimulatedNode(self._clock, of_broker, self._disk, broker_settings, broker_class=broker_class)
+        self._node = SimulatedNode(
+            self._clock, of_broker, self._disk, broker_settings, broker_class=broker_class
+        )
         self._history = History()
         self._partitions = tuple(TopicPartition(TOPIC, index) for index in range(_PARTITIONS))
         self._readers = Readers(self._clock, self._random, self._history, self._partitions)
@@ -107,9 +118,17 @@ class _World:
 
     def _set_up(self) -> Steps:
         topics = [CreatableTopic(name=TOPIC, num_partitions=_PARTITIONS, replication_factor=1)]
-        yield from _until_done(Ask(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7, CreateTopicsResponse))
+        yield from _until_done(
+            Ask(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7, CreateTopicsResponse)
+        )
         for key_type, keys in ((0, list(self._groups)), (1, [f"x{number}" for number in range(_IDS)])):
-            yield from _until_done(Ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys), 4, FindCoordinatorResponse))
+            yield from _until_done(
+                Ask(
+                    FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys),
+                    4,
+                    FindCoordinatorResponse,
+                )
+            )
 
     # -- clients
 
@@ -156,7 +175,9 @@ class _World:
         clock.after(random.randint(200_000, 1_500_000), random.choice((self._strike, self._lurk)))
 
     def _lurk(self) -> None:
-        """Strike while a transaction ends: between the decision and the last marker lie a few milliseconds."""
+        """Strike while a transaction ends: between the decision and the last marker lie a few
+        milliseconds.
+        """
         now_us = self._clock.now.mono_us
         is_ending = any((txn.ended_us or 0) > now_us - _ENDS_US for txn in self._history.transactions)
         if not self._is_over:
@@ -199,6 +220,8 @@ def _until_done(ask: Ask) -> Steps:
         answer = yield ask
         if isinstance(answer, CreateTopicsResponse) and answer.topics[0].error_code in (0, 36):
             return
-        if isinstance(answer, FindCoordinatorResponse) and not any(one.error_code for one in answer.coordinators):
+        if isinstance(answer, FindCoordinatorResponse) and not any(
+            one.error_code for one in answer.coordinators
+        ):
             return
         yield 50_000

@@ -9,10 +9,19 @@ from sparklog.errors import ErrorCode, code_of
 from sparklog.model import TopicPartition
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, AddPartitionsToTxnTopic
+from sparklog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from sparklog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -31,13 +40,17 @@ _REST_US = (5_000, 40_000)
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 Told = Generator[Ask | int, Message | None, tuple[ErrorCode | None, Message | None]]
-"""Steps that end with the code of an answer and the answer, None where there was none however often it was asked for."""
+"""Steps that end with the code of an answer and the answer, None where there was none however often it was
+asked for.
+"""
 Done = Generator[Ask | int, Message | None, bool]
 """Steps that end with whether it was done."""
 
 
 class Transactor:
-    """One incarnation of a transactional id. `group` is whose offsets it commits; `is_v2` tells which version of transactions it speaks."""
+    """One incarnation of a transactional id. `group` is whose offsets it commits; `is_v2` tells which
+    version of transactions it speaks.
+    """
 
     def __init__(
         self,
@@ -94,7 +107,13 @@ class Transactor:
         consumed: Consumed | None = None
         if self._group is not None and random.random() < 0.7:
             consumed = yield from self._readers.consume(self._group)
-        txn = Transaction(len(self._history.transactions), self._id, self._incarnation, self._now_us, self._timeout_ms * 1000)
+        txn = Transaction(
+            len(self._history.transactions),
+            self._id,
+            self._incarnation,
+            self._now_us,
+            self._timeout_ms * 1000,
+        )
         self._history.transactions.append(txn)
         self._added.clear()
         self._is_started = self._is_doubtful = False
@@ -151,18 +170,31 @@ class Transactor:
         assert self._group is not None
         if not self._is_v2:
             code, _ = yield from self._ask(
-                Ask(AddOffsetsToTxnRequest(self._id, self._producer_id, self._epoch, self._group), 3, AddOffsetsToTxnResponse), lambda: None
+                Ask(
+                    AddOffsetsToTxnRequest(self._id, self._producer_id, self._epoch, self._group),
+                    3,
+                    AddOffsetsToTxnResponse,
+                ),
+                lambda: None,
             )
             if code is not ErrorCode.NONE:
                 return False
         commit = Commit(self._group, consumed.partition, consumed.start, consumed.limit)
         txn.commits.append(commit)
         self._is_started = True
-        part = TxnOffsetCommitRequestPartition(consumed.partition.partition, consumed.limit, committed_metadata=str(txn.number))
-        request = TxnOffsetCommitRequest(
-            self._id, self._group, self._producer_id, self._epoch, topics=[TxnOffsetCommitRequestTopic(consumed.partition.topic, [part])]
+        part = TxnOffsetCommitRequestPartition(
+            consumed.partition.partition, consumed.limit, committed_metadata=str(txn.number)
         )
-        code, _ = yield from self._ask(Ask(request, 5 if self._is_v2 else 4, TxnOffsetCommitResponse), lambda: None)
+        request = TxnOffsetCommitRequest(
+            self._id,
+            self._group,
+            self._producer_id,
+            self._epoch,
+            topics=[TxnOffsetCommitRequestTopic(consumed.partition.topic, [part])],
+        )
+        code, _ = yield from self._ask(
+            Ask(request, 5 if self._is_v2 else 4, TxnOffsetCommitResponse), lambda: None
+        )
         if code is ErrorCode.NONE:
             commit.acked_us = self._now_us
         return code is ErrorCode.NONE
@@ -179,7 +211,9 @@ class Transactor:
         doubts: list[None] = []
         request = EndTxnRequest(self._id, self._producer_id, self._epoch, is_commit)
         code, answer = yield from self._ask(
-            Ask(request, 5 if self._is_v2 else 4, EndTxnResponse), lambda: doubts.append(None), tries=_END_TRIES
+            Ask(request, 5 if self._is_v2 else 4, EndTxnResponse),
+            lambda: doubts.append(None),
+            tries=_END_TRIES,
         )
         if code is ErrorCode.NONE and isinstance(answer, EndTxnResponse):
             txn.told_us = self._now_us
@@ -196,14 +230,18 @@ class Transactor:
         if not is_new:
             request.producer_id, request.producer_epoch = self._producer_id, self._epoch
         doubts: list[None] = []
-        code, answer = yield from self._ask(Ask(request, 5, InitProducerIdResponse), lambda: doubts.append(None), tries=_END_TRIES)
+        code, answer = yield from self._ask(
+            Ask(request, 5, InitProducerIdResponse), lambda: doubts.append(None), tries=_END_TRIES
+        )
         is_done = code is ErrorCode.NONE and isinstance(answer, InitProducerIdResponse)
         if is_done and isinstance(answer, InitProducerIdResponse):
             self._became(answer.producer_id, answer.producer_epoch)
         else:
             self._is_fenced = True
         told_us = self._now_us if is_done else None
-        initialized = Initialized(self._id, self._incarnation, asked_us, told_us, is_doubtful=bool(doubts), is_first=is_new)
+        initialized = Initialized(
+            self._id, self._incarnation, asked_us, told_us, is_doubtful=bool(doubts), is_first=is_new
+        )
         self._history.initialized.append(initialized)
         return is_done
 
@@ -231,12 +269,18 @@ class Transactor:
             base_sequence=sequence,
             is_transactional=True,
         )
-        data = [TopicProduceData(name=partition.topic, partition_data=[PartitionProduceData(partition.partition, bytes(batch))])]
+        data = [
+            TopicProduceData(
+                name=partition.topic, partition_data=[PartitionProduceData(partition.partition, bytes(batch))]
+            )
+        ]
         request = ProduceRequest(transactional_id=self._id, acks=-1, timeout_ms=1000, topic_data=data)
         return Ask(request, 12 if self._is_v2 else 11, ProduceResponse)
 
     def _ask(self, ask: Ask, doubted: Callable[[], None], *, tries: int = _TRIES) -> Told:
-        """Ask until there is an answer that lasts; `doubted` hears of each try that may have been done all the same."""
+        """Ask until there is an answer that lasts; `doubted` hears of each try that may have been done all
+        the same.
+        """
         for _ in range(tries):
             answer = yield ask
             if answer is None:

@@ -47,7 +47,9 @@ def modules() -> dict[str, Module]:
 
 
 def imports_of(module: Module) -> list[Import]:
-    """What `module` imports, at its top, inside functions and for types; `from a import b` names `a.b` where that is a module of ours."""
+    """What `module` imports, at its top, inside functions and for types; `from a import b` names `a.b`
+    where that is a module of ours.
+    """
     found: list[Import] = []
     _collect(module, module.tree, for_types_only=False, found=found)
     return found
@@ -63,7 +65,10 @@ def _collect(module: Module, node: ast.AST, *, for_types_only: bool, found: list
                 for alias in names:
                     inner = f"{base}.{alias.name}"
                     found.append(Import(inner if inner in modules() else base, line, for_types_only))
-            case ast.If(test=test, body=body, orelse=otherwise) if ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            case ast.If(test=test, body=body, orelse=otherwise) if ast.unparse(test) in (
+                "TYPE_CHECKING",
+                "typing.TYPE_CHECKING",
+            ):
                 _collect(module, ast.Module(body, []), for_types_only=True, found=found)
                 _collect(module, ast.Module(otherwise, []), for_types_only=for_types_only, found=found)
             case _:

@@ -5,7 +5,11 @@ from docs.generate import PROJECT, broken_links, generated
 
 
 def test_generated_files_are_current() -> None:
-    stale = [str(path.relative_to(PROJECT)) for path, text in generated().items() if not path.exists() or path.read_text() != text]
+    stale = [
+        str(path.relative_to(PROJECT))
+        for path, text in generated().items()
+        if not path.exists() or path.read_text() != text
+    ]
     assert stale == [], "run `make docs`"
 
 

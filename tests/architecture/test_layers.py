@@ -1,6 +1,7 @@
 """Who may know whom: the rows of the house, read from the import graph.
 
-A row may import rows above it and itself, never a sibling in the same row nor a row below. `sparklog` never imports `sparklog_server`.
+A row may import rows above it and itself, never a sibling in the same row nor a row below. `sparklog`
+never imports `sparklog_server`.
 """
 
 import subprocess
@@ -11,7 +12,8 @@ import pytest
 
 from tests.architecture.source_tree import Import, Module, imports_of, modules
 
-# The protocol package, upper rows first. `effects` names the pieces of a frame, which the codec gives out: so it stands above `wire`.
+# The protocol package, upper rows first. `effects` names the pieces of a frame, which the codec gives out: so
+# it stands above `wire`.
 SPARKLOG_ROWS = (
     ({"model", "kernels", "errors"},),
     ({"effects"},),
@@ -35,20 +37,55 @@ SERVER_ROWS = (
 )
 ROW_OF_RAFT = 3
 
-# Rows 4-8 of the broker speak to other brokers through the client's machines, never through its blocking shells.
+# Rows 4-8 of the broker speak to other brokers through the client's machines, never through its blocking
+# shells.
 _SHELL_FILES = (
-    *("transport", "producer", "sender", "consumer", "consumer_group", "group", "admin", "writer", "ranges", "delivery", "offsets"),
+    *(
+        "transport",
+        "producer",
+        "sender",
+        "consumer",
+        "consumer_group",
+        "group",
+        "admin",
+        "writer",
+        "ranges",
+        "delivery",
+        "offsets",
+    ),
     *("decision_log", "committer"),
-    *("admin_calls", "admin_topics", "admin_configs", "admin_groups", "admin_cluster", "admin_storage", "admin_quotas"),
+    *(
+        "admin_calls",
+        "admin_topics",
+        "admin_configs",
+        "admin_groups",
+        "admin_cluster",
+        "admin_storage",
+        "admin_quotas",
+    ),
 )
 CLIENT_SHELLS = {f"sparklog.client.{name}" for name in _SHELL_FILES}
 
-# The command line is a user of the client like any other (docs/decisions/0001): it may take the blocking shells and the public names.
+# The command line is a user of the client like any other (docs/decisions/0001): it may take the blocking
+# shells and the public names.
 USERS_OF_THE_PUBLIC_FACE = {"sparklog_server.cli", "sparklog.testing"}
 
 # I/O, clock, thread and entropy: only for the outsides and for the shells named below.
 OUTSIDE_MODULES = {
-    *("asyncio", "socket", "ssl", "select", "threading", "time", "random", "secrets", "uuid", "subprocess", "mmap", "concurrent"),
+    *(
+        "asyncio",
+        "socket",
+        "ssl",
+        "select",
+        "threading",
+        "time",
+        "random",
+        "secrets",
+        "uuid",
+        "subprocess",
+        "mmap",
+        "concurrent",
+    ),
     *("datetime", "tempfile", "os"),
     *("selectors", "multiprocessing", "signal", "shutil", "glob", "_thread", "queue", "uvloop", "psutil"),
 }
@@ -56,9 +93,19 @@ MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
     *CLIENT_SHELLS,
     *("sparklog.local_broker", "sparklog.testing"),
-    *("sparklog.spark.source", "sparklog.spark.batch_reader", "sparklog.spark.stream_reader", "sparklog.spark.readers"),
+    *(
+        "sparklog.spark.source",
+        "sparklog.spark.batch_reader",
+        "sparklog.spark.stream_reader",
+        "sparklog.spark.readers",
+    ),
     *("sparklog.spark.writers", "sparklog.spark.connections", "sparklog.spark.formats.files"),
-    *("sparklog_server.disk.os_disk", "sparklog_server.disk.syscalls", "sparklog_server.config.load", "sparklog.kernels"),
+    *(
+        "sparklog_server.disk.os_disk",
+        "sparklog_server.disk.syscalls",
+        "sparklog_server.config.load",
+        "sparklog.kernels",
+    ),
 }
 
 SPARK_SIDE_LIBRARIES = {"pyspark", "pyarrow", "pandas", "numpy"}
@@ -104,13 +151,16 @@ def test_sparklog_never_imports_the_server() -> None:
     offences = [
         f"{module.at(imported.line)} imports {imported.module}"
         for module, imported in our_imports()
-        if module.name.split(".")[0] != "sparklog_server" and imported.module.split(".")[0] == "sparklog_server"
+        if module.name.split(".")[0] != "sparklog_server"
+        and imported.module.split(".")[0] == "sparklog_server"
     ]
     assert offences == []
 
 
 @pytest.mark.parametrize(("package", "rows"), [("sparklog", SPARKLOG_ROWS), ("sparklog_server", SERVER_ROWS)])
-def test_a_row_knows_rows_above_it_and_never_a_sibling(package: str, rows: tuple[tuple[set[str], ...], ...]) -> None:
+def test_a_row_knows_rows_above_it_and_never_a_sibling(
+    package: str, rows: tuple[tuple[set[str], ...], ...]
+) -> None:
     offences = []
     for module, imported in our_imports():
         inside = module.name.split(".")[0] == package and imported.module.split(".")[0] == package
@@ -127,7 +177,8 @@ def test_shards_see_ports_not_raft_or_replica() -> None:
     offences = [
         f"{module.at(imported.line)} imports {imported.module}"
         for module, imported in our_imports()
-        if lies_in(module.name, shards) and lies_in(imported.module, {"sparklog_server.raft", "sparklog_server.replica"})
+        if lies_in(module.name, shards)
+        and lies_in(imported.module, {"sparklog_server.raft", "sparklog_server.replica"})
     ]
     assert offences == []
 
@@ -140,7 +191,9 @@ def test_the_server_takes_from_the_client_only_its_machines_and_only_from_raft_d
             continue
         is_client = lies_in(imported.module, {"sparklog.client"})
         is_too_high = is_client and row[0] < ROW_OF_RAFT
-        is_shell = lies_in(imported.module, CLIENT_SHELLS) and not lies_in(module.name, USERS_OF_THE_PUBLIC_FACE)
+        is_shell = lies_in(imported.module, CLIENT_SHELLS) and not lies_in(
+            module.name, USERS_OF_THE_PUBLIC_FACE
+        )
         is_spark = lies_in(imported.module, {"sparklog.spark", "sparklog.local_broker", "sparklog.testing"})
         if is_too_high or is_shell or is_spark:
             offences.append(f"{module.at(imported.line)} imports {imported.module}")
@@ -199,7 +252,13 @@ def test_importing_sparklog_loads_neither_spark_nor_arrow_nor_the_server() -> No
 
 def test_no_two_modules_need_each_other() -> None:
     graph = {
-        name: sorted({imported.module for imported in imports_of(module) if imported.module in modules() and imported.module != name})
+        name: sorted(
+            {
+                imported.module
+                for imported in imports_of(module)
+                if imported.module in modules() and imported.module != name
+            }
+        )
         for name, module in modules().items()
         if name != "sparklog"  # the public face names everything and loads it lazily
     }

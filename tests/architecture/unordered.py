@@ -1,7 +1,8 @@
 """Finds places where the order of a set leaks into behaviour: a small, local type inference over `ast`.
 
-A name or attribute is a set if it is annotated or assigned so; a call, if it makes a set or calls a function annotated to return one.
-Consumers whose result does not depend on order (`sorted`, `len`, `any`, `sum`, membership, another set) are fine.
+A name or attribute is a set if it is annotated or assigned so; a call, if it makes a set or calls a
+function annotated to return one. Consumers whose result does not depend on order (`sorted`, `len`, `any`,
+`sum`, membership, another set) are fine.
 """
 
 import ast
@@ -16,7 +17,9 @@ ORDER_BOUND = {"list", "tuple", "iter", "enumerate", "zip", "map", "filter", "ne
 
 @dataclass(frozen=True)
 class Annotated:
-    """Names that mean a set wherever they appear: attributes and functions that are annotated so and never otherwise."""
+    """Names that mean a set wherever they appear: attributes and functions that are annotated so and never
+    otherwise.
+    """
 
     attributes: frozenset[str]
     functions: frozenset[str]
@@ -35,11 +38,17 @@ def annotated_sets(trees: Iterable[ast.Module]) -> Annotated:
                             _narrow(attributes, item.target.id, is_set_type(item.annotation))
                 case ast.AnnAssign(target=ast.Attribute(attr=name), annotation=annotation):
                     _narrow(attributes, name, is_set_type(annotation))
-                case ast.FunctionDef(name=name, returns=returns) | ast.AsyncFunctionDef(name=name, returns=returns) if returns is not None:
-                    is_property = any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list)
+                case (
+                    ast.FunctionDef(name=name, returns=returns)
+                    | ast.AsyncFunctionDef(name=name, returns=returns)
+                ) if returns is not None:
+                    is_property = any(
+                        isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list
+                    )
                     _narrow(attributes if is_property else functions, name, is_set_type(returns))
     return Annotated(
-        frozenset(name for name, is_set in attributes.items() if is_set), frozenset(name for name, is_set in functions.items() if is_set)
+        frozenset(name for name, is_set in attributes.items() if is_set),
+        frozenset(name for name, is_set in functions.items() if is_set),
     )
 
 
@@ -75,14 +84,18 @@ def _in_scope(scope: ast.AST, outer: frozenset[str], annotated: Annotated) -> It
             if _is_set(expression, names, annotated):
                 yield expression.lineno, ast.unparse(expression)
         match node:
-            case ast.Call(func=ast.Attribute(value=value, attr="pop"), args=[]) if _is_set(value, names, annotated):
+            case ast.Call(func=ast.Attribute(value=value, attr="pop"), args=[]) if _is_set(
+                value, names, annotated
+            ):
                 yield node.lineno, ast.unparse(node)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield from _in_scope(node, names, annotated)
 
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a scope, without what lies inside nested functions (the function nodes themselves are given)."""
+    """The nodes of a scope, without what lies inside nested functions (the function nodes themselves are
+    given).
+    """
     for child in ast.iter_child_nodes(scope):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -93,11 +106,21 @@ def _is_order_blind(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute):
-        return node.func.attr in SET_METHODS | {"update", "issubset", "issuperset", "isdisjoint", "difference_update"} - {"copy"}
+        return node.func.attr in SET_METHODS | {
+            "update",
+            "issubset",
+            "issuperset",
+            "isdisjoint",
+            "difference_update",
+        } - {"copy"}
     if not isinstance(node.func, ast.Name) or node.func.id not in ORDER_BLIND:
         return False
     # Among elements of equal key, min and max take the first met.
-    return not (node.func.id in ("min", "max") and node.keywords and any(keyword.arg == "key" for keyword in node.keywords))
+    return not (
+        node.func.id in ("min", "max")
+        and node.keywords
+        and any(keyword.arg == "key" for keyword in node.keywords)
+    )
 
 
 def _iterated(node: ast.AST, excused: set[int]) -> list[ast.expr]:
@@ -109,13 +132,20 @@ def _iterated(node: ast.AST, excused: set[int]) -> list[ast.expr]:
             return []
         case ast.ListComp(generators=generators) if id(node) in excused:
             return []
-        case ast.GeneratorExp(generators=generators) | ast.ListComp(generators=generators) | ast.DictComp(generators=generators):
+        case (
+            ast.GeneratorExp(generators=generators)
+            | ast.ListComp(generators=generators)
+            | ast.DictComp(generators=generators)
+        ):
             return [generator.iter for generator in generators]
         case ast.Call(func=ast.Name(id=name), args=arguments) if name in ORDER_BOUND:
             return [] if id(node) in excused else list(arguments)
         case ast.Call(func=ast.Name(id="min" | "max"), args=arguments) if not _is_order_blind(node):
             return list(arguments)
-        case ast.Call(func=ast.Attribute(attr="join" | "fromkeys" | "extend" | "appendleft" | "extendleft"), args=arguments):
+        case ast.Call(
+            func=ast.Attribute(attr="join" | "fromkeys" | "extend" | "appendleft" | "extendleft"),
+            args=arguments,
+        ):
             return list(arguments)
         case ast.Starred(value=value) | ast.YieldFrom(value=value):
             return [value]
@@ -133,7 +163,10 @@ def _set_names(scope: ast.AST, outer: frozenset[str], annotated: Annotated) -> f
         match node:
             case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation):
                 claims[name] = is_set_type(annotation)
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.NamedExpr(target=ast.Name(id=name), value=value):
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.NamedExpr(target=ast.Name(id=name), value=value)
+            ):
                 known = frozenset(claimed for claimed, is_set in claims.items() if is_set)
                 claims[name] = _is_set(value, known, annotated)
     return frozenset(name for name, is_set in claims.items() if is_set)
@@ -162,4 +195,9 @@ def _is_set(node: ast.expr, names: frozenset[str], annotated: Annotated) -> bool
 
 def _is_keys(node: ast.expr) -> bool:
     """`a.keys() - b` is a set, though `a.keys()` alone keeps the order of insertion."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("keys", "items") and not node.args
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("keys", "items")
+        and not node.args
+    )

@@ -54,7 +54,12 @@ class Admin:
         return [part.partition_index for part in self.ask(request, 12, MetadataResponse).topics[0].partitions]
 
     def grow(
-        self, topic: str, count: int, assignments: list[list[int]] | None = None, *, validate_only: bool = False
+        self,
+        topic: str,
+        count: int,
+        assignments: list[list[int]] | None = None,
+        *,
+        validate_only: bool = False,
     ) -> tuple[int, str | None]:
         given = None if assignments is None else [CreatePartitionsAssignment(one) for one in assignments]
         asked = [CreatePartitionsTopic(name=topic, count=count, assignments=given)]
@@ -62,7 +67,9 @@ class Admin:
         result = self.ask(request, 3, CreatePartitionsResponse).results[0]
         return result.error_code, result.error_message
 
-    def describe(self, *names: str, limit: int = 2000, cursor: Cursor | None = None) -> DescribeTopicPartitionsResponse:
+    def describe(
+        self, *names: str, limit: int = 2000, cursor: Cursor | None = None
+    ) -> DescribeTopicPartitionsResponse:
         topics = [TopicRequest(name) for name in names]
         request = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=limit, cursor=cursor)
         return self.ask(request, 0, DescribeTopicPartitionsResponse)
@@ -71,7 +78,9 @@ class Admin:
 def assigned(name: str, *nodes: list[int], partitions: int = -1, factor: int = -1) -> CreatableTopic:
     """A topic with its replicas written out."""
     assignments = [CreatableReplicaAssignment(index, one) for index, one in enumerate(nodes)]
-    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, assignments=assignments)
+    return CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=factor, assignments=assignments
+    )
 
 
 def sized(name: str, partitions: int = 1, factor: int = 1) -> CreatableTopic:

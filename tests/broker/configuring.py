@@ -24,10 +24,14 @@ Answer = tuple[ErrorCode, str | None]
 
 def resource(kind: int, name: str, *changes: tuple[str, int, str | None]) -> AlterConfigsResource:
     """One resource of a change: (key, operation, value)."""
-    return AlterConfigsResource(kind, name, [AlterableConfig(key, operation, value) for key, operation, value in changes])
+    return AlterConfigsResource(
+        kind, name, [AlterableConfig(key, operation, value) for key, operation, value in changes]
+    )
 
 
-def alter(world: World, client: SimulatedConnection, *resources: AlterConfigsResource, validate_only: bool = False) -> list[Answer]:
+def alter(
+    world: World, client: SimulatedConnection, *resources: AlterConfigsResource, validate_only: bool = False
+) -> list[Answer]:
     """Ask for changes; the answers by resource."""
     request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=validate_only)
     answer = world.ask(client, request, 1, IncrementalAlterConfigsResponse)
@@ -39,13 +43,21 @@ def alter(world: World, client: SimulatedConnection, *resources: AlterConfigsRes
 
 def set_to(world: World, client: SimulatedConnection, kind: int, name: str, **values: str) -> Answer:
     """Set keys of one resource, underscores for dots."""
-    (answer,) = alter(world, client, resource(kind, name, *((key.replace("_", "."), SET, value) for key, value in values.items())))
+    (answer,) = alter(
+        world,
+        client,
+        resource(kind, name, *((key.replace("_", "."), SET, value) for key, value in values.items())),
+    )
     return answer
 
 
-def describe(world: World, client: SimulatedConnection, kind: int, name: str, *keys: str) -> dict[str, DescribeConfigsResourceResult]:
+def describe(
+    world: World, client: SimulatedConnection, kind: int, name: str, *keys: str
+) -> dict[str, DescribeConfigsResourceResult]:
     """The rows of one resource by key; those of `keys` alone if there are any."""
-    one = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
+    one = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
     request = DescribeConfigsRequest(resources=[one], include_synonyms=True, include_documentation=True)
     answer = world.ask(client, request, 4, DescribeConfigsResponse)
     assert isinstance(answer, DescribeConfigsResponse)
@@ -54,7 +66,9 @@ def describe(world: World, client: SimulatedConnection, kind: int, name: str, *k
     return {row.name: row for row in result.configs}
 
 
-def value_of(world: World, client: SimulatedConnection, kind: int, name: str, key: str) -> tuple[str | None, int]:
+def value_of(
+    world: World, client: SimulatedConnection, kind: int, name: str, key: str
+) -> tuple[str | None, int]:
     """(value, source) of one key."""
     row = describe(world, client, kind, name, key)[key]
     return row.value, row.config_source

@@ -1,12 +1,14 @@
-"""Fuzzing of a broker's state: long sequences of requests that each could be meant, to one broker in virtual time.
+"""Fuzzing of a broker's state: long sequences of requests that each could be meant, to one broker in
+virtual time.
 
     python -m tests.broker.fuzz --requests 1000000 --seed 7        (without arguments: another seed each time, until interrupted)
 
-Each history has a seed of its own: a new broker, a few connections, `REQUESTS` requests over all APIs that are served, pauses,
-disconnections, a wall clock that steps, restarts and power cuts. The broker must go on: nothing may be raised, no shard may become
-unreadable, every request must be answered or its connection closed. A finding is shortened and printed as a file for the corpus
-(`fuzz_corpus/`), and the exit code is 1.
-"""
+Each history has a seed of its own: a new broker, a few connections, `REQUESTS` requests over all APIs that
+are served, pauses, disconnections, a wall clock that steps, restarts and power cuts. The broker must go
+on: nothing may be raised, no shard may become unreadable, every request must be answered or its connection
+closed. A finding is shortened and printed as a file for the corpus (`fuzz_corpus/`), and the exit code is
+1.
+"""  # noqa: E501
 
 import argparse
 import gc
@@ -63,8 +65,8 @@ BAD_EVENTS = ("shard-unreadable", "shard-log-moved")
 
 
 class Event(NamedTuple):
-    """Something that happens to the broker: `send` (a connection and a frame), `wait` and `wall` (ms), `drop` (a connection), `stop`,
-    `kill`, `cut` (a restart after each)."""
+    """Something that happens to the broker: `send` (a connection and a frame), `wait` and `wall` (ms),
+    `drop` (a connection), `stop`, `kill`, `cut` (a restart after each)."""
 
     kind: str
     number: int = 0
@@ -145,7 +147,9 @@ class Stage:
         self._seen = len(node.trace)
 
     def end(self) -> None:
-        """Every request is answered by now, or its connection closed, and the broker still serves, also after a restart."""
+        """Every request is answered by now, or its connection closed, and the broker still serves, also
+        after a restart.
+        """
         self.happen(Event("wait", ANSWERED_WITHIN_MS))
         for client in self._clients:
             if client is not None and not client.is_closed and client.owed:
@@ -221,7 +225,11 @@ def history(seed: int, count: int = REQUESTS) -> Counter[str]:
             counts[event.kind] += 1
         stage.end()
     except Finding as finding:
-        finding.add_note("\n".join((f"# {finding.where}", f"seed {seed}", *map(str, shortened(seed, happened, finding.where)))))
+        finding.add_note(
+            "\n".join(
+                (f"# {finding.where}", f"seed {seed}", *map(str, shortened(seed, happened, finding.where)))
+            )
+        )
         raise
     return counts
 
@@ -248,7 +256,9 @@ def shortened(seed: int, happened: list[Event], where: str) -> list[Event]:
 
 
 def smallest(happened: list[Event], shows: Callable[[list[Event]], bool]) -> list[Event]:
-    """Fewer events that still show the fault, by leaving out halves, quarters and so on, as long as there is time."""
+    """Fewer events that still show the fault, by leaving out halves, quarters and so on, as long as there
+    is time.
+    """
     deadline = time.monotonic() + SHORTENED_FOR_S
     size = len(happened) // 2
     while size and time.monotonic() < deadline:
@@ -299,7 +309,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options = parser.parse_args()
-    print(f"seed {options.seed}: fuzzing" + (", ^C ends it" if options.seconds == options.requests else ""), flush=True)
+    print(
+        f"seed {options.seed}: fuzzing" + (", ^C ends it" if options.seconds == options.requests else ""),
+        flush=True,
+    )
     try:
         counts = fuzz(options.requests, options.seed, options.seconds)
     except Finding as finding:

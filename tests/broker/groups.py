@@ -40,7 +40,10 @@ def commit(
     group: str, *offsets: int, topic: str = "t", generation: int = -1, member_id: str = "", metadata: str = ""
 ) -> OffsetCommitRequest:
     """Commit for partitions 0, 1, …"""
-    parts = [OffsetCommitRequestPartition(index, offset, committed_metadata=metadata) for index, offset in enumerate(offsets)]
+    parts = [
+        OffsetCommitRequestPartition(index, offset, committed_metadata=metadata)
+        for index, offset in enumerate(offsets)
+    ]
     return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation,
@@ -68,7 +71,9 @@ def offsets(answer: Message) -> list[list[int]]:
     return [[part.committed_offset for part in group.topics[0].partitions] for group in answer.groups]
 
 
-def join(group: str, member_id: str = "", *, metadata: bytes = b"subscribed", rebalance_timeout_ms: int = 60_000) -> JoinGroupRequest:
+def join(
+    group: str, member_id: str = "", *, metadata: bytes = b"subscribed", rebalance_timeout_ms: int = 60_000
+) -> JoinGroupRequest:
     """Join as a consumer that knows one protocol."""
     protocols = [JoinGroupRequestProtocol("range", metadata)]
     return JoinGroupRequest(group, 10_000, rebalance_timeout_ms, member_id, None, "consumer", protocols)
@@ -83,7 +88,12 @@ def join_alone(world: World, client: SimulatedConnection, group: str) -> tuple[s
     assert isinstance(joined, JoinGroupResponse)
     assert joined.error_code == 0, code_of(joined.error_code)
     shares = [SyncGroupRequestAssignment(joined.member_id, b"everything")]
-    synced = world.ask(client, SyncGroupRequest(group, joined.generation_id, joined.member_id, assignments=shares), SYNC, SyncGroupResponse)
+    synced = world.ask(
+        client,
+        SyncGroupRequest(group, joined.generation_id, joined.member_id, assignments=shares),
+        SYNC,
+        SyncGroupResponse,
+    )
     assert isinstance(synced, SyncGroupResponse)
     assert (synced.error_code, bytes(synced.assignment)) == (0, b"everything")
     return joined.member_id, joined.generation_id
@@ -91,7 +101,9 @@ def join_alone(world: World, client: SimulatedConnection, group: str) -> tuple[s
 
 def delete_topic(world: World, client: SimulatedConnection, topic: str) -> None:
     """Delete a topic."""
-    answer = world.ask(client, DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 4, DeleteTopicsResponse)
+    answer = world.ask(
+        client, DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 4, DeleteTopicsResponse
+    )
     assert isinstance(answer, DeleteTopicsResponse)
     assert answer.responses[0].error_code == 0
 
@@ -111,14 +123,24 @@ def begin(client: SimulatedConnection, *requests: tuple[Message, int, type[Messa
         client.send(request, version, reply)
 
 
-def ask_commit(world: World, client: SimulatedConnection, group: str, *committed_offsets: int, topic: str = "t") -> ErrorCode:
+def ask_commit(
+    world: World, client: SimulatedConnection, group: str, *committed_offsets: int, topic: str = "t"
+) -> ErrorCode:
     """Commit, and what was said."""
-    return committed(world.ask(client, commit(group, *committed_offsets, topic=topic), COMMIT, OffsetCommitResponse))
+    return committed(
+        world.ask(client, commit(group, *committed_offsets, topic=topic), COMMIT, OffsetCommitResponse)
+    )
 
 
-def ask_offsets(world: World, client: SimulatedConnection, group: str, *, topic: str = "t", partitions: int = 1) -> list[int]:
+def ask_offsets(
+    world: World, client: SimulatedConnection, group: str, *, topic: str = "t", partitions: int = 1
+) -> list[int]:
     """What a group has committed."""
-    return offsets(world.ask(client, fetch_offsets(group, topic=topic, partitions=partitions), FETCH, OffsetFetchResponse))[0]
+    return offsets(
+        world.ask(
+            client, fetch_offsets(group, topic=topic, partitions=partitions), FETCH, OffsetFetchResponse
+        )
+    )[0]
 
 
 def ask_coordinator(world: World, client: SimulatedConnection, group: str) -> ErrorCode:

@@ -1,6 +1,8 @@
-"""Requests that a cluster could well be sent: every field has a value that fits the others, or one that fits somebody else's request.
+"""Requests that a cluster could well be sent: every field has a value that fits the others, or one that
+fits somebody else's request.
 
-What replies tell (producer ids, members, topic ids, settings) is remembered and said again: by its owner, by another, too early, too late.
+What replies tell (producer ids, members, topic ids, settings) is remembered and said again: by its owner,
+by another, too early, too late.
 """
 
 from collections import deque
@@ -14,7 +16,11 @@ from sparklog.wire import schema
 from sparklog.wire.api_keys import API_BY_KEY
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from sparklog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from sparklog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.schema import Field, Message
@@ -27,13 +33,69 @@ CLASSIC, MODERN = ("g", "k"), ("h", "m")
 GROUPS = CLASSIC + MODERN
 TRANSACTIONAL_IDS = ("a", "b", "sl.c")
 INSTANCES = (None, None, "i", "j")
-NUMBERS = ("", "0", "1", "-1", "2", "14", "100", "1000", "1048576", "1073741824", "9223372036854775807", "0.5")
-WORDS = ("delete", "compact", "compact,delete", "producer", "gzip", "zstd", "CreateTime", "LogAppendTime", "auto", "never", "true", "false")
+NUMBERS = (
+    "",
+    "0",
+    "1",
+    "-1",
+    "2",
+    "14",
+    "100",
+    "1000",
+    "1048576",
+    "1073741824",
+    "9223372036854775807",
+    "0.5",
+)
+WORDS = (
+    "delete",
+    "compact",
+    "compact,delete",
+    "producer",
+    "gzip",
+    "zstd",
+    "CreateTime",
+    "LogAppendTime",
+    "auto",
+    "never",
+    "true",
+    "false",
+)
 SUBSCRIPTION = b"\0\0\0\0\0\2\0\1t\0\1u\xff\xff\xff\xff"
 ASSIGNMENT = b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 EPOCH_MAX = 32_767
 NO_UUID = bytes(16)
-OFTEN = (0, 0, 0, 1, 1, 8, 9, 11, 11, 12, 13, 14, 19, 20, 22, 22, 24, 24, 25, 26, 26, 26, 27, 27, 27, 28, 28, 37, 68)
+OFTEN = (
+    0,
+    0,
+    0,
+    1,
+    1,
+    8,
+    9,
+    11,
+    11,
+    12,
+    13,
+    14,
+    19,
+    20,
+    22,
+    22,
+    24,
+    24,
+    25,
+    26,
+    26,
+    26,
+    27,
+    27,
+    27,
+    28,
+    28,
+    37,
+    68,
+)
 """APIs that are asked more often: those that change what others rest on."""
 APIS = (*SERVED, *OFTEN)
 TRANSACTION = (24, 0, 25, 28, 0, 26)
@@ -49,7 +111,9 @@ OF_MODERN_GROUPS = frozenset({68})
 
 
 class Producer:
-    """A producer id, its epoch, the transactional id it was given for, and how far it has counted in each partition."""
+    """A producer id, its epoch, the transactional id it was given for, and how far it has counted in each
+    partition.
+    """
 
     def __init__(self, transactional_id: str | None, producer_id: int, epoch: int) -> None:
         self.transactional_id = transactional_id
@@ -90,7 +154,11 @@ class Imagination:
         self._producers: deque[Producer] = deque([Producer("a", 0, 0), Producer(None, 1, 0)], 8)
         self._members: deque[Member] = deque(_newcomers(), 12)
         self._topic_ids: dict[str, bytes] = {}
-        self._configs: list[tuple[str, str]] = [("retention.ms", "1000"), ("segment.bytes", "1048576"), ("cleanup.policy", "compact")]
+        self._configs: list[tuple[str, str]] = [
+            ("retention.ms", "1000"),
+            ("segment.bytes", "1048576"),
+            ("cleanup.policy", "compact"),
+        ]
         self._session = (0, -1)
         self._intended: deque[tuple[int, Producer | Member]] = deque(maxlen=30)
         self._topic, self._producer, self._member = "t", self._producers[0], self._members[0]
@@ -100,12 +168,19 @@ class Imagination:
     # -- a request
 
     def beginnings(self) -> list[tuple[Message, int, type[Message]]]:
-        """What makes a cluster that most requests mean: topics, coordinators, producers, and the names of settings."""
+        """What makes a cluster that most requests mean: topics, coordinators, producers, and the names of
+        settings.
+        """
         wanted = [CreatableTopic(name, 2, 1) for name in ("t", "u")]
         keys = [
-            FindCoordinatorRequest(key_type=kind, coordinator_keys=list(names)) for kind, names in ((0, GROUPS), (1, TRANSACTIONAL_IDS))
+            FindCoordinatorRequest(key_type=kind, coordinator_keys=list(names))
+            for kind, names in ((0, GROUPS), (1, TRANSACTIONAL_IDS))
         ]
-        resources = [DescribeConfigsResource(2, "t"), DescribeConfigsResource(4, "1"), DescribeConfigsResource(32, "g")]
+        resources = [
+            DescribeConfigsResource(2, "t"),
+            DescribeConfigsResource(4, "1"),
+            DescribeConfigsResource(32, "g"),
+        ]
         inits = [InitProducerIdRequest(name, 60_000) for name in TRANSACTIONAL_IDS]
         return [
             (CreateTopicsRequest(wanted, 30_000), 7, CreateTopicsResponse),
@@ -119,7 +194,10 @@ class Imagination:
         random = self.random
         intended = self._intended.popleft() if self._intended and random.random() < 0.5 else None
         api = API_BY_KEY[random.choice(APIS) if intended is None else intended[0]]
-        cls, version = api.request(), random.choice((api.until, api.until, random.randint(api.since, api.until)))
+        cls, version = (
+            api.request(),
+            random.choice((api.until, api.until, random.randint(api.since, api.until))),
+        )
         if random.random() < 0.01:
             request = _in_time(arbitrary(cls, version, random))
             return request, version, None if getattr(request, "acks", 1) == 0 else api.reply()
@@ -180,7 +258,20 @@ class Imagination:
         if field.wire_type == schema.UUID:
             return self._some_topic_id()
         if field.wire_type == schema.STRING:
-            return random.choice(("", "x", "range", "consumer", "user", "client-id", "producer_byte_rate", "Empty", "Ongoing", "^t.*"))
+            return random.choice(
+                (
+                    "",
+                    "x",
+                    "range",
+                    "consumer",
+                    "user",
+                    "client-id",
+                    "producer_byte_rate",
+                    "Empty",
+                    "Ongoing",
+                    "^t.*",
+                )
+            )
         if field.wire_type == schema.BYTES:
             return random.choice((b"", SUBSCRIPTION, ASSIGNMENT))
         return random.choice((-1, 0, 0, 1, 1, 2, 3, 100))
@@ -265,9 +356,9 @@ class Imagination:
             "groups": self._some_group,
             "groups_names": self._some_group,
             "coordinator_keys": lambda: random.choice((*GROUPS, *TRANSACTIONAL_IDS)),
-            "key": lambda: random.choice((*GROUPS, *TRANSACTIONAL_IDS, "producer_byte_rate", "consumer_byte_rate", "request_percentage")),
+            "key": lambda: random.choice((*GROUPS, *TRANSACTIONAL_IDS, "producer_byte_rate", "consumer_byte_rate", "request_percentage")),  # noqa: E501
             "key_type": one_of(0, 1, 0, 1, 2, 3),
-            "member_id": lambda: self._member.member_id if random.random() < 0.9 else random.choice(("", "x", "y" * 22)),
+            "member_id": lambda: self._member.member_id if random.random() < 0.9 else random.choice(("", "x", "y" * 22)),  # noqa: E501
             "group_instance_id": self._some_instance,
             "instance_id": self._some_instance,
             "generation_id": self._some_generation,
@@ -289,7 +380,7 @@ class Imagination:
             "configuration_keys": lambda: random.choice(self._configs)[0],
             "config_operation": one_of(0, 0, 1, 2, 3, 9),
             "path": one_of("/data", "/other", "/nowhere", "any"),
-            "feature": one_of("transaction.version", "group.version", "metadata.version", "kraft.version", "x"),
+            "feature": one_of("transaction.version", "group.version", "metadata.version", "kraft.version", "x"),  # noqa: E501
             "max_version_level": one_of(0, 1, 2, 3, 30),
             "upgrade_type": one_of(0, 1, 2, 3),
             "match_type": one_of(0, 1, 2, 3),
@@ -305,12 +396,18 @@ class Imagination:
 
     def _some_topic_id(self) -> bytes:
         random = self.random
-        return self._topic_ids.get(self._topic, NO_UUID) if random.random() < 0.9 else random.choice([NO_UUID, *self._topic_ids.values()])
+        return (
+            self._topic_ids.get(self._topic, NO_UUID)
+            if random.random() < 0.9
+            else random.choice([NO_UUID, *self._topic_ids.values()])
+        )
 
     def _some_member(self, api_key: int) -> Member:
         """A member that there is, of the kind that the API is for, or one that there will be."""
         random = self.random
-        groups = CLASSIC if api_key in OF_CLASSIC_GROUPS else MODERN if api_key in OF_MODERN_GROUPS else GROUPS
+        groups = (
+            CLASSIC if api_key in OF_CLASSIC_GROUPS else MODERN if api_key in OF_MODERN_GROUPS else GROUPS
+        )
         found = [one for one in self._members if one.group in groups]
         if not found or random.random() < 0.3:
             found = [one for one in _newcomers() if one.group in groups]
@@ -324,13 +421,25 @@ class Imagination:
 
     def _some_generation(self) -> int:
         generation = self._member.generation
-        return generation if self.random.random() < 0.8 else self.random.choice((-2, -1, 0, generation - 1, generation + 1, 2**31 - 1))
+        return (
+            generation
+            if self.random.random() < 0.8
+            else self.random.choice((-2, -1, 0, generation - 1, generation + 1, 2**31 - 1))
+        )
 
     def _some_transactional_id(self) -> str | None:
-        return self._producer.transactional_id if self.random.random() < 0.85 else self.random.choice((*TRANSACTIONAL_IDS, "", None))
+        return (
+            self._producer.transactional_id
+            if self.random.random() < 0.85
+            else self.random.choice((*TRANSACTIONAL_IDS, "", None))
+        )
 
     def _some_producer_id(self) -> int:
-        return self._producer.producer_id if self.random.random() < 0.85 else self.random.choice((-1, 0, 1, 2, 5, 2**63 - 1))
+        return (
+            self._producer.producer_id
+            if self.random.random() < 0.85
+            else self.random.choice((-1, 0, 1, 2, 5, 2**63 - 1))
+        )
 
     def _some_producer_epoch(self) -> int:
         epoch = self._producer.epoch
@@ -343,9 +452,9 @@ class Imagination:
     def _records(self) -> bytes:
         """A batch, of a producer or of none."""
         random, producer = self.random, self._producer
-        values = [(random.choice((b"k", b"l", None)), b"v" * random.choice((0, 1, 100)), (), 1_700_000_000_000)] * random.choice(
-            (1, 1, 2, 3)
-        )
+        values = [
+            (random.choice((b"k", b"l", None)), b"v" * random.choice((0, 1, 100)), (), 1_700_000_000_000)
+        ] * random.choice((1, 1, 2, 3))
         if random.random() < 0.3:
             return bytes(build_batch(values))
         at = (self._topic, 0)
@@ -354,7 +463,15 @@ class Imagination:
         is_transactional = producer.transactional_id is not None and random.random() < 0.9
         epoch = max(self._some_producer_epoch(), 0)
         ids = max(self._some_producer_id(), 0)
-        return bytes(build_batch(values, producer_id=ids, producer_epoch=epoch, base_sequence=first, is_transactional=is_transactional))
+        return bytes(
+            build_batch(
+                values,
+                producer_id=ids,
+                producer_epoch=epoch,
+                base_sequence=first,
+                is_transactional=is_transactional,
+            )
+        )
 
     # -- what replies tell
 
@@ -383,7 +500,9 @@ class Imagination:
             member = Member(getattr(request, "group_id", "g"), member_id, generation, instance)
             self._members.append(member)
             error = getattr(reply, "error_code", 0)
-            self._intend(member, MEMBERSHIP if not error else JOINING if error == ErrorCode.MEMBER_ID_REQUIRED else ())
+            self._intend(
+                member, MEMBERSHIP if not error else JOINING if error == ErrorCode.MEMBER_ID_REQUIRED else ()
+            )
         for topic in getattr(reply, "topics", ()) or ():
             name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", NO_UUID)
             if name is not None and topic_id != NO_UUID:

@@ -1,4 +1,6 @@
-"""What tests of moves between log directories speak: a broker with three of them, a topic that has rolled, and where its files lie."""
+"""What tests of moves between log directories speak: a broker with three of them, a topic that has rolled,
+and where its files lie.
+"""
 
 from sparklog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -10,7 +12,16 @@ from sparklog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, Des
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.simulation.cluster import SimulatedConnection
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    fetched,
+    produce,
+    produced,
+)
 
 DIRS = ("/a", "/b", "/c")
 SMALL = {"log.segment.bytes": str(1 << 20)}
@@ -31,7 +42,9 @@ def send(world: World, client: SimulatedConnection, value: bytes, *, acks: int =
     return produced(answer)[0]
 
 
-def fill(world: World, client: SimulatedConnection, count: int = 25, *, size: int = 100_000, prefix: bytes = b"v") -> list[bytes]:
+def fill(
+    world: World, client: SimulatedConnection, count: int = 25, *, size: int = 100_000, prefix: bytes = b"v"
+) -> list[bytes]:
     """Records enough for some segments; what was written."""
     values = [prefix + b"%d" % index + bytes(size) for index in range(count)]
     for value in values:
@@ -43,7 +56,12 @@ def read(world: World, client: SimulatedConnection, start: int = 0) -> list[byte
     """All that a consumer reads from an offset on; every record is one batch."""
     found: list[bytes] = []
     while True:
-        answer = world.ask(client, fetch("t", start + len(found), max_wait_ms=0, max_bytes=1 << 24), FETCH_BY_NAME, FetchResponse)
+        answer = world.ask(
+            client,
+            fetch("t", start + len(found), max_wait_ms=0, max_bytes=1 << 24),
+            FETCH_BY_NAME,
+            FetchResponse,
+        )
         code, values = fetched(answer)
         assert code == 0
         if not values:
@@ -58,14 +76,23 @@ def home(world: World, topic: str = "t-0") -> list[str]:
 
 def left_over(world: World) -> list[str]:
     """What lies in the directories and is neither a log nor theirs."""
-    return [name for directory in DIRS for name in world.disk.list(directory) if name.endswith(("-future", "-delete", "-stray"))]
+    return [
+        name
+        for directory in DIRS
+        for name in world.disk.list(directory)
+        if name.endswith(("-future", "-delete", "-stray"))
+    ]
 
 
 def asking(path: str, *partitions: int, topic: str = "t") -> AlterReplicaLogDirsRequest:
-    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, list(partitions) or [0])])])
+    return AlterReplicaLogDirsRequest(
+        dirs=[AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, list(partitions) or [0])])]
+    )
 
 
-def move(world: World, client: SimulatedConnection, path: str, *partitions: int, topic: str = "t", version: int = 2) -> list[int]:
+def move(
+    world: World, client: SimulatedConnection, path: str, *partitions: int, topic: str = "t", version: int = 2
+) -> list[int]:
     """Ask for a move; the error codes."""
     answer = world.ask(client, asking(path, *partitions, topic=topic), version, AlterReplicaLogDirsResponse)
     assert isinstance(answer, AlterReplicaLogDirsResponse)
@@ -77,7 +104,11 @@ def described(world: World, client: SimulatedConnection) -> dict[tuple[str, str,
     told = world.ask(client, DescribeLogDirsRequest(topics=None), 5, DescribeLogDirsResponse)
     assert isinstance(told, DescribeLogDirsResponse)
     return {
-        (one.log_dir, topic.name, part.partition_index): (part.partition_size, part.offset_lag, part.is_future_key)
+        (one.log_dir, topic.name, part.partition_index): (
+            part.partition_size,
+            part.offset_lag,
+            part.is_future_key,
+        )
         for one in told.results
         for topic in one.topics
         for part in topic.partitions

@@ -1,4 +1,6 @@
-"""A transactional producer that writes records and offsets, markers written by hand, and what readers see of it all."""
+"""A transactional producer that writes records and offsets, markers written by hand, and what readers see
+of it all.
+"""
 
 from sparklog.errors import ErrorCode, code_of
 from sparklog.record.batch import build_batch, decode_records
@@ -9,7 +11,12 @@ from sparklog.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from sparklog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -71,7 +78,13 @@ class Writer:
         self._sequences[partition] = sequence + len(values)
         records = [(None, value, (), self.world.clock.now.wall_ms) for value in values]
         producer_id, epoch = self.identity
-        sent = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=True)
+        sent = build_batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
         data = [PartitionProduceData(index=partition, records=bytes(sent))]
         topics = [TopicProduceData(name="t", partition_data=data)]
         return ProduceRequest(transactional_id=self.named, acks=-1, timeout_ms=1000, topic_data=topics)
@@ -92,7 +105,9 @@ class Writer:
         return code, offset
 
     def commit_offset(self, group: str, offset: int, *, version: int | None = None) -> ErrorCode:
-        """An offset of `t-0` for a group, within the transaction; whoever speaks version 1 calls `one.add_offsets` before."""
+        """An offset of `t-0` for a group, within the transaction; whoever speaks version 1 calls
+        `one.add_offsets` before.
+        """
         producer_id, epoch = self.identity
         topics = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, offset)])]
         request = TxnOffsetCommitRequest(self.named, group, producer_id, epoch, topics=topics)
@@ -124,30 +139,52 @@ def mark(
 ) -> list[ErrorCode]:
     """Write markers by hand, as another coordinator or an administrator would."""
     topics = [WritableTxnMarkerTopic(topic, [index]) for topic, index in partitions]
-    marker = WritableTxnMarker(producer[0], producer[1], is_commit, topics, coordinator_epoch, version if version == 2 else 0)
+    marker = WritableTxnMarker(
+        producer[0], producer[1], is_commit, topics, coordinator_epoch, version if version == 2 else 0
+    )
     request = WriteTxnMarkersRequest(markers=[marker])
     answer = world.ask(world.node.connect(), request, 2 if version == 2 else 1, WriteTxnMarkersResponse)
     assert isinstance(answer, WriteTxnMarkersResponse)
     return [code_of(part.error_code) for topic in answer.markers[0].topics for part in topic.partitions]
 
 
-def read(world: World, *, partition: int = 0, offset: int = 0) -> tuple[list[bytes], list[tuple[int, int]], int]:
-    """What a read-committed fetch gives: values as sent, (producer id, first offset) of what was aborted, the last stable offset."""
+def read(
+    world: World, *, partition: int = 0, offset: int = 0
+) -> tuple[list[bytes], list[tuple[int, int]], int]:
+    """What a read-committed fetch gives: values as sent, (producer id, first offset) of what was aborted,
+    the last stable offset.
+    """
     part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
     topics = [FetchTopic(topic="t", partitions=[part])]
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=READ_COMMITTED, session_epoch=-1, topics=topics)
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=READ_COMMITTED,
+        session_epoch=-1,
+        topics=topics,
+    )
     answer = world.ask(world.node.connect(), request, 12, FetchResponse)
     assert isinstance(answer, FetchResponse)
     told = answer.responses[0].partitions[0]
     assert told.error_code == 0, code_of(told.error_code)
     aborted = [(one.producer_id, one.first_offset) for one in told.aborted_transactions or ()]
-    return [record.value or b"" for record in decode_records(told.records or b"")], aborted, told.last_stable_offset
+    return (
+        [record.value or b"" for record in decode_records(told.records or b"")],
+        aborted,
+        told.last_stable_offset,
+    )
 
 
 def offset_of(world: World, group: str, *, is_stable: bool = False) -> tuple[ErrorCode, int]:
     """What a group has committed for `t-0`."""
     asked = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])])
-    answer = world.ask(world.node.connect(), OffsetFetchRequest(groups=[asked], require_stable=is_stable), 8, OffsetFetchResponse)
+    answer = world.ask(
+        world.node.connect(),
+        OffsetFetchRequest(groups=[asked], require_stable=is_stable),
+        8,
+        OffsetFetchResponse,
+    )
     assert isinstance(answer, OffsetFetchResponse)
     part = answer.groups[0].topics[0].partitions[0]
     return code_of(part.error_code), part.committed_offset

@@ -15,7 +15,11 @@ from sparklog.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from sparklog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
+from sparklog.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from sparklog.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -46,7 +50,11 @@ from sparklog.wire.messages.list_partition_reassignments import (
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+from sparklog.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.session import Encoded
 from sparklog_server.log.producer_state import MANY
@@ -76,7 +84,12 @@ def test_partitions_are_described_page_by_page_in_the_order_of_names(admin: Admi
     assert pages == 3
     (topic,) = admin.describe("a").topics
     part = topic.partitions[0]
-    assert (part.leader_id, part.replica_nodes, part.isr_nodes, part.offline_replicas) == (NODE, [NODE], [NODE], [])
+    assert (part.leader_id, part.replica_nodes, part.isr_nodes, part.offline_replicas) == (
+        NODE,
+        [NODE],
+        [NODE],
+        [],
+    )
     assert (part.eligible_leader_replicas, part.last_known_elr) == ([], [])
     assert topic.topic_authorized_operations == sum(1 << one for one in (3, 4, 5, 6, 7, 8, 10, 11))
 
@@ -86,11 +99,15 @@ def test_a_page_ends_where_the_next_topic_begins_also_if_that_does_not_exist(adm
     page = admin.describe("a", "missing", limit=2)
     assert page.next_cursor == Cursor("missing", 0)
     rest = admin.describe("a", "missing", limit=2, cursor=page.next_cursor)
-    assert [(one.name, one.error_code) for one in rest.topics] == [("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert [(one.name, one.error_code) for one in rest.topics] == [
+        ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    ]
     assert rest.next_cursor is None
 
 
-def test_a_limit_below_one_still_brings_a_partition_and_a_huge_one_no_more_than_the_broker_allows(world: World) -> None:
+def test_a_limit_below_one_still_brings_a_partition_and_a_huge_one_no_more_than_the_broker_allows(
+    world: World,
+) -> None:
     admin = Admin(world)
     admin.create(sized("a", 3))
     for limit, count in ((0, 1), (-5, 1), (2**31 - 1, 3)):
@@ -100,7 +117,9 @@ def test_a_limit_below_one_still_brings_a_partition_and_a_huge_one_no_more_than_
 @pytest.mark.parametrize("cursor", [Cursor("a", -1), Cursor("b", 0)])
 def test_a_cursor_that_points_nowhere_is_an_invalid_request(admin: Admin, cursor: Cursor) -> None:
     admin.create(sized("a"), sized("b"))
-    assert [(one.name, one.error_code) for one in admin.describe("a", cursor=cursor).topics] == [("a", ErrorCode.INVALID_REQUEST)]
+    assert [(one.name, one.error_code) for one in admin.describe("a", cursor=cursor).topics] == [
+        ("a", ErrorCode.INVALID_REQUEST)
+    ]
 
 
 def test_a_cursor_behind_the_last_partition_finds_none(admin: Admin) -> None:
@@ -112,26 +131,37 @@ def test_a_cursor_behind_the_last_partition_finds_none(admin: Admin) -> None:
 def test_hostile_names_are_described_as_what_they_are(admin: Admin) -> None:
     told = admin.describe(*HOSTILE_NAMES, "missing")
     codes = {one.name: one.error_code for one in told.topics}
-    expected = dict.fromkeys(HOSTILE_NAMES, ErrorCode.INVALID_TOPIC_EXCEPTION) | {"missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    expected = dict.fromkeys(HOSTILE_NAMES, ErrorCode.INVALID_TOPIC_EXCEPTION) | {
+        "missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
     assert codes == expected
 
 
 def test_the_cluster_tells_what_the_caller_may_do_only_if_it_is_asked(admin: Admin) -> None:
-    told = admin.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 2, DescribeClusterResponse)
+    told = admin.ask(
+        DescribeClusterRequest(include_cluster_authorized_operations=True), 2, DescribeClusterResponse
+    )
     assert told.cluster_authorized_operations == sum(1 << one for one in (5, 7, 8, 9, 10, 11, 12))
     assert (told.controller_id, told.endpoint_type) == (NODE, 1)
-    assert admin.ask(DescribeClusterRequest(), 2, DescribeClusterResponse).cluster_authorized_operations == -(2**31)
+    assert admin.ask(DescribeClusterRequest(), 2, DescribeClusterResponse).cluster_authorized_operations == -(
+        2**31
+    )
 
 
 def test_metadata_tells_what_the_caller_may_do_only_if_it_is_asked(admin: Admin) -> None:
     admin.create(sized("t"))
     topics = [MetadataRequestTopic(name="t")]
-    request = MetadataRequest(topics=topics, include_cluster_authorized_operations=True, include_topic_authorized_operations=True)
+    request = MetadataRequest(
+        topics=topics, include_cluster_authorized_operations=True, include_topic_authorized_operations=True
+    )
     told = admin.ask(request, 10, MetadataResponse)
     assert told.cluster_authorized_operations == sum(1 << one for one in (5, 7, 8, 9, 10, 11, 12))
     assert told.topics[0].topic_authorized_operations == sum(1 << one for one in (3, 4, 5, 6, 7, 8, 10, 11))
     silent = admin.ask(MetadataRequest(topics=topics), 10, MetadataResponse)
-    assert (silent.cluster_authorized_operations, silent.topics[0].topic_authorized_operations) == (-(2**31), -(2**31))
+    assert (silent.cluster_authorized_operations, silent.topics[0].topic_authorized_operations) == (
+        -(2**31),
+        -(2**31),
+    )
 
 
 def test_nobody_can_log_in_by_a_password_that_was_never_given(admin: Admin) -> None:
@@ -141,16 +171,25 @@ def test_nobody_can_log_in_by_a_password_that_was_never_given(admin: Admin) -> N
         ("u", ErrorCode.RESOURCE_NOT_FOUND),
         ("twice", ErrorCode.DUPLICATE_RESOURCE),
     ]
-    assert admin.ask(DescribeUserScramCredentialsRequest(None), 0, DescribeUserScramCredentialsResponse).results == []
+    assert (
+        admin.ask(DescribeUserScramCredentialsRequest(None), 0, DescribeUserScramCredentialsResponse).results
+        == []
+    )
 
 
-@pytest.mark.parametrize(("kind", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)])
+@pytest.mark.parametrize(
+    ("kind", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+)
 def test_a_broker_does_not_answer_for_controllers(admin: Admin, kind: int, code: ErrorCode) -> None:
-    assert admin.ask(DescribeClusterRequest(endpoint_type=kind), 1, DescribeClusterResponse).error_code == code
+    assert (
+        admin.ask(DescribeClusterRequest(endpoint_type=kind), 1, DescribeClusterResponse).error_code == code
+    )
 
 
 def quorum_of(topic: str, partition: int = 0) -> DescribeQuorumRequest:
-    return DescribeQuorumRequest([DescribeQuorumRequestTopicData(topic, [DescribeQuorumRequestPartitionData(partition)])])
+    return DescribeQuorumRequest(
+        [DescribeQuorumRequestTopicData(topic, [DescribeQuorumRequestPartitionData(partition)])]
+    )
 
 
 def test_the_quorum_of_one_leads_itself_and_has_everything(admin: Admin) -> None:
@@ -175,12 +214,23 @@ def test_producers_are_told_with_their_last_sequence(admin: Admin) -> None:
     for sequence in (0, 1):
         batch = world.batch(b"x", producer_id=5, producer_epoch=3, base_sequence=sequence)
         world.ask(admin.connection, produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
-    request = DescribeProducersRequest([ProducersOf("t", [0, 1, 0]), ProducersOf("missing", [0]), ProducersOf("a/b", [0])])
+    request = DescribeProducersRequest(
+        [ProducersOf("t", [0, 1, 0]), ProducersOf("missing", [0]), ProducersOf("a/b", [0])]
+    )
     first, missing, bad = admin.ask(request, 0, DescribeProducersResponse).topics
     (state,) = first.partitions[0].active_producers
-    assert (state.producer_id, state.producer_epoch, state.last_sequence, state.current_txn_start_offset) == (5, 3, 1, -1)
+    assert (state.producer_id, state.producer_epoch, state.last_sequence, state.current_txn_start_offset) == (
+        5,
+        3,
+        1,
+        -1,
+    )
     assert state.last_timestamp > 0
-    assert [one.error_code for one in first.partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUEST]
+    assert [one.error_code for one in first.partitions] == [
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_REQUEST,
+    ]
     assert missing.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert bad.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -192,7 +242,9 @@ def test_very_many_producers_are_told_by_id_and_freed_by_the_job_that_tells_them
     Random(1).shuffle(ids)
     for producer_id in ids:
         client.send(
-            produce("t", world.batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)), PRODUCE_BY_NAME, ProduceResponse
+            produce("t", world.batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)),
+            PRODUCE_BY_NAME,
+            ProduceResponse,
         )
     world.settle()
     request = DescribeProducersRequest([ProducersOf("t", [0])])
@@ -206,7 +258,9 @@ def test_very_many_producers_are_told_by_id_and_freed_by_the_job_that_tells_them
     assert isinstance(run, Run)
     encoded = run.work()
     assert isinstance(encoded, Encoded)
-    _, answer = decode_reply(DescribeProducersResponse, 0, b"".join(bytes(chunk) for chunk in encoded.chunks)[4:])
+    _, answer = decode_reply(
+        DescribeProducersResponse, 0, b"".join(bytes(chunk) for chunk in encoded.chunks)[4:]
+    )
     assert answer.topics[0].partitions[0].active_producers == told
     assert encoded.message == DescribeProducersResponse(topics=[TopicResponse("t", [PartitionResponse(0)])])
 
@@ -221,18 +275,37 @@ def test_log_directories_tell_sizes_and_room() -> None:
     admin = Admin(world)
     admin.create(sized("t", 2), sized("u"))
     batch = world.batch(b"x" * 100)
-    assert produced(world.ask(admin.connection, produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
+    assert produced(
+        world.ask(admin.connection, produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    ) == (0, 0)
     told = admin.ask(DescribeLogDirsRequest(topics=None), 5, DescribeLogDirsResponse)
     assert [(one.log_dir, one.error_code) for one in told.results] == [("/a", 0), ("/b", 0)]
-    sizes = {(topic.name, part.partition_index): part for one in told.results for topic in one.topics for part in topic.partitions}
-    assert {key: part.partition_size for key, part in sizes.items()} == {("t", 0): len(batch), ("t", 1): 0, ("u", 0): 0}
+    sizes = {
+        (topic.name, part.partition_index): part
+        for one in told.results
+        for topic in one.topics
+        for part in topic.partitions
+    }
+    assert {key: part.partition_size for key, part in sizes.items()} == {
+        ("t", 0): len(batch),
+        ("t", 1): 0,
+        ("u", 0): 0,
+    }
     assert {(part.offset_lag, part.is_future_key) for part in sizes.values()} == {(0, False)}
     for one in told.results:
         assert one.total_bytes > one.usable_bytes > 0
     only = [DescribableLogDirTopic("t", [1, 9]), DescribableLogDirTopic("missing", [0])]
     told = admin.ask(DescribeLogDirsRequest(topics=only), 5, DescribeLogDirsResponse)
-    assert [(topic.name, part.partition_index) for one in told.results for topic in one.topics for part in topic.partitions] == [("t", 1)]
-    assert all(not one.topics for one in admin.ask(DescribeLogDirsRequest(topics=[]), 5, DescribeLogDirsResponse).results)
+    assert [
+        (topic.name, part.partition_index)
+        for one in told.results
+        for topic in one.topics
+        for part in topic.partitions
+    ] == [("t", 1)]
+    assert all(
+        not one.topics
+        for one in admin.ask(DescribeLogDirsRequest(topics=[]), 5, DescribeLogDirsResponse).results
+    )
 
 
 @pytest.mark.parametrize("call", ["statvfs", "append"])
@@ -244,7 +317,12 @@ def test_a_log_directory_that_failed_is_told_as_such(call: str) -> None:
     admin.create(sized("t", 2))
     world.disk.fault = lambda asked, path: "EIO" if asked == call and path.startswith("/b") else None
     for partition in (0, 1):
-        world.ask(admin.connection, produce("t", world.batch(b"x"), partition=partition), PRODUCE_BY_NAME, ProduceResponse)
+        world.ask(
+            admin.connection,
+            produce("t", world.batch(b"x"), partition=partition),
+            PRODUCE_BY_NAME,
+            ProduceResponse,
+        )
     first, second = admin.ask(DescribeLogDirsRequest(topics=None), 5, DescribeLogDirsResponse).results
     assert (first.error_code, len(first.topics)) == (0, 1)
     assert (second.error_code, second.topics, second.total_bytes) == (ErrorCode.KAFKA_STORAGE_ERROR, [], -1)
@@ -253,8 +331,14 @@ def test_a_log_directory_that_failed_is_told_as_such(call: str) -> None:
 # -- elections and reassignments
 
 
-def elected(admin: Admin, kind: int, topics: list[TopicPartitions] | None) -> tuple[int, dict[tuple[str, int], tuple[int, str | None]]]:
-    told = admin.ask(ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout_ms=1000), 2, ElectLeadersResponse)
+def elected(
+    admin: Admin, kind: int, topics: list[TopicPartitions] | None
+) -> tuple[int, dict[tuple[str, int], tuple[int, str | None]]]:
+    told = admin.ask(
+        ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout_ms=1000),
+        2,
+        ElectLeadersResponse,
+    )
     return told.error_code, {
         (topic.topic, part.partition_id): (part.error_code, part.error_message)
         for topic in told.replica_election_results
@@ -279,11 +363,16 @@ def test_a_leader_that_leads_is_not_elected_again(admin: Admin, kind: int) -> No
 
 def test_an_unknown_kind_of_election_is_an_invalid_request(admin: Admin) -> None:
     code, told = elected(admin, 5, [TopicPartitions("t", [0])])
-    assert (code, told) == (ErrorCode.INVALID_REQUEST, {("t", 0): (ErrorCode.INVALID_REQUEST, "Unknown election type 5")})
+    assert (code, told) == (
+        ErrorCode.INVALID_REQUEST,
+        {("t", 0): (ErrorCode.INVALID_REQUEST, "Unknown election type 5")},
+    )
 
 
 def test_a_million_partitions_in_one_request_end_the_session(admin: Admin) -> None:
-    admin.connection.send(ElectLeadersRequest(topic_partitions=[TopicPartitions("t", [0] * 1_000_000)]), 2, ElectLeadersResponse)
+    admin.connection.send(
+        ElectLeadersRequest(topic_partitions=[TopicPartitions("t", [0] * 1_000_000)]), 2, ElectLeadersResponse
+    )
     admin.world.settle()
     assert admin.connection.is_closed
     assert Admin(admin.world).create(sized("t"))[0].error_code == 0
@@ -307,14 +396,25 @@ def test_in_a_cluster_of_one_replicas_can_only_stay_where_they_are(admin: Admin)
     bad = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert reassigned(admin, []) == (bad, "The manual partition assignment includes an empty replica list.")
     assert reassigned(admin, [UNKNOWN_NODE])[0] == bad
-    assert reassigned(admin, [NODE, NODE]) == (bad, "The manual partition assignment includes the broker 1 more than once.")
+    assert reassigned(admin, [NODE, NODE]) == (
+        bad,
+        "The manual partition assignment includes the broker 1 more than once.",
+    )
     code, message = reassigned(admin, [NODE, UNKNOWN_NODE], may_shrink=False)
-    assert (code, message) == (ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 1 to 2")
+    assert (code, message) == (
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        "The replication factor is changed from 1 to 2",
+    )
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert reassigned(admin, [NODE], partition=5) == (unknown, "Unable to find partition t:5.")
     assert reassigned(admin, [NODE], topic="missing") == (unknown, "Unable to find a topic named missing.")
-    for topics in (None, [ListPartitionReassignmentsTopics("t", [0, 1]), ListPartitionReassignmentsTopics("missing", [0])]):
-        told = admin.ask(ListPartitionReassignmentsRequest(topics=topics), 0, ListPartitionReassignmentsResponse)
+    for topics in (
+        None,
+        [ListPartitionReassignmentsTopics("t", [0, 1]), ListPartitionReassignmentsTopics("missing", [0])],
+    ):
+        told = admin.ask(
+            ListPartitionReassignmentsRequest(topics=topics), 0, ListPartitionReassignmentsResponse
+        )
         assert (told.error_code, told.topics) == (0, [])
 
 
@@ -332,7 +432,9 @@ def features_set(
 
 def test_features_move_only_within_what_is_supported(admin: Admin) -> None:
     assert features_set(admin, "metadata.version", 30) == (0, None)
-    failed = "The update failed for all features since the following feature had an error: Invalid update version "
+    failed = (
+        "The update failed for all features since the following feature had an error: Invalid update version "
+    )
     code = ErrorCode.INVALID_UPDATE_VERSION
     expected = failed + "29 for feature metadata.version. Local controller 1 only supports versions 30"
     assert features_set(admin, "metadata.version", 29, 2) == (code, expected)
@@ -343,21 +445,28 @@ def test_features_move_only_within_what_is_supported(admin: Admin) -> None:
 
 
 def test_before_version_2_each_feature_has_a_result_of_its_own(admin: Admin) -> None:
-    request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 30)], validate_only=True)
+    request = UpdateFeaturesRequest(
+        feature_updates=[FeatureUpdateKey("metadata.version", 30)], validate_only=True
+    )
     told = admin.ask(request, 1, UpdateFeaturesResponse)
     assert [(one.feature, one.error_code) for one in told.results] == [("metadata.version", 0)]
 
 
 def test_a_broker_that_nobody_knows_cannot_be_forgotten(admin: Admin) -> None:
     told = admin.ask(UnregisterBrokerRequest(UNKNOWN_NODE), 0, UnregisterBrokerResponse)
-    assert (told.error_code, told.error_message) == (ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker ID 7 is not currently registered")
+    assert (told.error_code, told.error_message) == (
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
+        "Broker ID 7 is not currently registered",
+    )
 
 
 def test_a_broker_that_lives_is_not_forgotten(admin: Admin) -> None:
     told = admin.ask(UnregisterBrokerRequest(NODE), 0, UnregisterBrokerResponse)
     message = "Broker 1 is alive: stop it, wait until it is fenced, and unregister it then."
     assert (told.error_code, told.error_message) == (ErrorCode.INVALID_REQUEST, message)
-    assert [broker.broker_id for broker in admin.ask(DescribeClusterRequest(), 2, DescribeClusterResponse).brokers] == [NODE]
+    assert [
+        broker.broker_id for broker in admin.ask(DescribeClusterRequest(), 2, DescribeClusterResponse).brokers
+    ] == [NODE]
     assert admin.create(sized("t"))[0].error_code == ErrorCode.NONE
 
 
@@ -365,19 +474,31 @@ def test_a_broker_that_lives_is_not_forgotten(admin: Admin) -> None:
 
 
 def test_who_may_not_administer_is_told_so_and_changes_nothing() -> None:
-    world = World(1, allow=lambda _, operation, resource, __: resource is not Resource.CLUSTER or operation is Operation.CREATE)
+    world = World(
+        1,
+        allow=lambda _, operation, resource, __: (
+            resource is not Resource.CLUSTER or operation is Operation.CREATE
+        ),
+    )
     world.node.start()
     world.settle()
     admin = Admin(world)
     admin.create(sized("t"))
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert elected(admin, 0, None) == (denied, {})
-    asked = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [ReassignablePartition(0, [NODE])])])
+    asked = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic("t", [ReassignablePartition(0, [NODE])])]
+    )
     assert admin.ask(asked, 1, AlterPartitionReassignmentsResponse).error_code == denied
-    assert admin.ask(ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse).error_code == denied
+    assert (
+        admin.ask(ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse).error_code
+        == denied
+    )
     assert features_set(admin, "metadata.version", 30)[0] == denied
     assert admin.ask(UnregisterBrokerRequest(NODE), 0, UnregisterBrokerResponse).error_code == denied
     assert admin.ask(quorum_of("__cluster_metadata"), 2, DescribeQuorumResponse).error_code == denied
     assert admin.ask(DescribeLogDirsRequest(topics=None), 5, DescribeLogDirsResponse).error_code == denied
-    told = admin.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 2, DescribeClusterResponse)
+    told = admin.ask(
+        DescribeClusterRequest(include_cluster_authorized_operations=True), 2, DescribeClusterResponse
+    )
     assert (told.error_code, told.cluster_authorized_operations) == (0, 0)

@@ -3,10 +3,23 @@
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
-from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+)
+from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from sparklog.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from sparklog.wire.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from sparklog_server.broker.authorization import Operation, Resource
 from tests.broker.configuring import (
     APPEND,
@@ -48,13 +61,18 @@ def test_a_key_of_a_topic_is_set_told_and_taken_back(world: World) -> None:
     assert set_to(world, client, TOPIC, "t", retention_ms="1000", max_message_bytes="5000") == DONE
     row = describe(world, client, TOPIC, "t")["max.message.bytes"]
     assert (row.value, row.config_source, row.read_only, row.is_sensitive) == ("5000", OF_TOPIC, False, False)
-    assert synonyms_of(row) == [("max.message.bytes", "5000", OF_TOPIC), ("message.max.bytes", "1048588", DEFAULT)]
+    assert synonyms_of(row) == [
+        ("max.message.bytes", "5000", OF_TOPIC),
+        ("message.max.bytes", "1048588", DEFAULT),
+    ]
     assert alter(world, client, resource(TOPIC, "t", ("retention.ms", DELETE, None))) == [DONE]
     assert value_of(world, client, TOPIC, "t", "retention.ms") == ("604800000", DEFAULT)
     assert value_of(world, client, TOPIC, "t", "max.message.bytes") == ("5000", OF_TOPIC)
 
 
-def test_entries_are_appended_to_a_list_and_subtracted_from_it_beginning_with_the_default(world: World) -> None:
+def test_entries_are_appended_to_a_list_and_subtracted_from_it_beginning_with_the_default(
+    world: World,
+) -> None:
     client = world.node.connect()
     world.create(client, "t")
     for operation, value, expected in (
@@ -71,15 +89,31 @@ def test_entries_are_appended_to_a_list_and_subtracted_from_it_beginning_with_th
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [
-        (("retention.m", SET, "1"), ErrorCode.INVALID_CONFIG, "Unknown topic config name: retention.m, did you mean retention.ms?"),
+        (
+            ("retention.m", SET, "1"),
+            ErrorCode.INVALID_CONFIG,
+            "Unknown topic config name: retention.m, did you mean retention.ms?",
+        ),
         (
             ("retention.ms", SET, "soon"),
             ErrorCode.INVALID_CONFIG,
             "Invalid value soon for configuration retention.ms: Not a number of type LONG",
         ),
-        (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "Null value not supported for : retention.ms"),
-        (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms because its type is not LIST."),
-        (("nonsense", SUBTRACT, "1"), ErrorCode.INVALID_CONFIG, "Can't SUBTRACT to key nonsense because its type is not LIST."),
+        (
+            ("retention.ms", SET, None),
+            ErrorCode.INVALID_REQUEST,
+            "Null value not supported for : retention.ms",
+        ),
+        (
+            ("retention.ms", APPEND, "1"),
+            ErrorCode.INVALID_CONFIG,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            ("nonsense", SUBTRACT, "1"),
+            ErrorCode.INVALID_CONFIG,
+            "Can't SUBTRACT to key nonsense because its type is not LIST.",
+        ),
         (
             ("retention.ms", 9, "1"),
             ErrorCode.INVALID_REQUEST,
@@ -113,10 +147,14 @@ def test_a_value_does_not_grow_beyond_what_a_record_holds(world: World) -> None:
     client = world.node.connect()
     world.create(client, "t")
     key = "leader.replication.throttled.replicas"
-    assert alter(world, client, resource(TOPIC, "t", (key, SET, ",".join(f"{number}:1" for number in range(4000))))) == [DONE]
+    assert alter(
+        world, client, resource(TOPIC, "t", (key, SET, ",".join(f"{number}:1" for number in range(4000))))
+    ) == [DONE]
     said = "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes."
     more = ",".join(f"{number}:2" for number in range(4000))
-    assert alter(world, client, resource(TOPIC, "t", (key, APPEND, more))) == [(ErrorCode.INVALID_CONFIG, said)]
+    assert alter(world, client, resource(TOPIC, "t", (key, APPEND, more))) == [
+        (ErrorCode.INVALID_CONFIG, said)
+    ]
 
 
 def test_each_resource_is_answered_by_itself(world: World) -> None:
@@ -142,15 +180,25 @@ def test_each_resource_is_answered_by_itself(world: World) -> None:
         twice,
         (ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."),
     ]
-    assert [code for code, _ in answers[5:]] == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST]
-    assert [said for _, said in answers[6:]] == ["Unknown resource type 77", "Error due to duplicate config keys"]
+    assert [code for code, _ in answers[5:]] == [
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert [said for _, said in answers[6:]] == [
+        "Unknown resource type 77",
+        "Error due to duplicate config keys",
+    ]
     assert value_of(world, client, TOPIC, "t", "retention.ms") == ("7", OF_TOPIC)
 
 
 def test_a_change_that_is_only_validated_is_not_made(world: World) -> None:
     client = world.node.connect()
     world.create(client, "t")
-    good, bad = resource(TOPIC, "t", ("retention.ms", SET, "7")), resource(TOPIC, "u", ("retention.ms", SET, "7"))
+    good, bad = (
+        resource(TOPIC, "t", ("retention.ms", SET, "7")),
+        resource(TOPIC, "u", ("retention.ms", SET, "7")),
+    )
     answers = alter(world, client, good, bad, validate_only=True)
     assert [code for code, _ in answers] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert value_of(world, client, TOPIC, "t", "retention.ms") == ("604800000", DEFAULT)
@@ -163,7 +211,11 @@ def test_the_older_call_replaces_all_that_was_set(world: World) -> None:
     for version in (0, 1, 2):
         request = AlterConfigsRequest(
             resources=[
-                AlterConfigsResource(TOPIC, "t", [AlterableConfig("segment.ms", str(3000 + version)), AlterableConfig("flush.ms", "5")]),
+                AlterConfigsResource(
+                    TOPIC,
+                    "t",
+                    [AlterableConfig("segment.ms", str(3000 + version)), AlterableConfig("flush.ms", "5")],
+                ),
                 AlterConfigsResource(LOGGER, "1", [AlterableConfig("root", "INFO")]),
                 AlterConfigsResource(TOPIC, "u", [AlterableConfig("flush.ms", None)]),
             ]
@@ -175,7 +227,11 @@ def test_the_older_call_replaces_all_that_was_set(world: World) -> None:
             (ErrorCode.INVALID_REQUEST, "Unknown resource type 8"),
             (ErrorCode.INVALID_REQUEST, "Null value not supported for : flush.ms"),
         ]
-        own = {name: row.value for name, row in describe(world, client, TOPIC, "t").items() if row.config_source == OF_TOPIC}
+        own = {
+            name: row.value
+            for name, row in describe(world, client, TOPIC, "t").items()
+            if row.config_source == OF_TOPIC
+        }
         assert own == {"flush.ms": "5", "segment.ms": str(3000 + version)}
 
 
@@ -244,7 +300,12 @@ def test_a_finer_unit_set_while_running_beats_the_hours_of_the_file() -> None:
             ErrorCode.INVALID_CONFIG,
             "Unknown broker config name: log.retention.hour, did you mean log.retention.hours?",
         ),
-        ("", {"log.retention.hours": "1"}, ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: [log.retention.hours]"),
+        (
+            "",
+            {"log.retention.hours": "1"},
+            ErrorCode.INVALID_REQUEST,
+            "Cannot update these configs dynamically: [log.retention.hours]",
+        ),
         (
             "1",
             {"message.max.bytes": "many"},
@@ -255,19 +316,22 @@ def test_a_finer_unit_set_while_running_beats_the_hours_of_the_file() -> None:
             "",
             {"cordoned.log.dirs": "/data"},
             ErrorCode.INVALID_REQUEST,
-            "Cannot update these configs at default cluster level, broker id must be specified: [cordoned.log.dirs]",
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            "[cordoned.log.dirs]",
         ),
         (
             "1",
             {"ssl.keystore.password": "secret"},
             ErrorCode.INVALID_REQUEST,
-            "These security configs can be dynamically updated only per-listener using the listener prefix: [ssl.keystore.password]",
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            "[ssl.keystore.password]",
         ),
         (
             "",
             {"log.cleaner.threads": "9"},
             ErrorCode.INVALID_REQUEST,
-            "Invalid value 9 for configuration log.cleaner.threads: it is 1 now, and may become 1 to 2 in one step",
+            "Invalid value 9 for configuration log.cleaner.threads: it is 1 now, and may become 1 to 2 in "
+            "one step",
         ),
         (
             "",
@@ -275,15 +339,27 @@ def test_a_finer_unit_set_while_running_beats_the_hours_of_the_file() -> None:
             ErrorCode.INVALID_REQUEST,
             "conflict topic config setting min.compaction.lag.ms (9) > max.compaction.lag.ms (8)",
         ),
-        ("2", {"message.max.bytes": "1"}, ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1, but received 2"),
-        ("me", {"message.max.bytes": "1"}, ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: me"),
+        (
+            "2",
+            {"message.max.bytes": "1"},
+            ErrorCode.INVALID_REQUEST,
+            "Unexpected broker id, expected 1, but received 2",
+        ),
+        (
+            "me",
+            {"message.max.bytes": "1"},
+            ErrorCode.INVALID_REQUEST,
+            "Node id must be an integer, but it is: me",
+        ),
     ],
 )
 def test_a_change_of_a_broker_that_it_cannot_follow_is_refused(
     world: World, name: str, values: dict[str, str], code: ErrorCode, said: str
 ) -> None:
     client = world.node.connect()
-    assert alter(world, client, resource(BROKER, name, *((key, SET, value) for key, value in values.items()))) == [(code, said)]
+    assert alter(
+        world, client, resource(BROKER, name, *((key, SET, value) for key, value in values.items()))
+    ) == [(code, said)]
     assert describe(world, client, BROKER, "") == {}
 
 
@@ -316,16 +392,23 @@ def test_what_was_changed_is_in_effect_after_a_crash(world: World) -> None:
 def test_a_file_that_contradicts_what_was_set_does_not_keep_the_broker_from_starting() -> None:
     world = started()
     client = world.node.connect()
-    assert set_to(world, client, BROKER, "", log_cleaner_max_compaction_lag_ms="8", message_max_bytes="2000") == DONE
+    assert (
+        set_to(world, client, BROKER, "", log_cleaner_max_compaction_lag_ms="8", message_max_bytes="2000")
+        == DONE
+    )
     world.node.stop()
     later = World(seed=2, **{"log.cleaner.min.compaction.lag.ms": "9"})
     later.disk = world.disk
     later.node.disk = world.disk
     later.node.start()
     later.settle()
-    assert any("settings-changed" in line and "conflict topic config setting" in line for line in later.node.trace)
+    assert any(
+        "settings-changed" in line and "conflict topic config setting" in line for line in later.node.trace
+    )
     client = later.node.connect()
-    assert alter(later, client, resource(BROKER, "", ("log.cleaner.max.compaction.lag.ms", DELETE, None))) == [DONE]
+    assert alter(
+        later, client, resource(BROKER, "", ("log.cleaner.max.compaction.lag.ms", DELETE, None))
+    ) == [DONE]
     assert later.node.running.settings.message_max_bytes == 2000
 
 
@@ -339,7 +422,12 @@ def test_the_resources_that_have_settings_are_listed(world: World) -> None:
     set_to(world, client, METRICS, "m", interval_ms="1000")
 
     def listed(version: int, *types: int) -> tuple[int, list[tuple[int, str]]]:
-        answer = world.ask(client, ListConfigResourcesRequest(resource_types=list(types)), version, ListConfigResourcesResponse)
+        answer = world.ask(
+            client,
+            ListConfigResourcesRequest(resource_types=list(types)),
+            version,
+            ListConfigResourcesResponse,
+        )
         assert isinstance(answer, ListConfigResourcesResponse)
         return answer.error_code, [(one.resource_type, one.resource_name) for one in answer.config_resources]
 
@@ -351,7 +439,10 @@ def test_the_resources_that_have_settings_are_listed(world: World) -> None:
 
 def test_who_may_not_is_told_so() -> None:
     def allow(principal: str, operation: Operation, resource: Resource, name: str) -> bool:
-        return operation not in (Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS) or (resource, name) == (Resource.TOPIC, "mine")
+        return operation not in (Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS) or (resource, name) == (
+            Resource.TOPIC,
+            "mine",
+        )
 
     world = World(seed=1, allow=allow)
     world.node.start()
@@ -360,7 +451,14 @@ def test_who_may_not_is_told_so() -> None:
     world.create(client, "mine")
     changes = [
         resource(kind, name)
-        for kind, name in ((TOPIC, "mine"), (TOPIC, "other"), (BROKER, "1"), (METRICS, "m"), (GROUP, "g"), (LOGGER, "1"))
+        for kind, name in (
+            (TOPIC, "mine"),
+            (TOPIC, "other"),
+            (BROKER, "1"),
+            (METRICS, "m"),
+            (GROUP, "g"),
+            (LOGGER, "1"),
+        )
     ]
     assert [code for code, _ in alter(world, client, *changes)] == [
         ErrorCode.NONE,
@@ -377,7 +475,10 @@ def test_who_may_not_is_told_so() -> None:
 
 def test_too_many_changes_at_once_are_refused_whole(world: World) -> None:
     client = world.node.connect()
-    many = [resource(GROUP, f"g{number}", ("consumer.session.timeout.ms", SET, "50000")) for number in range(10_001)]
+    many = [
+        resource(GROUP, f"g{number}", ("consumer.session.timeout.ms", SET, "50000"))
+        for number in range(10_001)
+    ]
     assert {code for code, _ in alter(world, client, *many)} == {ErrorCode.POLICY_VIOLATION}
     assert {code for code, _ in alter(world, client, *many[1:])} == {ErrorCode.NONE}
 
@@ -387,7 +488,9 @@ def test_new_topics_are_checked_and_told_by_what_holds_now(world: World) -> None
     assert set_to(world, client, BROKER, "", log_cleaner_max_compaction_lag_ms="8") == DONE
     wrong = CreatableTopic("wrong", 1, 1, [], [CreatableTopicConfig("min.compaction.lag.ms", "9")])
     right = CreatableTopic("right", 1, 1, [], [])
-    answer = world.ask(client, CreateTopicsRequest(topics=[wrong, right], timeout_ms=1000), 7, CreateTopicsResponse)
+    answer = world.ask(
+        client, CreateTopicsRequest(topics=[wrong, right], timeout_ms=1000), 7, CreateTopicsResponse
+    )
     assert isinstance(answer, CreateTopicsResponse)
     by_name = {topic.name: topic for topic in answer.topics}
     assert by_name["wrong"].error_code == ErrorCode.INVALID_CONFIG

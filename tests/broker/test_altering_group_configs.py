@@ -1,9 +1,24 @@
-"""Settings of groups and of subscriptions to client metrics, which need not exist, and of loggers, which do not."""
+"""Settings of groups and of subscriptions to client metrics, which need not exist, and of loggers, which
+do not.
+"""
 
 import pytest
 
 from sparklog.errors import ErrorCode
-from tests.broker.configuring import APPEND, GROUP, LOGGER, METRICS, SET, Answer, alter, describe, resource, set_to, synonyms_of, value_of
+from tests.broker.configuring import (
+    APPEND,
+    GROUP,
+    LOGGER,
+    METRICS,
+    SET,
+    Answer,
+    alter,
+    describe,
+    resource,
+    set_to,
+    synonyms_of,
+    value_of,
+)
 from tests.broker.world import World
 
 DEFAULT, OF_METRICS, OF_GROUP = 5, 7, 8
@@ -19,7 +34,17 @@ def started(**given: str) -> World:
 
 def test_a_group_is_told_its_own_settings_over_those_of_the_broker(world: World) -> None:
     client = world.node.connect()
-    assert set_to(world, client, GROUP, "g", consumer_session_timeout_ms="50000", consumer_heartbeat_interval_ms="6000") == DONE
+    assert (
+        set_to(
+            world,
+            client,
+            GROUP,
+            "g",
+            consumer_session_timeout_ms="50000",
+            consumer_heartbeat_interval_ms="6000",
+        )
+        == DONE
+    )
     rows = describe(world, client, GROUP, "g")
     assert synonyms_of(rows["consumer.session.timeout.ms"]) == [
         ("consumer.session.timeout.ms", "50000", OF_GROUP),
@@ -39,16 +64,19 @@ def test_a_group_is_told_its_own_settings_over_those_of_the_broker(world: World)
         ),
         (
             {"consumer_session_timeout_ms": "1"},
-            "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms (1 is less than 45000)",
+            "consumer.session.timeout.ms must be greater than or equal to "
+            "group.consumer.min.session.timeout.ms (1 is less than 45000)",
         ),
         (
             {"consumer_heartbeat_interval_ms": "99000"},
-            "consumer.heartbeat.interval.ms must be less than or equal to group.consumer.max.heartbeat.interval.ms "
+            "consumer.heartbeat.interval.ms must be less than or equal to "
+            "group.consumer.max.heartbeat.interval.ms "
             "(99000 is more than 15000)",
         ),
         (
             {"streams_num_standby_replicas": "3"},
-            "streams.num.standby.replicas must be less than or equal to group.streams.max.standby.replicas (2)",
+            "streams.num.standby.replicas must be less than or equal to group.streams.max.standby.replicas "
+            "(2)",
         ),
         (
             {"share_auto_offset_reset": "never"},
@@ -57,18 +85,23 @@ def test_a_group_is_told_its_own_settings_over_those_of_the_broker(world: World)
         ),
         (
             {"share_isolation_level": "none"},
-            "Invalid value none for configuration share.isolation.level: String must be one of: read_committed, read_uncommitted",
+            "Invalid value none for configuration share.isolation.level: String must be one of: "
+            "read_committed, read_uncommitted",
         ),
     ],
 )
-def test_a_setting_of_a_group_beyond_its_bounds_is_refused(world: World, values: dict[str, str], said: str) -> None:
+def test_a_setting_of_a_group_beyond_its_bounds_is_refused(
+    world: World, values: dict[str, str], said: str
+) -> None:
     assert set_to(world, world.node.connect(), GROUP, "g", **values) == (ErrorCode.INVALID_CONFIG, said)
 
 
 def test_a_group_keeps_its_session_longer_than_its_heartbeats() -> None:
-    world = started(group_consumer_min_session_timeout_ms="1000", group_consumer_max_heartbeat_interval_ms="50000")
+    world = started(
+        group_consumer_min_session_timeout_ms="1000", group_consumer_max_heartbeat_interval_ms="50000"
+    )
     answer = set_to(world, world.node.connect(), GROUP, "g", consumer_session_timeout_ms="4000")
-    said = "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms (4000 is not greater than 5000)"
+    said = "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms (4000 is not greater than 5000)"  # noqa: E501
     assert answer == (ErrorCode.INVALID_CONFIG, said)
 
 
@@ -82,7 +115,10 @@ def test_share_groups_may_begin_at_a_duration_before_now(world: World) -> None:
 
 def test_a_subscription_to_metrics_of_clients_is_kept_and_checked(world: World) -> None:
     client = world.node.connect()
-    assert set_to(world, client, METRICS, "m", metrics="org.apache.", interval_ms="1000", match="client_id=a.*") == DONE
+    assert (
+        set_to(world, client, METRICS, "m", metrics="org.apache.", interval_ms="1000", match="client_id=a.*")
+        == DONE
+    )
     rows = describe(world, client, METRICS, "m")
     assert {name: (row.value, row.config_source) for name, row in rows.items()} == {
         "interval.ms": ("1000", OF_METRICS),
@@ -112,9 +148,13 @@ def test_there_are_no_loggers(world: World) -> None:
         (ErrorCode.INVALID_CONFIG, "Logger root does not exist!")
     ]
     said = "APPEND operation is not allowed for the BROKER_LOGGER resource"
-    assert alter(world, client, resource(LOGGER, "1", ("root", APPEND, "x"))) == [(ErrorCode.INVALID_REQUEST, said)]
+    assert alter(world, client, resource(LOGGER, "1", ("root", APPEND, "x"))) == [
+        (ErrorCode.INVALID_REQUEST, said)
+    ]
     said = "Unexpected broker id, expected 1, but received 2"
-    assert alter(world, client, resource(LOGGER, "2", ("root", SET, "DEBUG"))) == [(ErrorCode.INVALID_REQUEST, said)]
+    assert alter(world, client, resource(LOGGER, "2", ("root", SET, "DEBUG"))) == [
+        (ErrorCode.INVALID_REQUEST, said)
+    ]
 
 
 def test_one_request_makes_the_broker_compile_so_many_patterns_and_no_more(world: World) -> None:

@@ -1,4 +1,6 @@
-"""Bytes in a log that no batch can begin with: a fetch there is refused by name, and what can be found beside them is served."""
+"""Bytes in a log that no batch can begin with: a fetch there is refused by name, and what can be found
+beside them is served.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.record.batch import iterate_headers
@@ -22,7 +24,11 @@ def test_a_fetch_at_a_broken_frame_is_refused_once_in_the_log_and_each_time_in_t
     position, broken = places[5]
 
     def read(offset: int) -> tuple[int, list[bytes]]:
-        return fetched(world.ask(client, fetch("t", offset, max_wait_ms=0, max_bytes=60_000), FETCH_BY_NAME, FetchResponse))
+        return fetched(
+            world.ask(
+                client, fetch("t", offset, max_wait_ms=0, max_bytes=60_000), FETCH_BY_NAME, FetchResponse
+            )
+        )
 
     for _ in range(3):
         assert read(broken.base_offset) == (ErrorCode.CORRUPT_MESSAGE, [])

@@ -1,4 +1,6 @@
-"""`cordoned.log.dirs` (KIP-1066): a directory that is cordoned gets no new partitions, and keeps those it has."""
+"""`cordoned.log.dirs` (KIP-1066): a directory that is cordoned gets no new partitions, and keeps those it
+has.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A batch of an internal topic is damaged: the keys of all others are served, and the batch is reported by file, byte and offsets."""
+"""A batch of an internal topic is damaged: the keys of all others are served, and the batch is reported by
+file, byte and offsets.
+"""
 
 import pytest
 
@@ -27,7 +29,9 @@ def passed_over(world: World, byte: int, path: str) -> list[str]:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("byte", [PAYLOAD_BYTE, 8, 16])
-def test_groups_of_other_batches_are_served_and_the_lost_commit_falls_back_to_the_one_before(*, is_clean: bool, byte: int) -> None:
+def test_groups_of_other_batches_are_served_and_the_lost_commit_falls_back_to_the_one_before(
+    *, is_clean: bool, byte: int
+) -> None:
     world = groups.started(**{"offsets.topic.num.partitions": "1"})
     client = world.node.connect()
     assert groups.ask_coordinator(world, client, "g") is ErrorCode.NONE
@@ -72,7 +76,9 @@ def test_transactions_of_other_batches_are_served_and_an_open_one_whose_end_may_
     world.node.stop()
     content = world.disk.read(path) or b""
     assert len(list(iterate_headers(content))) > before + 1
-    damaged, _ = damage_batch(world, path, before, PAYLOAD_BYTE)  # the decision to commit; its completion follows
+    damaged, _ = damage_batch(
+        world, path, before, PAYLOAD_BYTE
+    )  # the decision to commit; its completion follows
     world.node.start()
     world.settle()
     assert passed_over(world, damaged, path)

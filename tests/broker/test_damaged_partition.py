@@ -1,4 +1,6 @@
-"""One log is damaged below its recovery point: its partition is offline, named with the remedy, and everything beside it serves on."""
+"""One log is damaged below its recovery point: its partition is offline, named with the remedy, and
+everything beside it serves on.
+"""
 
 import pytest
 
@@ -8,7 +10,18 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.simulation.cluster import SimulatedConnection
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, listed, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    fetched,
+    latest,
+    listed,
+    produce,
+    produced,
+)
 
 MAGIC_POSITION = 16
 LOG = f"{0:020d}.log"
@@ -17,12 +30,21 @@ DAMAGED = "/a/t-0"
 
 
 def send(world: World, client: SimulatedConnection, partition: int, topic: str = "t") -> int:
-    answer = world.ask(client, produce(topic, world.batch(b"x"), acks=ACKS_ALL, partition=partition), PRODUCE_BY_NAME, ProduceResponse)
+    answer = world.ask(
+        client,
+        produce(topic, world.batch(b"x"), acks=ACKS_ALL, partition=partition),
+        PRODUCE_BY_NAME,
+        ProduceResponse,
+    )
     return produced(answer)[0]
 
 
-def read(world: World, client: SimulatedConnection, partition: int, topic: str = "t") -> tuple[int, list[bytes]]:
-    return fetched(world.ask(client, fetch(topic, 0, partition=partition, max_wait_ms=0), FETCH_BY_NAME, FetchResponse))
+def read(
+    world: World, client: SimulatedConnection, partition: int, topic: str = "t"
+) -> tuple[int, list[bytes]]:
+    return fetched(
+        world.ask(client, fetch(topic, 0, partition=partition, max_wait_ms=0), FETCH_BY_NAME, FetchResponse)
+    )
 
 
 def restarted(world: World) -> SimulatedConnection:
@@ -69,7 +91,14 @@ def test_a_damaged_log_takes_its_own_partition_offline_and_nothing_else() -> Non
 def test_one_line_names_the_file_the_place_and_the_remedy() -> None:
     world, _, _ = damaged()
     (line,) = [line for line in world.node.trace if line.startswith("partition-offline")]
-    for part in ("partition=t-0", f"{DAMAGED}/{LOG}", "at byte 0:", "offsets [0, 1)", "restore the file", "sparklog log repair /a"):
+    for part in (
+        "partition=t-0",
+        f"{DAMAGED}/{LOG}",
+        "at byte 0:",
+        "offsets [0, 1)",
+        "restore the file",
+        "sparklog log repair /a",
+    ):
         assert part in line
 
 
@@ -114,7 +143,9 @@ def test_deleting_the_topic_takes_the_damaged_directory_away_and_its_name_is_fre
 
 def test_a_damaged_log_that_no_topic_claims_is_set_aside() -> None:
     world, client, content = damaged()
-    world.disk.fault = lambda call, path: "no power" if call == "rename" and path.startswith(DAMAGED) else None
+    world.disk.fault = lambda call, path: (
+        "no power" if call == "rename" and path.startswith(DAMAGED) else None
+    )
     world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=10), 4, DeleteTopicsResponse)
     world.node.kill()
     world.disk.fault = None
@@ -136,5 +167,9 @@ def test_logs_that_cannot_be_read_when_they_are_opened_take_their_partitions_off
     lost = [partition for partition in range(3) if f"t-{partition}" in world.disk.list("/b")]
     assert lost
     assert [partition for partition in range(3) if codes[partition]] == [0, *lost]
-    told = [line.split()[1] for line in world.node.trace if line.startswith("partition-offline") and "Input/output error" in line]
+    told = [
+        line.split()[1]
+        for line in world.node.trace
+        if line.startswith("partition-offline") and "Input/output error" in line
+    ]
     assert told == [f"partition=t-{partition}" for partition in lost]

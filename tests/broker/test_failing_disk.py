@@ -1,4 +1,6 @@
-"""The disk refuses one call: its directory goes offline, everyone who waits is told, and a new start serves what was acknowledged."""
+"""The disk refuses one call: its directory goes offline, everyone who waits is told, and a new start
+serves what was acknowledged.
+"""
 
 import struct
 
@@ -17,7 +19,18 @@ from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.disk.door import StorageError
 from sparklog_server.simulation.cluster import SimulatedConnection
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, listed, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    fetched,
+    latest,
+    listed,
+    produce,
+    produced,
+)
 from tests.replica.by_hand import ByHand
 
 MAX_TIMESTAMP = -3
@@ -29,7 +42,9 @@ def refuse(world: World, call: str, part_of_path: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["replace", "append"])
-def test_a_disk_that_refuses_to_begin_a_sync_is_told_to_those_who_wait_for_it(world: World, call: str) -> None:
+def test_a_disk_that_refuses_to_begin_a_sync_is_told_to_those_who_wait_for_it(
+    world: World, call: str
+) -> None:
     client = world.node.connect()
     world.create(client, "t")
     client.replies.clear()
@@ -84,7 +99,10 @@ def test_a_fetch_of_an_early_version_hears_of_a_failed_disk_in_a_code_it_knows(w
     refuse(world, "sync", "/data/t-0")
     client.send(produce("t", world.batch(b"x"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
     world.settle()
-    assert fetched(world.ask(client, fetch("t", 0), 5, FetchResponse)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
+    assert fetched(world.ask(client, fetch("t", 0), 5, FetchResponse)) == (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        [],
+    )
     assert fetched(world.ask(client, fetch("t", 0), 6, FetchResponse)) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
 
 
@@ -110,8 +128,15 @@ def leaders(world: World, client: SimulatedConnection) -> list[int]:
     assert isinstance(answer, MetadataResponse)
     parts = answer.topics[0].partitions
     assert [part.error_code != 0 for part in parts] == [part.leader_id < 0 for part in parts]
-    assert [list(part.offline_replicas) for part in parts] == [[1] if part.leader_id < 0 else [] for part in parts]
-    described = world.ask(client, DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")]), 0, DescribeTopicPartitionsResponse)
+    assert [list(part.offline_replicas) for part in parts] == [
+        [1] if part.leader_id < 0 else [] for part in parts
+    ]
+    described = world.ask(
+        client,
+        DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")]),
+        0,
+        DescribeTopicPartitionsResponse,
+    )
     assert isinstance(described, DescribeTopicPartitionsResponse)
     assert [part.leader_id for part in described.topics[0].partitions] == [part.leader_id for part in parts]
     return [part.leader_id for part in parts]
@@ -123,7 +148,9 @@ def send(world: World, client: SimulatedConnection, partition: int, value: bytes
 
 
 def read(world: World, client: SimulatedConnection, partition: int) -> tuple[int, list[bytes]]:
-    return fetched(world.ask(client, fetch("t", 0, partition=partition, max_wait_ms=0), FETCH_BY_NAME, FetchResponse))
+    return fetched(
+        world.ask(client, fetch("t", 0, partition=partition, max_wait_ms=0), FETCH_BY_NAME, FetchResponse)
+    )
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
@@ -138,14 +165,19 @@ def test_a_file_that_cannot_be_read_takes_its_partition_offline_alone(world: Wor
         world.settle()
         assert reader.is_closed
     else:
-        assert listed(world.ask(client, latest("t", timestamp=1), 7, ListOffsetsResponse))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (
+            listed(world.ask(client, latest("t", timestamp=1), 7, ListOffsetsResponse))[0]
+            == ErrorCode.KAFKA_STORAGE_ERROR
+        )
     world.disk.fault = None
     assert read(world, client, 0) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
     assert send(world, client, 0) == ErrorCode.KAFKA_STORAGE_ERROR
     assert send(world, client, 1) == 0
     assert read(world, client, 1) == (0, [b"x", b"x"])
     assert leaders(world, client) == [-1, 1]
-    assert [line.split()[1] for line in world.node.trace if line.startswith("partition-offline")] == ["partition=t-0"]
+    assert [line.split()[1] for line in world.node.trace if line.startswith("partition-offline")] == [
+        "partition=t-0"
+    ]
     assert not [line for line in world.node.trace if line.startswith("log-directory-offline")]
     world.node.stop()
     assert world.disk.read("/data/.kafka_cleanshutdown") is None
@@ -169,7 +201,9 @@ def test_a_write_that_fails_takes_the_directory_offline_and_metadata_names_no_le
     assert 0 < len(offline) < 4
     assert send(world, client, offline[0]) == ErrorCode.KAFKA_STORAGE_ERROR
     assert leaders(world, client) == [-1 if partition in offline else 1 for partition in range(4)]
-    assert [send(world, client, partition) != 0 for partition in range(4)] == [partition in offline for partition in range(4)]
+    assert [send(world, client, partition) != 0 for partition in range(4)] == [
+        partition in offline for partition in range(4)
+    ]
     world.disk.fault = None
     world.node.kill(is_power_cut=False)
     world.node.start()
@@ -179,14 +213,20 @@ def test_a_write_that_fails_takes_the_directory_offline_and_metadata_names_no_le
     assert [read(world, client, partition)[1][:1] for partition in range(4)] == [[b"x"]] * 4
 
 
-def test_a_file_system_that_becomes_read_only_costs_no_record_and_a_start_after_it_is_mended_serves_all(world: World) -> None:
+def test_a_file_system_that_becomes_read_only_costs_no_record_and_a_start_after_it_is_mended_serves_all(
+    world: World,
+) -> None:
     client = world.node.connect()
     world.create(client, "t")
     assert send(world, client, 0, b"kept") == 0
     world.disk.is_read_only = True
     assert send(world, client, 0, b"refused") == ErrorCode.KAFKA_STORAGE_ERROR
     assert leaders(world, client) == [-1]
-    assert [line for line in world.node.trace if line.startswith("log-directory-offline") and "Read-only file system" in line]
+    assert [
+        line
+        for line in world.node.trace
+        if line.startswith("log-directory-offline") and "Read-only file system" in line
+    ]
     world.settle(10_000)
     world.node.stop()
     with pytest.raises(StorageError, match="Read-only file system"):

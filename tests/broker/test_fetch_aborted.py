@@ -1,4 +1,6 @@
-"""Read-committed fetches over transactions that were aborted long ago: what tells of them lies in files that nobody has read yet."""
+"""Read-committed fetches over transactions that were aborted long ago: what tells of them lies in files
+that nobody has read yet.
+"""
 
 import inspect
 from typing import Any
@@ -14,7 +16,9 @@ ABORTED = 40
 
 
 def aborted_long_ago() -> tuple[World, list[int]]:
-    """A topic of several segments, most of what is in it aborted, after a clean restart; where each aborted transaction begins."""
+    """A topic of several segments, most of what is in it aborted, after a clean restart; where each
+    aborted transaction begins.
+    """
     settings: dict[str, Any] = {"log.segment.bytes": str(1 << 20)}
     world = participants.started(**settings)
     writer = participants.Writer(world, "a", version=2)
@@ -49,7 +53,9 @@ def test_what_was_aborted_is_read_beside_the_loop() -> None:
 
     def noted(call: str, path: str) -> None:
         if call == "read" and path.endswith(".txnindex"):
-            readers.append("run" if any(frame.function == "_run_all" for frame in inspect.stack()) else "loop")
+            readers.append(
+                "run" if any(frame.function == "_run_all" for frame in inspect.stack()) else "loop"
+            )
 
     world.disk.fault = noted
     participants.read(world)
@@ -71,6 +77,8 @@ def test_an_index_that_says_nonsense_is_made_anew_and_the_reader_told_the_truth(
 
 def test_a_disk_that_refuses_the_index_takes_its_directory_offline() -> None:
     world, _ = aborted_long_ago()
-    world.disk.fault = lambda call, path: "injected" if call == "read" and path.endswith(".txnindex") else None
+    world.disk.fault = lambda call, path: (
+        "injected" if call == "read" and path.endswith(".txnindex") else None
+    )
     with pytest.raises(AssertionError, match=str(ErrorCode.KAFKA_STORAGE_ERROR.value)):
         participants.read(world)

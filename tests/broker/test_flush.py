@@ -20,7 +20,14 @@ def started(**configs: object) -> World:
 def send(world: World, count: int) -> None:
     client = world.node.connect()
     for _ in range(count):
-        assert produced(world.ask(client, produce("t", world.batch(b"x"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))[0] == 0
+        assert (
+            produced(
+                world.ask(
+                    client, produce("t", world.batch(b"x"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+                )
+            )[0]
+            == 0
+        )
 
 
 def test_nothing_is_synced_that_nobody_asks_for() -> None:

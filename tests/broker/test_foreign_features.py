@@ -1,4 +1,6 @@
-"""A data directory of a cluster with other finalized features: taken if this broker can serve them, else refused in words that help."""
+"""A data directory of a cluster with other finalized features: taken if this broker can serve them, else
+refused in words that help.
+"""
 
 import pytest
 
@@ -18,7 +20,10 @@ def with_feature(name: str, level: int) -> World:
     path = next(f"{METADATA_LOG}/{name}" for name in world.disk.list(METADATA_LOG) if name.endswith(".log"))
     log = world.disk.read(path)
     assert log is not None
-    end, epoch = [(header.base_offset + header.last_offset_delta + 1, header.leader_epoch) for _, header in iterate_headers(log)][-1]
+    end, epoch = [
+        (header.base_offset + header.last_offset_delta + 1, header.leader_epoch)
+        for _, header in iterate_headers(log)
+    ][-1]
     record = encode_value(FeatureLevelRecord(name=name, feature_level=level))
     world.disk.open(path).append(build_batch([(None, record, (), 0)], base_offset=end, leader_epoch=epoch))
     world.node.start()
@@ -34,10 +39,15 @@ def with_feature(name: str, level: int) -> World:
         ("metadata.version", 29, ("supports 30 to 30", "upgrade --feature metadata.version=30")),
     ],
 )
-def test_a_level_that_cannot_be_served_is_refused_with_feature_level_and_remedy(name: str, level: int, said: tuple[str, str]) -> None:
+def test_a_level_that_cannot_be_served_is_refused_with_feature_level_and_remedy(
+    name: str, level: int, said: tuple[str, str]
+) -> None:
     world = with_feature(name, level)
     assert world.node.halted is not None
-    assert all(words in world.node.halted for words in (f"{name} is finalized at level {level}", *said, "another directory"))
+    assert all(
+        words in world.node.halted
+        for words in (f"{name} is finalized at level {level}", *said, "another directory")
+    )
 
 
 def test_groups_of_kip_848_that_a_kafka_switched_on_are_served() -> None:

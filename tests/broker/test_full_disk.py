@@ -1,12 +1,23 @@
-"""A disk that fills up: producers are refused first, everything else goes on, and service returns by itself when there is room again."""
+"""A disk that fills up: producers are refused first, everything else goes on, and service returns by
+itself when there is room again.
+"""
 
 from random import Random
 
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
-from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -17,7 +28,16 @@ from sparklog_server.log.ballast import BALLAST_BYTES, FILE_NAME, START_BYTES, k
 from sparklog_server.simulation.cluster import SimulatedConnection
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.broker.groups import COMMIT, SETTINGS, ask_coordinator, commit, committed
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    fetched,
+    produce,
+    produced,
+)
 
 RESERVE = 500_000
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
@@ -41,7 +61,9 @@ def leave(world: World, size: int) -> None:
 
 
 def create(world: World, client: SimulatedConnection, name: str, **configs: object) -> tuple[int, str | None]:
-    wanted = [CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()]
+    wanted = [
+        CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()
+    ]
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=wanted)
     answer = world.ask(client, CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7, CreateTopicsResponse)
     assert isinstance(answer, CreateTopicsResponse)
@@ -49,14 +71,23 @@ def create(world: World, client: SimulatedConnection, name: str, **configs: obje
 
 
 def send(world: World, client: SimulatedConnection, value: bytes = b"x", topic: str = "t") -> tuple[int, int]:
-    return produced(world.ask(client, produce(topic, world.batch(value), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))
+    return produced(
+        world.ask(client, produce(topic, world.batch(value), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    )
 
 
-def read(world: World, client: SimulatedConnection, topic: str = "t", offset: int = 0) -> tuple[int, list[bytes]]:
+def read(
+    world: World, client: SimulatedConnection, topic: str = "t", offset: int = 0
+) -> tuple[int, list[bytes]]:
     values: list[bytes] = []
     while True:
         code, found = fetched(
-            world.ask(client, fetch(topic, offset + len(values), max_wait_ms=0, max_bytes=1 << 26), FETCH_BY_NAME, FetchResponse)
+            world.ask(
+                client,
+                fetch(topic, offset + len(values), max_wait_ms=0, max_bytes=1 << 26),
+                FETCH_BY_NAME,
+                FetchResponse,
+            )
         )
         if code or not found:
             return code, values
@@ -116,7 +147,10 @@ def test_the_answer_says_how_much_is_left_and_how_much_is_reserved() -> None:
     answer = world.ask(client, produce("t", world.batch(b"x")), PRODUCE_BY_NAME, ProduceResponse)
     assert isinstance(answer, ProduceResponse)
     part = answer.responses[0].partition_responses[0]
-    assert part.error_message == f"The disk of /data has {RESERVE} bytes left, of which producers may not use the last {RESERVE}."
+    assert (
+        part.error_message
+        == f"The disk of /data has {RESERVE} bytes left, of which producers may not use the last {RESERVE}."
+    )
 
 
 def test_a_batch_that_fits_no_more_is_refused_before_it_reaches_into_the_reserve() -> None:
@@ -130,7 +164,17 @@ def test_a_batch_that_fits_no_more_is_refused_before_it_reaches_into_the_reserve
 
 def test_retention_makes_room_and_producers_go_on() -> None:
     world, client = started()
-    assert create(world, client, "t", internal_segment_bytes=5500, retention_bytes=40_000, file_delete_delay_ms=3_600_000)[0] == 0
+    assert (
+        create(
+            world,
+            client,
+            "t",
+            internal_segment_bytes=5500,
+            retention_bytes=40_000,
+            file_delete_delay_ms=3_600_000,
+        )[0]
+        == 0
+    )
     leave(world, RESERVE + 160_000)
     acknowledged = refused = 0
     for number in range(150):
@@ -145,13 +189,22 @@ def test_retention_makes_room_and_producers_go_on() -> None:
 
 
 @pytest.mark.parametrize("is_full_before", [True, False])
-def test_what_retention_took_leaves_a_full_disk_that_has_no_room_for_the_leader_epochs(is_full_before: bool) -> None:
+def test_what_retention_took_leaves_a_full_disk_that_has_no_room_for_the_leader_epochs(
+    is_full_before: bool,
+) -> None:
     world, client = started(**{"log.initial.task.delay.ms": "60000"})
-    assert create(world, client, "t", internal_segment_bytes=1100, retention_bytes=2000, file_delete_delay_ms=1000)[0] == 0
+    assert (
+        create(
+            world, client, "t", internal_segment_bytes=1100, retention_bytes=2000, file_delete_delay_ms=1000
+        )[0]
+        == 0
+    )
     assert [send(world, client, b"%d" % number * 400)[0] for number in range(30)] == [0] * 30
     world.settle(1500)
     assert not events(world, "segments-retired")
-    world.disk.fault = lambda call, path: NO_SPACE if call == "replace" and "t-0/leader-epoch-checkpoint" in path else None
+    world.disk.fault = lambda call, path: (
+        NO_SPACE if call == "replace" and "t-0/leader-epoch-checkpoint" in path else None
+    )
     if not is_full_before:
         world.settle(180_000)  # the log start is written down, and the epochs that go with it are not
         assert [name for name in world.disk.list("/data/t-0") if name.endswith(".deleted")]
@@ -174,7 +227,9 @@ def test_deleting_a_topic_on_a_full_disk_makes_room() -> None:
     leave(world, RESERVE + 30_000)
     while send(world, client, b"x" * 1000)[0] == 0:
         pass
-    answer = world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse)
+    answer = world.ask(
+        client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse
+    )
     assert isinstance(answer, DeleteTopicsResponse)
     assert answer.responses[0].error_code == 0
     world.settle(5000)
@@ -187,7 +242,9 @@ def test_names_for_which_a_full_disk_has_no_room_cost_the_ballast_and_nothing_mo
     assert create(world, client, "t", internal_segment_bytes=1100, retention_bytes=2000)[0] == 0
     assert [send(world, client, b"%d" % number * 500)[0] for number in range(8)] == [0] * 8
     refusals = iter([None, None, NO_SPACE] if renamed == ".log" else [NO_SPACE])
-    world.disk.fault = lambda call, path: next(refusals, None) if call == "rename" and path.endswith(renamed) else None
+    world.disk.fault = lambda call, path: (
+        next(refusals, None) if call == "rename" and path.endswith(renamed) else None
+    )
     if renamed == ".log":
         world.settle(15_000)
         assert events(world, "segments-retired")
@@ -204,7 +261,9 @@ def test_names_for_which_a_full_disk_has_no_room_cost_the_ballast_and_nothing_mo
 
 
 @pytest.mark.parametrize("is_disk_full", [True, False])
-def test_a_topic_is_deleted_in_the_end_though_its_directories_cannot_be_renamed_at_first(is_disk_full: bool) -> None:
+def test_a_topic_is_deleted_in_the_end_though_its_directories_cannot_be_renamed_at_first(
+    is_disk_full: bool,
+) -> None:
     def refuse(call: str, path: str) -> str | None:
         if call != "rename" or not path.startswith("/data/t-1"):
             return None
@@ -241,7 +300,9 @@ def test_a_log_that_a_start_on_a_full_disk_cannot_claim_or_set_aside_stays_as_it
     world.disk.remove("/data/t-0/partition.metadata", f"/data/{FILE_NAME}")
     if call == "rename":  # of another topic of the name
         world.disk.write("/data/t-0/partition.metadata", b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
-    world.disk.fault = lambda asked, path: NO_SPACE if asked == call and path.startswith("/data/t-0") else None
+    world.disk.fault = lambda asked, path: (
+        NO_SPACE if asked == call and path.startswith("/data/t-0") else None
+    )
     client = restarted(world)
     assert send(world, client)[0] != 0
     world.disk.fault = None
@@ -275,14 +336,19 @@ def code_and_first(world: World, client: SimulatedConnection) -> tuple[int, list
 
 @pytest.mark.parametrize("flush", ["auto", "never"])
 def test_others_fill_the_disk_to_its_last_byte_and_the_broker_serves_on(flush: str) -> None:
-    world, client = started(**{"sparklog.ack.flush": flush, "replica.high.watermark.checkpoint.interval.ms": "100"})
+    world, client = started(
+        **{"sparklog.ack.flush": flush, "replica.high.watermark.checkpoint.interval.ms": "100"}
+    )
     assert create(world, client, "t", internal_segment_bytes=2000)[0] == 0
     assert ask_coordinator(world, client, "g") == 0
     assert [send(world, client, b"%d" % number * 500)[0] for number in range(5)] == [0] * 5
     leave(world, 0)
     for _ in range(5):
         assert send(world, client, b"y" * 500)[0] == FULL
-        assert committed(world.ask(client, commit("g", 1), COMMIT, OffsetCommitResponse)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (
+            committed(world.ask(client, commit("g", 1), COMMIT, OffsetCommitResponse))
+            == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
         assert read(world, client) == (0, [b"%d" % number * 500 for number in range(5)])
         world.settle(6000)
     assert len(events(world, "disk-full")) == 1
@@ -357,7 +423,9 @@ def test_a_topic_can_be_deleted_though_the_metadata_log_has_no_room() -> None:
     assert [world.create(client, name) for name in ("t", "u")] == [0, 0]
     assert send(world, client, b"x" * 900_000)[0] == 0
     leave(world, 0)
-    answer = world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse)
+    answer = world.ask(
+        client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse
+    )
     assert isinstance(answer, DeleteTopicsResponse)
     assert answer.responses[0].error_code == 0
     assert len(events(world, "disk-ballast-halved")) == 1
@@ -432,10 +500,14 @@ def test_a_ballast_that_is_made_whole_again_never_has_less_than_its_half(call: s
     assert disk.size(f"data/{FILE_NAME}") == BALLAST_BYTES
 
 
-def test_a_quota_that_the_system_does_not_tell_of_is_one_episode_and_service_returns_when_it_is_lifted() -> None:
+def test_a_quota_that_the_system_does_not_tell_of_is_one_episode_and_service_returns_when_it_is_lifted() -> (
+    None
+):
     world, client = started()
     assert world.create(client, "t") == 0
-    world.disk.fault = lambda call, path: NO_SPACE if call == "append" and path.startswith("/data/t-") else None
+    world.disk.fault = lambda call, path: (
+        NO_SPACE if call == "append" and path.startswith("/data/t-") else None
+    )
     for _ in range(20):
         assert send(world, client)[0] == FULL
         world.settle(300)
@@ -466,8 +538,12 @@ def test_a_producer_whose_batch_needs_a_new_segment_is_told_that_the_disk_refuse
     world, client = started()
     assert [create(world, client, name, internal_segment_bytes=1100)[0] for name in ("t", "u")] == [0, 0]
     assert [send(world, client, b"x" * 600, topic)[0] for topic in ("t", "u")] == [0, 0]
-    world.disk.fault = lambda call, path: NO_SPACE if call == "create" and path.startswith("/data/t-0/") else None
-    answer = world.ask(client, produce("t", world.batch(b"y" * 600), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    world.disk.fault = lambda call, path: (
+        NO_SPACE if call == "create" and path.startswith("/data/t-0/") else None
+    )
+    answer = world.ask(
+        client, produce("t", world.batch(b"y" * 600), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+    )
     assert isinstance(answer, ProduceResponse)
     part = answer.responses[0].partition_responses[0]
     assert part.error_code == FULL

@@ -1,4 +1,6 @@
-"""The coordinator of groups within a broker: its topic comes when it is asked for, its shards with the topic, and its answers always."""
+"""The coordinator of groups within a broker: its topic comes when it is asked for, its shards with the
+topic, and its answers always.
+"""
 
 import pytest
 
@@ -28,7 +30,11 @@ from tests.broker.groups import (
 )
 from tests.broker.world import FETCH_BY_NAME, World, fetch
 
-COORDINATOR_ERRORS = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+COORDINATOR_ERRORS = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
 
 
 def test_who_first_looks_for_a_coordinator_has_its_topic_made_and_is_answered_when_it_serves() -> None:
@@ -42,9 +48,13 @@ def test_who_first_looks_for_a_coordinator_has_its_topic_made_and_is_answered_wh
     clients[0].send(join("g"), JOIN, JoinGroupResponse)
     world.settle(50)
     assert found(clients[0].replies[0]) == [ErrorCode.NONE]
-    assert clients[0].replies[1].error_code == ErrorCode.MEMBER_ID_REQUIRED  # and not that it is still loading
+    assert (
+        clients[0].replies[1].error_code == ErrorCode.MEMBER_ID_REQUIRED
+    )  # and not that it is still loading
     assert [found(client.replies[0]) for client in clients[1:]] == [[ErrorCode.NONE]] * 2
-    assert [name for name in world.disk.list("/data") if name.startswith(OFFSETS_TOPIC)] == [f"{OFFSETS_TOPIC}-{index}" for index in (0, 1)]
+    assert [name for name in world.disk.list("/data") if name.startswith(OFFSETS_TOPIC)] == [
+        f"{OFFSETS_TOPIC}-{index}" for index in (0, 1)
+    ]
 
 
 def test_after_a_start_a_coordinator_is_named_when_its_shards_know_everything() -> None:
@@ -70,7 +80,9 @@ def test_a_group_asked_about_before_there_is_a_topic_for_groups_has_no_coordinat
 def test_a_topic_of_groups_that_cannot_be_made_is_told_and_tried_again() -> None:
     world = started(**{"offsets.topic.replication.factor": "3"})
     client = world.node.connect()
-    assert [ask_coordinator(world, client, "g") for _ in range(2)] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert [ask_coordinator(world, client, "g") for _ in range(2)] == [
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ] * 2
 
 
 def test_who_waits_for_a_coordinator_and_goes_leaves_nothing_behind() -> None:
@@ -85,7 +97,9 @@ def test_who_waits_for_a_coordinator_and_goes_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("call", ["append", "sync"])
-def test_a_disk_that_fails_is_told_to_all_who_wait_and_the_groups_have_no_coordinator_until_it_is_mended(call: str) -> None:
+def test_a_disk_that_fails_is_told_to_all_who_wait_and_the_groups_have_no_coordinator_until_it_is_mended(
+    call: str,
+) -> None:
     world = started()
     client, waiting = world.node.connect(), world.node.connect()
     ask_coordinator(world, client, "g")
@@ -97,7 +111,9 @@ def test_a_disk_that_fails_is_told_to_all_who_wait_and_the_groups_have_no_coordi
     assert len(waiting.replies) == 1
     world.disk.fault = lambda asked, path: "injected" if asked == call and OFFSETS_TOPIC in path else None
     for offset in (6, 7):
-        client.send(commit("g", offset, generation=generation, member_id=member_id), COMMIT, OffsetCommitResponse)
+        client.send(
+            commit("g", offset, generation=generation, member_id=member_id), COMMIT, OffsetCommitResponse
+        )
     world.settle(200)
     assert {committed(reply) for reply in client.replies[-2:]} <= COORDINATOR_ERRORS
     assert code_of(waiting.replies[-1].error_code) in COORDINATOR_ERRORS
@@ -111,7 +127,9 @@ def test_a_disk_that_fails_is_told_to_all_who_wait_and_the_groups_have_no_coordi
     client = world.node.connect()
     assert ask_coordinator(world, client, "g") is ErrorCode.NONE
     assert ask_offsets(world, client, "g")[0] in (5, 6, 7)
-    assert ask_commit(world, client, "g", 9, topic="t") is ErrorCode.UNKNOWN_MEMBER_ID  # the members are kept as well
+    assert (
+        ask_commit(world, client, "g", 9, topic="t") is ErrorCode.UNKNOWN_MEMBER_ID
+    )  # the members are kept as well
 
 
 def test_nobody_waits_for_a_coordinator_that_cannot_read_its_log() -> None:
@@ -141,7 +159,9 @@ def test_readers_who_wait_for_the_topic_of_groups_do_not_keep_groups_from_their_
     ask_coordinator(world, client, "g")
     for partition in range(2):
         reader = world.node.connect()
-        reader.send(fetch(OFFSETS_TOPIC, 0, partition=partition, max_wait_ms=60_000), FETCH_BY_NAME, FetchResponse)
+        reader.send(
+            fetch(OFFSETS_TOPIC, 0, partition=partition, max_wait_ms=60_000), FETCH_BY_NAME, FetchResponse
+        )
     world.settle(10)
     assert ask_commit(world, client, "g", 5) is ErrorCode.NONE
     assert ask_offsets(world, client, "g") == [5]
@@ -198,12 +218,18 @@ def test_members_keep_their_places_over_a_restart_of_the_broker() -> None:
     assert ask_coordinator(world, client, "g") is ErrorCode.NONE
     heartbeat = world.ask(client, HeartbeatRequest("g", generation, member_id), 4, HeartbeatResponse)
     assert heartbeat.error_code == ErrorCode.NONE
-    answer = world.ask(client, commit("g", 7, generation=generation, member_id=member_id), COMMIT, OffsetCommitResponse)
+    answer = world.ask(
+        client, commit("g", 7, generation=generation, member_id=member_id), COMMIT, OffsetCommitResponse
+    )
     assert committed(answer) is ErrorCode.NONE
 
 
-@pytest.mark.parametrize(("given", "is_delayed"), [({}, False), ({"group.initial.rebalance.delay.ms": "3000"}, True)])
-def test_the_first_member_waits_for_others_in_a_cluster_of_one_only_if_the_delay_is_set(given: dict[str, str], *, is_delayed: bool) -> None:
+@pytest.mark.parametrize(
+    ("given", "is_delayed"), [({}, False), ({"group.initial.rebalance.delay.ms": "3000"}, True)]
+)
+def test_the_first_member_waits_for_others_in_a_cluster_of_one_only_if_the_delay_is_set(
+    given: dict[str, str], *, is_delayed: bool
+) -> None:
     world = World(1, **given)
     world.node.start()
     world.settle()

@@ -1,10 +1,18 @@
-"""What the coordinator tells those who may not know everything: of groups, of their topics, and of what they may do."""
+"""What the coordinator tells those who may not know everything: of groups, of their topics, and of what
+they may do.
+"""
 
 import pytest
 
 from sparklog.errors import ErrorCode, code_of
-from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from sparklog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from sparklog.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from sparklog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.simulation.cluster import SimulatedConnection
@@ -47,7 +55,13 @@ def client(world: World) -> SimulatedConnection:
 
 def beat(world: World, client: SimulatedConnection, group: str = "g") -> ErrorCode:
     request = ConsumerGroupHeartbeatRequest(
-        group, "m", 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["t"], server_assignor="uniform", topic_partitions=[]
+        group,
+        "m",
+        0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["t"],
+        server_assignor="uniform",
+        topic_partitions=[],
     )
     answer = world.ask(client, request, 1, ConsumerGroupHeartbeatResponse)
     assert isinstance(answer, ConsumerGroupHeartbeatResponse)
@@ -72,7 +86,9 @@ def test_a_group_without_a_name_is_an_invalid_request_to_join_and_an_invalid_gro
     assert [code_of(group.error_code) for group in told.groups] == [ErrorCode.INVALID_GROUP_ID]
 
 
-def test_a_description_names_no_topic_that_the_caller_may_not_know_of(rights: Rights, world: World, client: SimulatedConnection) -> None:
+def test_a_description_names_no_topic_that_the_caller_may_not_know_of(
+    rights: Rights, world: World, client: SimulatedConnection
+) -> None:
     assert beat(world, client) is ErrorCode.NONE
     request = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=True)
     told = world.ask(client, request, 1, ConsumerGroupDescribeResponse)
@@ -81,17 +97,29 @@ def test_a_description_names_no_topic_that_the_caller_may_not_know_of(rights: Ri
     rights.denied = {(Resource.TOPIC, "t")}
     told = world.ask(client, request, 1, ConsumerGroupDescribeResponse)
     assert isinstance(told, ConsumerGroupDescribeResponse)
-    assert (code_of(told.groups[0].error_code), told.groups[0].members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+    assert (code_of(told.groups[0].error_code), told.groups[0].members) == (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        [],
+    )
     assert told.groups[0].authorized_operations == UNKNOWN_OPERATIONS
 
 
-def test_operations_are_told_of_groups_that_are_there_alone(world: World, client: SimulatedConnection) -> None:
+def test_operations_are_told_of_groups_that_are_there_alone(
+    world: World, client: SimulatedConnection
+) -> None:
     assert beat(world, client) is ErrorCode.NONE
     request = ConsumerGroupDescribeRequest(group_ids=["g", "none"], include_authorized_operations=True)
     told = world.ask(client, request, 1, ConsumerGroupDescribeResponse)
     assert isinstance(told, ConsumerGroupDescribeResponse)
-    operations = sum(1 << one for one in (3, 6, 8, 10, 11))  # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
+    operations = sum(
+        1 << one for one in (3, 6, 8, 10, 11)
+    )  # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
     assert [group.authorized_operations for group in told.groups] == [operations, UNKNOWN_OPERATIONS]
-    classic = world.ask(client, DescribeGroupsRequest(groups=["none"], include_authorized_operations=True), 6, DescribeGroupsResponse)
+    classic = world.ask(
+        client,
+        DescribeGroupsRequest(groups=["none"], include_authorized_operations=True),
+        6,
+        DescribeGroupsResponse,
+    )
     assert isinstance(classic, DescribeGroupsResponse)
     assert classic.groups[0].authorized_operations == UNKNOWN_OPERATIONS

@@ -1,4 +1,6 @@
-"""The power is cut before each call to the disk in turn: no acknowledged commit is lost or goes back, none that was shown is unsaid."""
+"""The power is cut before each call to the disk in turn: no acknowledged commit is lost or goes back, none
+that was shown is unsaid.
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -39,7 +41,9 @@ class PowerCut(BaseException):
 
 
 class History:
-    """Commits of rising offsets by a few groups, and one consumer that joins its group; all that was answered before the power went."""
+    """Commits of rising offsets by a few groups, and one consumer that joins its group; all that was
+    answered before the power went.
+    """
 
     def __init__(self, seed: int) -> None:
         self.world = started(seed)
@@ -85,7 +89,9 @@ class History:
                     world.clock.run(until_us=world.clock.now.mono_us + random.randint(0, 4000))
             self._send(client, requests, fetch_offsets(*GROUPS), FETCH, OffsetFetchResponse)
             if round_number == 1 and not self.has_joined:
-                self.has_joined = True  # once: who may be a member without having heard of it would be waited for
+                self.has_joined = (
+                    True  # once: who may be a member without having heard of it would be waited for
+                )
                 self._join(world.node.connect())
             world.clock.run(until_us=world.clock.now.mono_us + random.randint(0, 30_000))
             yield
@@ -102,7 +108,14 @@ class History:
         if isinstance(synced, SyncGroupResponse) and synced.error_code == 0:
             self.member = joined.member_id, joined.generation_id
 
-    def _send(self, client: SimulatedConnection, requests: list[Message], request: Message, version: int, reply: type[Message]) -> None:
+    def _send(
+        self,
+        client: SimulatedConnection,
+        requests: list[Message],
+        request: Message,
+        version: int,
+        reply: type[Message],
+    ) -> None:
         requests.append(request)
         client.send(request, version, reply)
 
@@ -132,9 +145,13 @@ class History:
             assert offset <= self.sent[group]
         if self.member is not None:
             member_id, generation = self.member
-            heartbeat = world.ask(client, HeartbeatRequest("members", generation, member_id), 4, HeartbeatResponse)
+            heartbeat = world.ask(
+                client, HeartbeatRequest("members", generation, member_id), 4, HeartbeatResponse
+            )
             assert isinstance(heartbeat, HeartbeatResponse)
-            assert heartbeat.error_code == ErrorCode.NONE, "a member that knows its share is not known any more"
+            assert heartbeat.error_code == ErrorCode.NONE, (
+                "a member that knows its share is not known any more"
+            )
 
 
 def sweep(seed: int, step: int) -> None:

@@ -1,4 +1,6 @@
-"""What only enemies send to a coordinator: each has Kafka's error code or a closed connection, and the next client notices nothing."""
+"""What only enemies send to a coordinator: each has Kafka's error code or a closed connection, and the
+next client notices nothing.
+"""
 
 import pytest
 
@@ -9,7 +11,11 @@ from sparklog.wire.messages.find_coordinator import FindCoordinatorResponse
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
-from sparklog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from sparklog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.configuring import TOPIC, set_to
@@ -57,7 +63,12 @@ def test_an_assignment_that_no_record_can_hold_is_refused_and_the_group_goes_on(
     asked = world.ask(client, join("g", metadata=b"x" * 1000), JOIN, JoinGroupResponse)
     joined = world.ask(client, join("g", asked.member_id, metadata=b"x" * 1000), JOIN, JoinGroupResponse)
     shares = [SyncGroupRequestAssignment(joined.member_id, b"x" * (4 * MEGABYTE))]
-    synced = world.ask(client, SyncGroupRequest("g", joined.generation_id, joined.member_id, assignments=shares), SYNC, SyncGroupResponse)
+    synced = world.ask(
+        client,
+        SyncGroupRequest("g", joined.generation_id, joined.member_id, assignments=shares),
+        SYNC,
+        SyncGroupResponse,
+    )
     assert synced.error_code == ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's for a record that is too large
     assert ask_commit(world, client, "h", 5) is ErrorCode.NONE
     assert world.node.halted is None
@@ -68,9 +79,13 @@ def test_a_stale_generation_commits_nothing(generation: int) -> None:
     world, client = ready()
     member_id, current = join_alone(world, client, "g")
     assert current == 1
-    refused = world.ask(client, commit("g", 9, generation=generation, member_id=member_id), COMMIT, OffsetCommitResponse)
+    refused = world.ask(
+        client, commit("g", 9, generation=generation, member_id=member_id), COMMIT, OffsetCommitResponse
+    )
     assert committed(refused) is ErrorCode.ILLEGAL_GENERATION
-    strange = world.ask(client, commit("g", 9, generation=current, member_id="somebody"), COMMIT, OffsetCommitResponse)
+    strange = world.ask(
+        client, commit("g", 9, generation=current, member_id="somebody"), COMMIT, OffsetCommitResponse
+    )
     assert committed(strange) is ErrorCode.UNKNOWN_MEMBER_ID
     assert ask_offsets(world, client, "g") == [-1]
 
@@ -113,10 +128,15 @@ def test_a_storm_of_heartbeats_and_joins_is_answered_one_by_one_and_grows_nothin
         if number % 3:
             storm.send(HeartbeatRequest("g", generation, member_id), 4, HeartbeatResponse)
         else:
-            storm.send(join("h"), JOIN, JoinGroupResponse)  # each is given a member id, and never comes back with it
+            storm.send(
+                join("h"), JOIN, JoinGroupResponse
+            )  # each is given a member id, and never comes back with it
     world.settle()
     assert len(storm.replies) == 3_000
-    assert {code_of(reply.error_code) for reply in storm.replies} == {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED}
+    assert {code_of(reply.error_code) for reply in storm.replies} == {
+        ErrorCode.NONE,
+        ErrorCode.MEMBER_ID_REQUIRED,
+    }
     world.settle(60_000)
     described = world.ask(client, DescribeGroupsRequest(groups=["h"]), 5, DescribeGroupsResponse)
     assert described.groups[0].members == []
@@ -133,16 +153,26 @@ def test_a_hundred_thousand_groups_in_one_question_are_each_answered() -> None:
 def test_ten_thousand_groups_in_other_questions_are_each_answered() -> None:
     world, client = ready()
     names = [f"group-{number}" for number in range(10_000)]
-    fetched = world.ask(client, OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name) for name in names]), FETCH, OffsetFetchResponse)
+    fetched = world.ask(
+        client,
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name) for name in names]),
+        FETCH,
+        OffsetFetchResponse,
+    )
     assert [group.group_id for group in fetched.groups] == names
     deleted = world.ask(client, DeleteGroupsRequest(groups_names=names), 2, DeleteGroupsResponse)
     assert {code_of(result.error_code) for result in deleted.results} == {ErrorCode.GROUP_ID_NOT_FOUND}
     assert set(found(world.ask(client, find(*names), FIND, FindCoordinatorResponse))) == {ErrorCode.NONE}
 
 
-def test_a_group_whose_record_a_smaller_max_message_bytes_does_not_take_is_refused_and_the_others_go_on() -> None:
+def test_a_group_whose_record_a_smaller_max_message_bytes_does_not_take_is_refused_and_the_others_go_on() -> (
+    None
+):
     world, client = ready()
-    assert set_to(world, client, TOPIC, "__consumer_offsets", max_message_bytes="2000") == (ErrorCode.NONE, None)
+    assert set_to(world, client, TOPIC, "__consumer_offsets", max_message_bytes="2000") == (
+        ErrorCode.NONE,
+        None,
+    )
     asked = world.ask(client, join("g", metadata=b"x" * 1000), JOIN, JoinGroupResponse)
     joined = world.ask(client, join("g", asked.member_id, metadata=b"x" * 1000), JOIN, JoinGroupResponse)
     for size, code in ((1000, ErrorCode.UNKNOWN_SERVER_ERROR), (100, ErrorCode.NONE)):
@@ -153,10 +183,15 @@ def test_a_group_whose_record_a_smaller_max_message_bytes_does_not_take_is_refus
     assert not [line for line in world.node.trace if "shard-append-refused" in line]
 
 
-def test_a_commit_whose_record_a_tiny_max_message_bytes_does_not_take_is_refused_as_kafka_does_and_nobody_else_notices() -> None:
+def test_a_commit_whose_record_a_tiny_max_message_bytes_does_not_take_is_refused_as_kafka_does_and_nobody_else_notices() -> (  # noqa: E501
+    None
+):
     world, client = ready()
     assert ask_commit(world, client, "g", 1) is ErrorCode.NONE
-    assert set_to(world, client, TOPIC, "__consumer_offsets", max_message_bytes="300") == (ErrorCode.NONE, None)
+    assert set_to(world, client, TOPIC, "__consumer_offsets", max_message_bytes="300") == (
+        ErrorCode.NONE,
+        None,
+    )
     long_name = "g" * 250
     for _ in range(2):
         assert ask_commit(world, client, long_name, 5) is ErrorCode.UNKNOWN_SERVER_ERROR

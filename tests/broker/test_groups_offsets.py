@@ -1,4 +1,6 @@
-"""What is answered about single topics and partitions of a commit, a fetch and a deletion, in old and new versions."""
+"""What is answered about single topics and partitions of a commit, a fetch and a deletion, in old and new
+versions.
+"""
 
 from sparklog.errors import ErrorCode, code_of
 from sparklog.wire.messages.offset_commit import (
@@ -21,7 +23,16 @@ from sparklog.wire.messages.offset_fetch import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.simulation.cluster import SimulatedConnection
-from tests.broker.groups import COMMIT, FETCH, ask_commit, ask_coordinator, ask_offsets, commit, committed, started
+from tests.broker.groups import (
+    COMMIT,
+    FETCH,
+    ask_commit,
+    ask_coordinator,
+    ask_offsets,
+    commit,
+    committed,
+    started,
+)
 from tests.broker.world import World
 
 INT64_MAX = 2**63 - 1
@@ -37,17 +48,27 @@ def ready() -> tuple[World, SimulatedConnection]:
 
 def said(answer: Message) -> list[tuple[str, list[tuple[int, ErrorCode]]]]:
     assert isinstance(answer, OffsetCommitResponse | OffsetDeleteResponse)
-    return [(topic.name, [(part.partition_index, code_of(part.error_code)) for part in topic.partitions]) for topic in answer.topics]
+    return [
+        (topic.name, [(part.partition_index, code_of(part.error_code)) for part in topic.partitions])
+        for topic in answer.topics
+    ]
 
 
 def test_partitions_that_a_topic_does_not_have_are_committed_by_nobody_and_the_others_are() -> None:
     world, client = ready()
     parts = [OffsetCommitRequestPartition(index, 7) for index in (3, 0, -1, 2, 2**31 - 1)]
-    topics = [OffsetCommitRequestTopic("none", partitions=parts[:1]), OffsetCommitRequestTopic("t", partitions=parts)]
+    topics = [
+        OffsetCommitRequestTopic("none", partitions=parts[:1]),
+        OffsetCommitRequestTopic("t", partitions=parts),
+    ]
     topics.append(OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(9, 7)]))
     answer = world.ask(client, OffsetCommitRequest("g", topics=topics), COMMIT, OffsetCommitResponse)
     unknown = [(3, UNKNOWN), (-1, UNKNOWN), (2**31 - 1, UNKNOWN)]
-    assert said(answer) == [("none", unknown[:1]), ("t", [*unknown, (0, NONE), (2, NONE)]), ("t", [(9, UNKNOWN)])]
+    assert said(answer) == [
+        ("none", unknown[:1]),
+        ("t", [*unknown, (0, NONE), (2, NONE)]),
+        ("t", [(9, UNKNOWN)]),
+    ]
     assert ask_offsets(world, client, "g", partitions=4) == [7, -1, 7, -1]
 
 
@@ -75,8 +96,14 @@ def test_version_1_of_a_fetch_tells_an_error_of_the_group_by_each_partition() ->
     request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0, 2])])
     answer = world.ask(client, request, 1, OffsetFetchResponse)
     assert isinstance(answer, OffsetFetchResponse)
-    told = [(part.partition_index, part.committed_offset, code_of(part.error_code)) for part in answer.topics[0].partitions]
-    assert told == [(0, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    told = [
+        (part.partition_index, part.committed_offset, code_of(part.error_code))
+        for part in answer.topics[0].partitions
+    ]
+    assert told == [
+        (0, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (2, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ]
 
 
 def test_all_of_a_group_is_told_once_however_often_a_request_asks_for_it() -> None:

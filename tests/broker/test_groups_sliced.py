@@ -15,7 +15,17 @@ from sparklog.wire.messages.offset_delete import (
 from sparklog.wire.messages.offset_fetch import OffsetFetchResponse
 from sparklog.wire.schema import Message
 from sparklog_server.simulation.cluster import SimulatedConnection
-from tests.broker.groups import COMMIT, FETCH, ask_commit, ask_coordinator, ask_offsets, commit, fetch_offsets, offsets, started
+from tests.broker.groups import (
+    COMMIT,
+    FETCH,
+    ask_commit,
+    ask_coordinator,
+    ask_offsets,
+    commit,
+    fetch_offsets,
+    offsets,
+    started,
+)
 from tests.broker.world import World
 
 COUNT = 3_000
@@ -36,7 +46,9 @@ def ready() -> tuple[World, SimulatedConnection]:
     return world, client
 
 
-def answered_in_between(world: World, client: SimulatedConnection, request: Message, version: int, reply: type[Message]) -> Message:
+def answered_in_between(
+    world: World, client: SimulatedConnection, request: Message, version: int, reply: type[Message]
+) -> Message:
     """The answer to `request`, during which a second client asked and was answered."""
     other = world.node.connect()
     before = len(client.replies)
@@ -100,7 +112,9 @@ def test_many_offsets_of_a_group_are_deleted_while_others_are_answered() -> None
     assert ask_commit(world, client, "g", 7) is ErrorCode.NONE
     wide = OffsetDeleteRequestTopic("wide", [OffsetDeleteRequestPartition(index) for index in range(1, 401)])
     one = OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(1)])
-    deleted = answered_in_between(world, client, OffsetDeleteRequest("g", [wide, one]), 0, OffsetDeleteResponse)
+    deleted = answered_in_between(
+        world, client, OffsetDeleteRequest("g", [wide, one]), 0, OffsetDeleteResponse
+    )
     assert isinstance(deleted, OffsetDeleteResponse)
     assert deleted.error_code == 0
     assert [topic.name for topic in deleted.topics] == ["wide", "t"]
@@ -121,7 +135,9 @@ def test_offsets_may_be_deleted_that_a_group_does_not_have() -> None:
     assert isinstance(deleted, OffsetDeleteResponse)
     assert deleted.error_code == 0
     assert [part.error_code for part in deleted.topics[0].partitions] == [0] * 400
-    refused = answered_in_between(world, client, OffsetDeleteRequest("nobody", [wide]), 0, OffsetDeleteResponse)
+    refused = answered_in_between(
+        world, client, OffsetDeleteRequest("nobody", [wide]), 0, OffsetDeleteResponse
+    )
     assert isinstance(refused, OffsetDeleteResponse)
     assert (refused.error_code, refused.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 

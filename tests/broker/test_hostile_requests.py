@@ -1,4 +1,6 @@
-"""Well-formed requests with absurd contents, and bent ones: the broker answers or closes that connection, and lives on."""
+"""Well-formed requests with absurd contents, and bent ones: the broker answers or closes that connection,
+and lives on.
+"""
 
 from random import Random
 
@@ -18,7 +20,9 @@ VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_versi
 
 
 class Topics:
-    """Makes some of a request's topic names and ids those of a real topic, so that the request gets further."""
+    """Makes some of a request's topic names and ids those of a real topic, so that the request gets
+    further.
+    """
 
     def __init__(self, world: World, random: Random) -> None:
         (self._topic,) = world.node.running._context.image.topics_by_name.values()

@@ -27,7 +27,9 @@ ASKED_WHEN_NEEDED = {
 LIVE = sorted(
     name
     for name in (*broker_keys(), *topic_keys_of_broker())
-    if key_of(name).update is not Update.READ_ONLY and key_of(name).has_effect and name not in ASKED_WHEN_NEEDED
+    if key_of(name).update is not Update.READ_ONLY
+    and key_of(name).has_effect
+    and name not in ASKED_WHEN_NEEDED
 )
 
 
@@ -46,7 +48,9 @@ def another(key: Key) -> str:
 @pytest.mark.parametrize("name", LIVE)
 def test_a_key_that_changes_while_running_changes_what_holds(name: str) -> None:
     live = LiveSettings(BrokerSettings.of({}), lambda *_, **__: None)
-    record: Message = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=name, value=another(key_of(name)))
+    record: Message = ConfigRecord(
+        resource_type=BROKER_RESOURCE, resource_name="", name=name, value=another(key_of(name))
+    )
     _, delta = MetadataImage().apply([(Offset(0), record)])
 
     def seen() -> tuple[object, ...]:

@@ -1,9 +1,14 @@
-"""What is set while the broker runs takes effect at once: for topics, for their defaults, for compaction, for groups."""
+"""What is set while the broker runs takes effect at once: for topics, for their defaults, for compaction,
+for groups.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import build_batch
-from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from sparklog.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
@@ -27,7 +32,9 @@ def started(**given: str) -> World:
 
 def send(world: World, client: SimulatedConnection, *values: bytes, acks: int = 1) -> int:
     """Produce one batch; its error code."""
-    answer = world.ask(client, produce("t", world.batch(*values), acks=acks), PRODUCE_BY_NAME, ProduceResponse)
+    answer = world.ask(
+        client, produce("t", world.batch(*values), acks=acks), PRODUCE_BY_NAME, ProduceResponse
+    )
     return produced(answer)[0]
 
 
@@ -92,16 +99,26 @@ def test_topics_are_compacted_once_the_cluster_says_so_and_as_often_as_it_says()
     def write() -> None:
         for value in (b"x", b"y", b"z"):
             record = (b"key", value * 600, (), world.clock.now.wall_ms)
-            answer = world.ask(client, produce("t", bytes(build_batch([record]))), PRODUCE_BY_NAME, ProduceResponse)
+            answer = world.ask(
+                client, produce("t", bytes(build_batch([record]))), PRODUCE_BY_NAME, ProduceResponse
+            )
             assert produced(answer)[0] == 0
 
     def log_bytes() -> int:
-        return sum(len(world.disk.read(f"/data/t-0/{name}") or b"") for name in world.disk.list("/data/t-0") if name.endswith(".log"))
+        return sum(
+            len(world.disk.read(f"/data/t-0/{name}") or b"")
+            for name in world.disk.list("/data/t-0")
+            if name.endswith(".log")
+        )
 
     assert set_to(world, client, TOPIC, "t", internal_segment_bytes="700") == DONE
     write()
     before = log_bytes()
-    values = {"log_cleanup_policy": "compact", "log_cleaner_min_cleanable_ratio": "0.01", "log_cleaner_backoff_ms": "500"}
+    values = {
+        "log_cleanup_policy": "compact",
+        "log_cleaner_min_cleanable_ratio": "0.01",
+        "log_cleaner_backoff_ms": "500",
+    }
     assert set_to(world, client, BROKER, "", **values) == DONE
     assert send(world, client, b"without a key") == ErrorCode.INVALID_RECORD
     for _ in range(2):
@@ -112,18 +129,29 @@ def test_topics_are_compacted_once_the_cluster_says_so_and_as_often_as_it_says()
 
 def test_compaction_works_within_limits_that_are_set_while_it_runs(world: World) -> None:
     client = world.node.connect()
-    assert set_to(world, client, BROKER, "", log_cleaner_threads="2", log_cleaner_io_max_bytes_per_second="1000000") == DONE
+    assert (
+        set_to(
+            world, client, BROKER, "", log_cleaner_threads="2", log_cleaner_io_max_bytes_per_second="1000000"
+        )
+        == DONE
+    )
     assert set_to(world, client, BROKER, "", log_cleaner_threads="4") == DONE
     assert set_to(world, client, BROKER, "", log_cleaner_threads="9")[0] == ErrorCode.INVALID_REQUEST
     settings = world.node.running.settings
     assert (settings.log_cleaner_threads, settings.log_cleaner_io_max_bytes_per_second) == (4, 1_000_000)
 
 
-def beat(world: World, client: SimulatedConnection, member: str, epoch: int, *, joins: bool = False) -> ConsumerGroupHeartbeatResponse:
+def beat(
+    world: World, client: SimulatedConnection, member: str, epoch: int, *, joins: bool = False
+) -> ConsumerGroupHeartbeatResponse:
     """A heartbeat of a member of the group `g`, which subscribes to `t` when it joins."""
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member, member_epoch=epoch)
     if joins:
-        request.subscribed_topic_names, request.rebalance_timeout_ms, request.topic_partitions = ["t"], 60_000, []
+        request.subscribed_topic_names, request.rebalance_timeout_ms, request.topic_partitions = (
+            ["t"],
+            60_000,
+            [],
+        )
     answer = world.ask(client, request, 1, ConsumerGroupHeartbeatResponse)
     assert isinstance(answer, ConsumerGroupHeartbeatResponse)
     assert answer.error_code == 0, answer.error_message
@@ -141,7 +169,9 @@ def test_a_group_is_told_its_own_interval_of_heartbeats_as_long_as_it_has_one(wo
         assert beat(world, client, "a", epoch).heartbeat_interval_ms == 5_000
         assert set_to(world, client, GROUP, "g", consumer_heartbeat_interval_ms="9000") == DONE
         assert beat(world, client, "a", epoch).heartbeat_interval_ms == 9_000
-        assert alter(world, client, resource(GROUP, "g", ("consumer.heartbeat.interval.ms", DELETE, None))) == [DONE]
+        assert alter(
+            world, client, resource(GROUP, "g", ("consumer.heartbeat.interval.ms", DELETE, None))
+        ) == [DONE]
     assert beat(world, client, "a", epoch).heartbeat_interval_ms == 5_000
 
 
@@ -150,8 +180,12 @@ def test_assignments_follow_each_other_as_soon_as_the_cluster_or_the_group_says(
     world.create(client, "t", partitions=2)
     epoch = joined(world, client, "a")
     assert set_to(world, client, BROKER, "", group_consumer_assignment_interval_ms="15000") == DONE
-    assert beat(world, client, "b", 0, joins=True).member_epoch == epoch  # the target that is there: a new one must wait
-    assert alter(world, client, resource(BROKER, "", ("group.consumer.assignment.interval.ms", DELETE, None))) == [DONE]
+    assert (
+        beat(world, client, "b", 0, joins=True).member_epoch == epoch
+    )  # the target that is there: a new one must wait
+    assert alter(
+        world, client, resource(BROKER, "", ("group.consumer.assignment.interval.ms", DELETE, None))
+    ) == [DONE]
     assert beat(world, client, "c", 0, joins=True).member_epoch > epoch
 
 

@@ -9,7 +9,18 @@ from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.disk.door import StorageError
 from sparklog_server.simulation.cluster import SimulatedConnection
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, listed, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    fetched,
+    latest,
+    listed,
+    produce,
+    produced,
+)
 
 PARTITIONS = 4
 DIRS = ("/a", "/b", "/c")
@@ -33,18 +44,29 @@ def filled(**given: str) -> tuple[World, SimulatedConnection]:
 
 
 def send(world: World, client: SimulatedConnection, partition: int, topic: str = "t") -> int:
-    answer = world.ask(client, produce(topic, world.batch(b"x"), acks=ACKS_ALL, partition=partition), PRODUCE_BY_NAME, ProduceResponse)
+    answer = world.ask(
+        client,
+        produce(topic, world.batch(b"x"), acks=ACKS_ALL, partition=partition),
+        PRODUCE_BY_NAME,
+        ProduceResponse,
+    )
     return produced(answer)[0]
 
 
 def placed(world: World, directory: str, topic: str = "t") -> list[int]:
     """The partitions that lie in a directory."""
-    return [int(name[-1]) for name in world.disk.list(directory) if name.startswith(f"{topic}-") and name[-1].isdigit()]
+    return [
+        int(name[-1])
+        for name in world.disk.list(directory)
+        if name.startswith(f"{topic}-") and name[-1].isdigit()
+    ]
 
 
 def break_disk(world: World, directory: str, *calls: str) -> None:
     """Have the disk refuse these calls in one directory, or all of them."""
-    world.disk.fault = lambda call, path: "EIO" if path.startswith(f"{directory}/") and (not calls or call in calls) else None
+    world.disk.fault = lambda call, path: (
+        "EIO" if path.startswith(f"{directory}/") and (not calls or call in calls) else None
+    )
 
 
 def leaders(world: World, client: SimulatedConnection) -> dict[int, int]:
@@ -55,7 +77,9 @@ def leaders(world: World, client: SimulatedConnection) -> dict[int, int]:
 
 def test_partitions_are_spread_over_the_directories() -> None:
     world, _ = filled()
-    assert sorted(partition for directory in DIRS for partition in placed(world, directory)) == list(range(PARTITIONS))
+    assert sorted(partition for directory in DIRS for partition in placed(world, directory)) == list(
+        range(PARTITIONS)
+    )
     assert all(placed(world, directory) for directory in DIRS)
 
 
@@ -85,7 +109,9 @@ def test_a_directory_that_fails_takes_only_its_own_partitions_with_it(call: str)
 def test_a_full_disk_is_a_failed_one() -> None:
     world, client = filled()
     lost = placed(world, "/c")
-    world.disk.fault = lambda call, path: "No space left on device" if path.startswith("/c/") and call == "append" else None
+    world.disk.fault = lambda call, path: (
+        "No space left on device" if path.startswith("/c/") and call == "append" else None
+    )
     assert send(world, client, lost[0]) == ErrorCode.KAFKA_STORAGE_ERROR
     assert send(world, client, placed(world, "/a")[0]) == 0
 
@@ -102,28 +128,39 @@ def test_after_a_new_start_the_directory_and_its_records_are_back() -> None:
     world.settle()
     client = world.node.connect()
     for partition in range(PARTITIONS):
-        assert fetched(world.ask(client, fetch("t", 0, partition=partition), FETCH_BY_NAME, FetchResponse))[1][:1] == [b"x"]
+        assert fetched(world.ask(client, fetch("t", 0, partition=partition), FETCH_BY_NAME, FetchResponse))[
+            1
+        ][:1] == [b"x"]
         assert send(world, client, partition) == 0
 
 
 @pytest.mark.parametrize("call", ["mkdir", "read", "list", "remove"])
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_directory_that_cannot_be_opened_is_left_out_and_nothing_begins_in_its_place(call: str, is_clean: bool) -> None:
+def test_a_directory_that_cannot_be_opened_is_left_out_and_nothing_begins_in_its_place(
+    call: str, is_clean: bool
+) -> None:
     world, client = filled()
     lost = placed(world, "/b")
     before = {directory: placed(world, directory) for directory in DIRS}
     world.node.stop() if is_clean else world.node.kill()
-    world.disk.fault = lambda asked, path: "EIO" if asked == call and (path == "/b" or path.startswith("/b/")) else None
+    world.disk.fault = lambda asked, path: (
+        "EIO" if asked == call and (path == "/b" or path.startswith("/b/")) else None
+    )
     world.node.start()
     world.settle()
     assert world.node.running.is_ready
     assert [line for line in world.node.trace if line.startswith("log-directory-offline path=/b")]
     client = world.node.connect()
     for partition in range(PARTITIONS):
-        assert send(world, client, partition) == (ErrorCode.KAFKA_STORAGE_ERROR if partition in lost else ErrorCode.NONE)
+        assert send(world, client, partition) == (
+            ErrorCode.KAFKA_STORAGE_ERROR if partition in lost else ErrorCode.NONE
+        )
     error, _ = listed(world.ask(client, latest("t", partition=lost[0]), 7, ListOffsetsResponse))
     assert error == ErrorCode.KAFKA_STORAGE_ERROR
-    assert fetched(world.ask(client, fetch("t", 0, partition=lost[0]), 5, FetchResponse))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (
+        fetched(world.ask(client, fetch("t", 0, partition=lost[0]), 5, FetchResponse))[0]
+        == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
     world.disk.fault = None
     assert {directory: placed(world, directory) for directory in DIRS} == before
     world.node.stop()

@@ -1,4 +1,6 @@
-"""A broker refuses to start when a directory, or the file that says whose it is, has vanished: by name, and without a change."""
+"""A broker refuses to start when a directory, or the file that says whose it is, has vanished: by name,
+and without a change.
+"""
 
 import pytest
 
@@ -19,7 +21,12 @@ def served(*, is_clean: bool, **more: str) -> World:
     client = world.node.connect()
     assert world.create(client, "t", 2) == 0
     for partition in range(2):
-        world.ask(client, produce("t", world.batch(b"x"), acks=ACKS_ALL, partition=partition), PRODUCE_BY_NAME, ProduceResponse)
+        world.ask(
+            client,
+            produce("t", world.batch(b"x"), acks=ACKS_ALL, partition=partition),
+            PRODUCE_BY_NAME,
+            ProduceResponse,
+        )
     world.node.stop() if is_clean else world.node.kill()
     return world
 
@@ -36,12 +43,15 @@ def everything(disk: SimulatedDisk, *roots: str) -> dict[str, bytes | None]:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("lost", ["/m", "/m/__cluster_metadata-0"])
-def test_without_its_metadata_log_no_new_cluster_is_begun_over_the_data_of_the_old(*, is_clean: bool, lost: str) -> None:
+def test_without_its_metadata_log_no_new_cluster_is_begun_over_the_data_of_the_old(
+    *, is_clean: bool, lost: str
+) -> None:
     world = served(is_clean=is_clean)
     world.disk.remove(lost)
     before = everything(world.disk, "/m", "/a", "/b")
     with pytest.raises(
-        DirectoryRefused, match=r"/m/__cluster_metadata-0: the metadata log is missing, but /[abm] holds .*mount or restore"
+        DirectoryRefused,
+        match=r"/m/__cluster_metadata-0: the metadata log is missing, but /[abm] holds .*mount or restore",
     ):
         world.node.start()
     assert everything(world.disk, "/m", "/a", "/b") == before
@@ -53,7 +63,9 @@ def test_a_cluster_id_in_a_data_directory_is_enough_to_miss_the_metadata_log() -
     disk_only.settle()
     disk_only.node.kill()
     disk_only.disk.remove("/m")
-    with pytest.raises(DirectoryRefused, match=r"but /a holds a meta\.properties of cluster \S+\. Without it"):
+    with pytest.raises(
+        DirectoryRefused, match=r"but /a holds a meta\.properties of cluster \S+\. Without it"
+    ):
         disk_only.node.start()
 
 
@@ -63,7 +75,10 @@ def test_a_lost_meta_properties_is_missed_by_name_and_not_made_anew(*, is_clean:
     world = served(is_clean=is_clean)
     content = world.disk.read(f"{path}/meta.properties") or b""
     world.disk.remove(f"{path}/meta.properties")
-    with pytest.raises(DirectoryRefused, match=rf"^{path}/meta\.properties: the file is missing, but .*sparklog log repair {path}`"):
+    with pytest.raises(
+        DirectoryRefused,
+        match=rf"^{path}/meta\.properties: the file is missing, but .*sparklog log repair {path}`",
+    ):
         world.node.start()
     assert world.disk.read(f"{path}/meta.properties") is None
     world.node.kill()
@@ -72,7 +87,9 @@ def test_a_lost_meta_properties_is_missed_by_name_and_not_made_anew(*, is_clean:
     world.settle()
     client = world.node.connect()
     for partition in range(2):
-        assert fetched(world.ask(client, fetch("t", 0, partition=partition, max_wait_ms=0), 12, FetchResponse)) == (0, [b"x"])
+        assert fetched(
+            world.ask(client, fetch("t", 0, partition=partition, max_wait_ms=0), 12, FetchResponse)
+        ) == (0, [b"x"])
 
 
 def test_an_empty_disk_in_place_of_a_data_directory_is_formatted_and_the_metadata_log_begins_once() -> None:

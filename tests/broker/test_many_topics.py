@@ -1,10 +1,16 @@
-"""Requests about many topics: each is answered by itself, and one request can hold up the broker only so long."""
+"""Requests about many topics: each is answered by itself, and one request can hold up the broker only so
+long.
+"""
 
 import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -60,10 +66,17 @@ def test_topics_that_the_caller_may_not_touch_do_not_hold_back_the_others() -> N
         ("twice", ErrorCode.INVALID_REQUEST),
     ]
     grow = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in ("mine", "secret")]
-    grown = world.ask(client, CreatePartitionsRequest(topics=grow, timeout_ms=1000), 3, CreatePartitionsResponse)
+    grown = world.ask(
+        client, CreatePartitionsRequest(topics=grow, timeout_ms=1000), 3, CreatePartitionsResponse
+    )
     assert isinstance(grown, CreatePartitionsResponse)
     assert [(result.name, result.error_code) for result in grown.results] == [("mine", 0), ("secret", denied)]
-    deleted = world.ask(client, DeleteTopicsRequest(topic_names=["secret", "mine", "missing"], timeout_ms=1000), 5, DeleteTopicsResponse)
+    deleted = world.ask(
+        client,
+        DeleteTopicsRequest(topic_names=["secret", "mine", "missing"], timeout_ms=1000),
+        5,
+        DeleteTopicsResponse,
+    )
     assert isinstance(deleted, DeleteTopicsResponse)
     assert sorted((result.name, result.error_code) for result in deleted.responses) == [
         ("mine", 0),
@@ -79,11 +92,16 @@ def test_where_deletion_is_disabled_each_topic_is_told_so_by_what_it_was_named_b
     world.settle()
     client = world.node.connect()
     topic_id = bytes(range(16))
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="a"), DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=1000)
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name="a"), DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=1000
+    )
     answer = world.ask(client, request, 6, DeleteTopicsResponse)
     assert isinstance(answer, DeleteTopicsResponse)
     code = ErrorCode.TOPIC_DELETION_DISABLED
-    assert [(one.name, one.topic_id, one.error_code) for one in answer.responses] == [("a", bytes(16), code), (None, topic_id, code)]
+    assert [(one.name, one.topic_id, one.error_code) for one in answer.responses] == [
+        ("a", bytes(16), code),
+        (None, topic_id, code),
+    ]
 
 
 def test_a_million_partitions_in_one_request_are_refused_with_the_limit_named(world: World) -> None:
@@ -96,7 +114,12 @@ def test_a_million_partitions_in_one_request_are_refused_with_the_limit_named(wo
 @pytest.mark.parametrize(
     ("request_of", "old", "new", "reply"),
     [
-        (lambda names: MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names]), 1, 12, MetadataResponse),
+        (
+            lambda names: MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names]),
+            1,
+            12,
+            MetadataResponse,
+        ),
         (lambda names: creation(*names), 4, 7, CreateTopicsResponse),
         (lambda names: DeleteTopicsRequest(topic_names=names, timeout_ms=1), 1, 5, DeleteTopicsResponse),
     ],
@@ -130,7 +153,9 @@ def test_a_request_creates_only_so_many_topics_by_naming_them_and_the_next_one_t
 
 @pytest.mark.parametrize("version", [0, 7, 9, 12, 13])
 @pytest.mark.parametrize("is_named", [True, False], ids=["named", "all"])
-def test_metadata_of_many_topics_is_told_whole_while_others_are_answered(world: World, version: int, is_named: bool) -> None:
+def test_metadata_of_many_topics_is_told_whole_while_others_are_answered(
+    world: World, version: int, is_named: bool
+) -> None:
     client, other = world.node.connect(), world.node.connect()
     created(world, creation(*(f"t{index}" for index in range(300))))
     names = [*(f"t{index}" for index in range(300)), "no/good", "missing"]
@@ -147,9 +172,17 @@ def test_metadata_of_many_topics_is_told_whole_while_others_are_answered(world: 
     codes = {topic.name: topic.error_code for topic in answer.topics if topic.name not in INTERNAL_TOPICS}
     amiss = {"no/good": ErrorCode.INVALID_TOPIC_EXCEPTION, "missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert codes == dict.fromkeys(names[:300], 0) | (amiss if is_named else {})
-    assert {len(topic.partitions) for topic in answer.topics if topic.error_code == 0 and topic.name in names} == {1}
+    assert {
+        len(topic.partitions) for topic in answer.topics if topic.error_code == 0 and topic.name in names
+    } == {1}
     assert world.node.running.request_bytes == 0
-    assert ("missing" in {topic.name for topic in world.ask(client, MetadataRequest(topics=None), 12, MetadataResponse).topics}) == is_named
+    assert (
+        "missing"
+        in {
+            topic.name
+            for topic in world.ask(client, MetadataRequest(topics=None), 12, MetadataResponse).topics
+        }
+    ) == is_named
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
-"""The power is cut, or the process killed, at every call that changes a disk while a replica moves and is written to.
+"""The power is cut, or the process killed, at every call that changes a disk while a replica moves and is
+written to.
 
-After each: nothing acknowledged is missing, nothing is there twice, the log lies in one directory, and what was begun comes to its end.
+After each: nothing acknowledged is missing, nothing is there twice, the log lies in one directory, and
+what was begun comes to its end.
 """
 
 from contextlib import suppress
@@ -26,13 +28,17 @@ DELETED = 3
 
 
 class Life:
-    """A topic of two segments and a bit, of which the first records were deleted; then a move under a stream of records."""
+    """A topic of two segments and a bit, of which the first records were deleted; then a move under a
+    stream of records.
+    """
 
     def __init__(self, seed: int, flush: str) -> None:
         self.world, self.client = started(seed, **{"sparklog.ack.flush": flush})
         self.values = fill(self.world, self.client, 12, size=200_000)
         topics = [DeleteRecordsTopic("t", [DeleteRecordsPartition(0, DELETED)])]
-        self.world.ask(self.client, DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2, DeleteRecordsResponse)
+        self.world.ask(
+            self.client, DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2, DeleteRecordsResponse
+        )
         self.world.settle(10_000)
         self.target = elsewhere(self.world)
         self.sent: list[bytes] = []
@@ -51,7 +57,9 @@ class Life:
         world.settle(10_000)
 
     def acknowledged(self, client: SimulatedConnection) -> list[bytes]:
-        answers = [reply for reply in client.replies if isinstance(reply, ProduceResponse)][len(self.values) :]
+        answers = [reply for reply in client.replies if isinstance(reply, ProduceResponse)][
+            len(self.values) :
+        ]
         assert [produced(answer)[0] for answer in answers] == [0] * len(answers)
         return self.sent[: len(answers)]
 
@@ -100,7 +108,9 @@ CASES = [("auto", ACKS_ALL, True), ("auto", 1, False), ("never", ACKS_ALL, False
 
 
 @pytest.mark.parametrize(("flush", "acks", "is_power_cut"), CASES)
-def test_a_move_that_is_cut_short_loses_nothing_that_was_acknowledged(flush: str, acks: int, is_power_cut: bool) -> None:
+def test_a_move_that_is_cut_short_loses_nothing_that_was_acknowledged(
+    flush: str, acks: int, is_power_cut: bool
+) -> None:
     for at in range(acks & 1, total(flush, acks), SAMPLED):
         cut(flush, acks, at, is_power_cut=is_power_cut)
 
@@ -109,6 +119,8 @@ def test_a_move_that_is_cut_short_loses_nothing_that_was_acknowledged(flush: str
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(7, 13))
 @pytest.mark.parametrize(("flush", "acks", "is_power_cut"), CASES)
-def test_a_move_cut_short_at_every_call_loses_nothing_that_was_acknowledged(flush: str, acks: int, is_power_cut: bool, seed: int) -> None:
+def test_a_move_cut_short_at_every_call_loses_nothing_that_was_acknowledged(
+    flush: str, acks: int, is_power_cut: bool, seed: int
+) -> None:
     for at in range(total(flush, acks, seed)):
         cut(flush, acks, at, seed, is_power_cut=is_power_cut)

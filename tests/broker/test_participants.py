@@ -1,10 +1,17 @@
-"""What partitions and groups make of transactions: proof before the first batch, markers, what readers see, and what a crash leaves."""
+"""What partitions and groups make of transactions: proof before the first batch, markers, what readers
+see, and what a crash leaves.
+"""
 
 import pytest
 
 from sparklog.errors import ErrorCode, code_of
 from sparklog.model import Micros
-from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from sparklog.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -26,7 +33,9 @@ OFFSETS = ("__consumer_offsets", 0)
 def latest(producer: Writer, *, is_committed_only: bool) -> int:
     asked = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])]
     level = READ_COMMITTED if is_committed_only else 0
-    answer = producer.world.ask(producer.one.client, ListOffsetsRequest(isolation_level=level, topics=asked), 7, ListOffsetsResponse)
+    answer = producer.world.ask(
+        producer.one.client, ListOffsetsRequest(isolation_level=level, topics=asked), 7, ListOffsetsResponse
+    )
     assert isinstance(answer, ListOffsetsResponse)
     return answer.topics[0].partitions[0].offset
 
@@ -79,8 +88,12 @@ def test_a_batch_of_a_partition_that_the_transaction_does_not_know_is_refused() 
     assert one.send(b"x") == (NONE, 0)
 
 
-@pytest.mark.parametrize(("produce_version", "expected"), [(9, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)])
-def test_only_clients_that_know_it_hear_that_a_transaction_must_be_aborted(produce_version: int, expected: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    ("produce_version", "expected"), [(9, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)]
+)
+def test_only_clients_that_know_it_hear_that_a_transaction_must_be_aborted(
+    produce_version: int, expected: ErrorCode
+) -> None:
     world = started()
     one = Writer(world, "one", version=1)
     one.add(1)
@@ -97,7 +110,9 @@ def test_a_late_batch_of_a_transaction_that_is_over_does_not_land(version: int) 
     late = one.batch(b"late")
     assert one.end(is_commit=True) is NONE
     world.settle()
-    assert one.ask(late)[0] is (ErrorCode.INVALID_PRODUCER_EPOCH if version == 2 else ErrorCode.TRANSACTION_ABORTABLE)
+    assert one.ask(late)[0] is (
+        ErrorCode.INVALID_PRODUCER_EPOCH if version == 2 else ErrorCode.TRANSACTION_ABORTABLE
+    )
     assert read(world)[0] == [b"x"]
 
 
@@ -144,7 +159,9 @@ def test_batches_of_two_producers_in_one_request_are_refused_whole() -> None:
     request.topic_data[0].partition_data += other.batch(b"y", partition=1).topic_data[0].partition_data
     answer = world.ask(one.one.client, request, 12, ProduceResponse)
     assert isinstance(answer, ProduceResponse)
-    assert [code_of(part.error_code) for part in answer.responses[0].partition_responses] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert [code_of(part.error_code) for part in answer.responses[0].partition_responses] == [
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    ] * 2
 
 
 def test_while_a_batch_waits_for_its_proof_the_next_ones_of_the_connection_keep_their_order() -> None:
@@ -159,7 +176,9 @@ def test_while_a_batch_waits_for_its_proof_the_next_ones_of_the_connection_keep_
 
 @pytest.mark.parametrize("version", [11, 12])
 @pytest.mark.parametrize("acks", [0, -1])
-def test_a_batch_counts_though_its_connection_closes_while_it_waits_and_nothing_else_is_left_behind(version: int, acks: int) -> None:
+def test_a_batch_counts_though_its_connection_closes_while_it_waits_and_nothing_else_is_left_behind(
+    version: int, acks: int
+) -> None:
     world = started()
     one = Writer(world, "one", version=2 if version == 12 else 1)
     if version == 11:
@@ -183,7 +202,9 @@ def test_markers_of_an_older_epoch_or_coordinator_are_refused() -> None:
     assert one.send(b"x") == (NONE, 0)
     producer = one.identity
     assert mark(world, (producer[0], producer[1] - 1), ("t", 0)) == [ErrorCode.INVALID_PRODUCER_EPOCH]
-    assert mark(world, producer, ("t", 0), version=2) == [ErrorCode.INVALID_PRODUCER_EPOCH], "version 2 bumps the epoch"
+    assert mark(world, producer, ("t", 0), version=2) == [ErrorCode.INVALID_PRODUCER_EPOCH], (
+        "version 2 bumps the epoch"
+    )
     bumped = (producer[0], producer[1] + 1)
     assert mark(world, bumped, ("t", 0), version=2, coordinator_epoch=3) == [NONE]
     assert mark(world, bumped, ("t", 0), version=2, coordinator_epoch=3) == [NONE], "the same once more"
@@ -203,7 +224,10 @@ def test_who_may_not_write_markers_is_told_so_by_partition() -> None:
 def test_a_topic_that_holds_no_transactions_takes_no_marker(*, is_commit: bool) -> None:
     world = started()
     one = Writer(world, "one", version=2)
-    assert mark(world, one.identity, ("__transaction_state", 0), ("t", 0), is_commit=is_commit) == [ErrorCode.INVALID_TOPIC_EXCEPTION, NONE]
+    assert mark(world, one.identity, ("__transaction_state", 0), ("t", 0), is_commit=is_commit) == [
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        NONE,
+    ]
     assert one.one.add(0, topic="__transaction_state") == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     asked = transactions.add_many(world, one.one.client, one.one.part(0, topic="__transaction_state"))
     assert asked == {"one": [ErrorCode.TOPIC_AUTHORIZATION_FAILED]}
@@ -223,11 +247,17 @@ def test_offsets_take_a_marker_for_a_transaction_that_hangs_and_for_no_other() -
     world = started(**{"transaction.partition.verification.enable": "false"})
     hanging, known = Writer(world, "hanging", version=1), Writer(world, "known", version=1)
     at = ("__consumer_offsets", 0)
-    assert mark(world, hanging.identity, at, is_commit=False) == [ErrorCode.INVALID_TXN_STATE], "nothing is open"
-    assert hanging.commit_offset("g", 9, version=3) is NONE, "without AddOffsetsToTxn no coordinator will end it"
+    assert mark(world, hanging.identity, at, is_commit=False) == [ErrorCode.INVALID_TXN_STATE], (
+        "nothing is open"
+    )
+    assert hanging.commit_offset("g", 9, version=3) is NONE, (
+        "without AddOffsetsToTxn no coordinator will end it"
+    )
     assert known.one.add_offsets("h") is NONE
     assert known.commit_offset("h", 9, version=3) is NONE
-    assert mark(world, known.identity, at, is_commit=True) == [ErrorCode.INVALID_TXN_STATE], "its coordinator ends it"
+    assert mark(world, known.identity, at, is_commit=True) == [ErrorCode.INVALID_TXN_STATE], (
+        "its coordinator ends it"
+    )
     assert mark(world, hanging.identity, at, is_commit=False) == [NONE]
     assert mark(world, hanging.identity, at, is_commit=False) == [ErrorCode.INVALID_TXN_STATE]
     assert offset_of(world, "g", is_stable=True) == (NONE, -1)
@@ -257,7 +287,10 @@ def test_offsets_are_refused_where_the_transaction_does_not_know_of_the_group() 
     world = started()
     one = Writer(world, "one", version=1)
     assert one.commit_offset("g", 9, version=3) is ErrorCode.INVALID_TXN_STATE
-    assert one.commit_offset("g", 9, version=4) in (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
+    assert one.commit_offset("g", 9, version=4) in (
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    )
     assert offset_of(world, "g", is_stable=True) == (NONE, -1)
 
 
@@ -351,4 +384,6 @@ def test_what_was_decided_stays_decided_through_a_crash(version: int) -> None:
     values, aborted, stable = read(world)
     assert (values, [offset for _, offset in aborted], stable) == ([b"1", b"0"], [2], 4)
     assert offset_of(world, "g", is_stable=True) == (NONE, 9)
-    assert one.ask(late)[0] is (ErrorCode.INVALID_PRODUCER_EPOCH if version == 2 else ErrorCode.TRANSACTION_ABORTABLE)
+    assert one.ask(late)[0] is (
+        ErrorCode.INVALID_PRODUCER_EPOCH if version == 2 else ErrorCode.TRANSACTION_ABORTABLE
+    )

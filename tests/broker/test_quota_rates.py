@@ -12,7 +12,9 @@ WINDOW_MS = 1000
 
 
 class Sampled:
-    """SampledStat and Rate as Kafka has them: a ring of samples, each emptied in its place when it is too old."""
+    """SampledStat and Rate as Kafka has them: a ring of samples, each emptied in its place when it is too
+    old.
+    """
 
     def __init__(self) -> None:
         self._samples: list[list[int]] = []  # start, last event, value
@@ -45,7 +47,9 @@ class Sampled:
         return 0 if rate <= per_second else int((rate - per_second) / per_second * span + 0.5)
 
 
-@given(st.lists(st.tuples(st.integers(0, 6000), st.integers(0, 100_000)), max_size=60), st.integers(1, 50_000))
+@given(
+    st.lists(st.tuples(st.integers(0, 6000), st.integers(0, 100_000)), max_size=60), st.integers(1, 50_000)
+)
 def test_a_rate_is_what_kafka_would_measure(events: list[tuple[int, int]], per_second: int) -> None:
     ours, theirs, now_ms = Rate(WINDOWS, WINDOW_MS), Sampled(), 0
     for pause_ms, amount in events:
@@ -98,7 +102,12 @@ def test_an_address_beyond_its_rate_is_held_and_does_not_count() -> None:
 
 def test_every_address_has_the_default_rate_for_itself_and_its_own_before_it() -> None:
     rates = ConnectionRates(WINDOWS, WINDOW_MS)
-    rates.published({ANY_IP: {"connection_creation_rate": 0.0}, (("ip", "0:0:0:0:0:0:0:1"),): {"connection_creation_rate": 100.0}})
+    rates.published(
+        {
+            ANY_IP: {"connection_creation_rate": 0.0},
+            (("ip", "0:0:0:0:0:0:0:1"),): {"connection_creation_rate": 100.0},
+        }
+    )
     assert rates.connecting("10.0.0.1", UNLIMITED, Millis(0)).closed_after_ms == WINDOW_MS
     assert rates.connecting("::1", UNLIMITED, Millis(0)) == Throttled()
     rates.published({})
@@ -110,7 +119,9 @@ def test_beyond_the_rate_over_all_everybody_waits_but_those_who_are_refused_coun
     rates.published({IP_OF: {"connection_creation_rate": 1.0}})
     for _ in range(100):
         rates.connecting("10.0.0.1", 20, Millis(0))
-    told = [rates.connecting("10.0.0.2", 20, Millis(0)) for _ in range(20 * (WINDOWS - 1) * WINDOW_MS // 1000)]
+    told = [
+        rates.connecting("10.0.0.2", 20, Millis(0)) for _ in range(20 * (WINDOWS - 1) * WINDOW_MS // 1000)
+    ]
     assert told[-1].closed_after_ms == 0
     assert 0 < told[-1].admitted_after_ms <= WINDOW_MS
     assert told[0] == Throttled()
@@ -118,7 +129,9 @@ def test_beyond_the_rate_over_all_everybody_waits_but_those_who_are_refused_coun
 
 def test_a_name_of_a_host_in_a_directory_of_kafkas_limits_nobody_and_stops_nobody() -> None:
     rates = ConnectionRates(WINDOWS, WINDOW_MS)
-    rates.published({(("ip", "localhost"),): {"connection_creation_rate": 1.0}, IP_OF: {"connection_creation_rate": 0.0}})
+    rates.published(
+        {(("ip", "localhost"),): {"connection_creation_rate": 1.0}, IP_OF: {"connection_creation_rate": 0.0}}
+    )
     assert rates.connecting("127.0.0.1", UNLIMITED, Millis(0)) == Throttled()
     assert rates.connecting("10.0.0.1", UNLIMITED, Millis(0)).closed_after_ms == WINDOW_MS
 

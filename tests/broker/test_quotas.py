@@ -1,4 +1,6 @@
-"""Client quotas: stored, told, and held to. Who uses too much is answered, told how long to rest, and not read meanwhile (KIP-219)."""
+"""Client quotas: stored, told, and held to. Who uses too much is answered, told how long to rest, and not
+read meanwhile (KIP-219).
+"""
 
 from itertools import count
 from typing import TypeVar
@@ -15,13 +17,27 @@ from sparklog.wire.messages.alter_client_quotas import (
 )
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from sparklog.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from sparklog.wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.schema import Message
 from sparklog_server.simulation.cluster import SimulatedConnection
-from tests.broker.world import FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, listed, produce, produced
+from tests.broker.world import (
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    fetched,
+    latest,
+    listed,
+    produce,
+    produced,
+)
 
 M = TypeVar("M", bound=Message)
 USER = {"user": "ANONYMOUS"}
@@ -42,7 +58,9 @@ def entry(entity: Entity, **numbers: float | None) -> AlterClientQuotasRequestEn
     return AlterClientQuotasRequestEntryData([EntityData(kind, name) for kind, name in entity.items()], ops)
 
 
-def altered(world: World, *entries: AlterClientQuotasRequestEntryData, validate_only: bool = False) -> list[tuple[int, str | None]]:
+def altered(
+    world: World, *entries: AlterClientQuotasRequestEntryData, validate_only: bool = False
+) -> list[tuple[int, str | None]]:
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
     told = ask(world, world.node.connect(), request, 1, AlterClientQuotasResponse)
     return [(one.error_code, one.error_message) for one in told.entries]
@@ -53,22 +71,39 @@ def limit(world: World, entity: Entity, **numbers: float | None) -> None:
 
 
 def described(world: World, *components: ComponentData, strict: bool = False) -> DescribeClientQuotasResponse:
-    return ask(world, world.node.connect(), DescribeClientQuotasRequest(list(components), strict), 1, DescribeClientQuotasResponse)
+    return ask(
+        world,
+        world.node.connect(),
+        DescribeClientQuotasRequest(list(components), strict),
+        1,
+        DescribeClientQuotasResponse,
+    )
 
 
-def told_by(world: World, *components: ComponentData, strict: bool = False) -> list[tuple[Entity, dict[str, float]]]:
+def told_by(
+    world: World, *components: ComponentData, strict: bool = False
+) -> list[tuple[Entity, dict[str, float]]]:
     told = described(world, *components, strict=strict)
     assert told.error_code == 0
     return [
-        ({part.entity_type: part.entity_name for part in one.entity}, {part.key: part.value for part in one.values})
+        (
+            {part.entity_type: part.entity_name for part in one.entity},
+            {part.key: part.value for part in one.values},
+        )
         for one in told.entries or ()
     ]
 
 
-def send(world: World, client: SimulatedConnection, size: int, topic: str = "t", acks: int = 1) -> ProduceResponse | None:
+def send(
+    world: World, client: SimulatedConnection, size: int, topic: str = "t", acks: int = 1
+) -> ProduceResponse | None:
     """Produce one record of about `size` bytes, and let a millisecond pass."""
     before = len(client.replies)
-    client.send(produce(topic, world.batch(b"x" * size), acks=acks), PRODUCE_BY_NAME, ProduceResponse if acks else None)
+    client.send(
+        produce(topic, world.batch(b"x" * size), acks=acks),
+        PRODUCE_BY_NAME,
+        ProduceResponse if acks else None,
+    )
     world.settle(1)
     if len(client.replies) == before:
         return None
@@ -94,7 +129,9 @@ def test_quotas_are_kept_through_a_restart_and_a_removed_one_is_gone(world: Worl
     ]
     limit(world, {"client-id": "c", "user": "u"}, producer_byte_rate=None)
     limit(world, ANY_CLIENT, controller_mutation_rate=None, consumer_byte_rate=None)
-    assert told_by(world, ComponentData("client-id", 2, None)) == [({"client-id": "c", "user": "u"}, {"request_percentage": 12.5})]
+    assert told_by(world, ComponentData("client-id", 2, None)) == [
+        ({"client-id": "c", "user": "u"}, {"request_percentage": 12.5})
+    ]
 
 
 def test_what_is_only_validated_is_not_kept_and_the_same_again_writes_nothing(world: World) -> None:
@@ -113,22 +150,35 @@ def test_what_is_only_validated_is_not_kept_and_the_same_again_writes_nothing(wo
         ({"group": "g"}, {"producer_byte_rate": 1.0}, "Unhandled client quota entity type: group"),
         ({"user": ""}, {"producer_byte_rate": 1.0}, "Empty user not supported"),
         ({"ip": "127.0.0.1", "user": "u"}, {"connection_creation_rate": 1.0}, "should not be combined"),
-        ({"ip": "300.1.1.1"}, {"connection_creation_rate": 1.0}, "300.1.1.1 is not a valid IP or resolvable host."),
+        (
+            {"ip": "300.1.1.1"},
+            {"connection_creation_rate": 1.0},
+            "300.1.1.1 is not a valid IP or resolvable host.",
+        ),
         ({"ip": None}, {"producer_byte_rate": 1.0}, "Invalid configuration key producer_byte_rate"),
         (USER, {"connection_creation_rate": 1.0}, "Invalid configuration key connection_creation_rate"),
         (USER, {"no.such": 1.0}, "Invalid configuration key no.such"),
         (USER, {"producer_byte_rate": 0.0}, "Quota producer_byte_rate must be greater than 0"),
         (USER, {"producer_byte_rate": float("nan")}, "must be greater than 0"),
         (USER, {"producer_byte_rate": 1.5}, "producer_byte_rate cannot be a fractional value."),
-        (USER, {"producer_byte_rate": 1e300}, "Proposed value for producer_byte_rate is too large for a LONG."),
-        ({"ip": None}, {"connection_creation_rate": 3e9}, "Proposed value for connection_creation_rate is too large for an INT."),
+        (
+            USER,
+            {"producer_byte_rate": 1e300},
+            "Proposed value for producer_byte_rate is too large for a LONG.",
+        ),
+        (
+            {"ip": None},
+            {"connection_creation_rate": 3e9},
+            "Proposed value for connection_creation_rate is too large for an INT.",
+        ),
     ],
 )
 def test_quotas_that_make_no_sense_are_refused_with_kafkas_reason(
     world: World, entity: Entity, numbers: dict[str, float], said: str
 ) -> None:
     given = AlterClientQuotasRequestEntryData(
-        [EntityData(kind, name) for kind, name in entity.items()], [OpData(key, value) for key, value in numbers.items()]
+        [EntityData(kind, name) for kind, name in entity.items()],
+        [OpData(key, value) for key, value in numbers.items()],
     )
     good = entry({"user": "good"}, request_percentage=50.0)
     (code, message), other = altered(world, given, good)
@@ -144,11 +194,19 @@ def test_a_number_or_an_entity_that_comes_twice_is_refused(world: World) -> None
     assert altered(world, twice)[0][0] == ErrorCode.INVALID_REQUEST
     same = entry(USER, request_percentage=1.0)
     ((code, message),) = altered(world, same, same)
-    assert (code, message) == (ErrorCode.INVALID_REQUEST, "Ignoring duplicate entity ClientQuotaEntity(entries={user=ANONYMOUS})")
+    assert (code, message) == (
+        ErrorCode.INVALID_REQUEST,
+        "Ignoring duplicate entity ClientQuotaEntity(entries={user=ANONYMOUS})",
+    )
 
 
 def test_a_filter_finds_by_name_by_default_and_by_type_and_strictly_only_those(world: World) -> None:
-    entities: list[Entity] = [{"user": "u"}, {"user": None}, {"user": "u", "client-id": "c"}, {"client-id": "c"}]
+    entities: list[Entity] = [
+        {"user": "u"},
+        {"user": None},
+        {"user": "u", "client-id": "c"},
+        {"client-id": "c"},
+    ]
     for entity in entities:
         limit(world, entity, request_percentage=1.0)
 
@@ -176,14 +234,22 @@ def test_a_filter_finds_by_name_by_default_and_by_type_and_strictly_only_those(w
         ([ComponentData("user", 2, None), ComponentData("ip", 2, None)], ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_filter_that_makes_no_sense_is_refused(world: World, components: list[ComponentData], code: ErrorCode) -> None:
+def test_a_filter_that_makes_no_sense_is_refused(
+    world: World, components: list[ComponentData], code: ErrorCode
+) -> None:
     told = described(world, *components)
     assert (told.error_code, told.entries) == (code, None)
 
 
 def test_a_hundred_thousand_entities_in_one_request_end_the_session_alone(world: World) -> None:
     client = world.node.connect()
-    client.send(AlterClientQuotasRequest(entries=[entry({"user": f"u{n}"}, request_percentage=1.0) for n in range(100_000)]), 1, None)
+    client.send(
+        AlterClientQuotasRequest(
+            entries=[entry({"user": f"u{n}"}, request_percentage=1.0) for n in range(100_000)]
+        ),
+        1,
+        None,
+    )
     world.settle()
     assert client.is_closed
     too_many = [entry({"user": f"u{n}"}, request_percentage=1.0) for n in range(10_001)]
@@ -194,7 +260,9 @@ def test_a_hundred_thousand_entities_in_one_request_end_the_session_alone(world:
 # -- produce
 
 
-def test_a_producer_over_its_quota_is_answered_at_once_and_read_again_when_its_rate_is_down(world: World) -> None:
+def test_a_producer_over_its_quota_is_answered_at_once_and_read_again_when_its_rate_is_down(
+    world: World,
+) -> None:
     client = world.node.connect()
     world.create(client, "t")
     limit(world, USER, producer_byte_rate=10_000)
@@ -279,7 +347,9 @@ def test_a_session_that_ends_while_it_rests_leaves_nothing_behind(world: World) 
         ([({"user": "somebody"}, 1), ({"client-id": "another"}, 1)], None),
     ],
 )
-def test_the_most_specific_entity_counts(world: World, quotas: list[tuple[Entity, int]], expected: int | None) -> None:
+def test_the_most_specific_entity_counts(
+    world: World, quotas: list[tuple[Entity, int]], expected: int | None
+) -> None:
     client = world.node.connect()
     world.create(client, "t")
     for entity, thousands in quotas:
@@ -292,7 +362,9 @@ def test_the_most_specific_entity_counts(world: World, quotas: list[tuple[Entity
         assert answer.throttle_time_ms == pytest.approx((100_000 / expected / 1000 - 10) * 1000, rel=0.02)
 
 
-def test_the_clients_of_one_user_share_what_is_the_users_and_not_what_is_each_ones_default(world: World) -> None:
+def test_the_clients_of_one_user_share_what_is_the_users_and_not_what_is_each_ones_default(
+    world: World,
+) -> None:
     first, second = world.node.connect(client_id="a"), world.node.connect(client_id="b")
     world.create(first, "t")
     limit(world, ANY_CLIENT, producer_byte_rate=10_000)
@@ -360,9 +432,16 @@ def test_who_keeps_the_broker_busy_rests_a_window_at_most(world: World) -> None:
     assert ask(world, client, latest("t"), 7, ListOffsetsResponse).throttle_time_ms == 0
 
 
-def created(world: World, client: SimulatedConnection, *topics: tuple[str, int], version: int = 7) -> CreateTopicsResponse:
-    asked = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name, partitions in topics]
-    return ask(world, client, CreateTopicsRequest(topics=asked, timeout_ms=1000), version, CreateTopicsResponse)
+def created(
+    world: World, client: SimulatedConnection, *topics: tuple[str, int], version: int = 7
+) -> CreateTopicsResponse:
+    asked = [
+        CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        for name, partitions in topics
+    ]
+    return ask(
+        world, client, CreateTopicsRequest(topics=asked, timeout_ms=1000), version, CreateTopicsResponse
+    )
 
 
 def test_changes_to_the_cluster_stop_when_they_are_used_up_and_go_on_as_they_come_back(world: World) -> None:
@@ -370,16 +449,27 @@ def test_changes_to_the_cluster_stop_when_they_are_used_up_and_go_on_as_they_com
     limit(world, USER, controller_mutation_rate=1.0)
     # Eleven windows of a second hold eleven; the last of them may take more than is left.
     answer = created(world, client, ("a", 10), ("b", 5), ("c", 1))
-    assert [(one.name, one.error_code) for one in answer.topics] == [("a", 0), ("b", 0), ("c", ErrorCode.THROTTLING_QUOTA_EXCEEDED)]
+    assert [(one.name, one.error_code) for one in answer.topics] == [
+        ("a", 0),
+        ("b", 0),
+        ("c", ErrorCode.THROTTLING_QUOTA_EXCEEDED),
+    ]
     assert answer.throttle_time_ms == 4000
     world.settle(4000)
     answer = created(world, client, ("c", 1))
     assert ([one.error_code for one in answer.topics], answer.throttle_time_ms) == ([0], 0)
-    told = ask(world, client, DeleteTopicsRequest(topic_names=["a", "b"], timeout_ms=1000), 5, DeleteTopicsResponse)
-    assert {one.name: one.error_code for one in told.responses} == {"a": 0, "b": ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+    told = ask(
+        world, client, DeleteTopicsRequest(topic_names=["a", "b"], timeout_ms=1000), 5, DeleteTopicsResponse
+    )
+    assert {one.name: one.error_code for one in told.responses} == {
+        "a": 0,
+        "b": ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
 
 
-def test_what_was_refused_is_not_counted_and_earlier_clients_are_served_and_rest_afterwards(world: World) -> None:
+def test_what_was_refused_is_not_counted_and_earlier_clients_are_served_and_rest_afterwards(
+    world: World,
+) -> None:
     client = world.node.connect()
     limit(world, USER, controller_mutation_rate=1.0)
     answer = created(world, client, ("a/b", 100), version=5)

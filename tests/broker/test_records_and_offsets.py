@@ -5,24 +5,51 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from sparklog.wire.messages.produce import ProduceResponse
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, listed, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    fetched,
+    latest,
+    listed,
+    produce,
+    produced,
+)
 
 
 def test_what_was_produced_is_fetched_from_any_offset_of_its_batch(world: World) -> None:
     client = world.node.connect()
     world.create(client, "t", partitions=2)
     batch = world.batch(b"a", b"b", b"c")
-    assert produced(world.ask(client, produce("t", batch, acks=ACKS_ALL, partition=1), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
-    assert produced(world.ask(client, produce("t", batch, acks=ACKS_ALL, partition=1), PRODUCE_BY_NAME, ProduceResponse)) == (0, 3)
+    assert produced(
+        world.ask(client, produce("t", batch, acks=ACKS_ALL, partition=1), PRODUCE_BY_NAME, ProduceResponse)
+    ) == (0, 0)
+    assert produced(
+        world.ask(client, produce("t", batch, acks=ACKS_ALL, partition=1), PRODUCE_BY_NAME, ProduceResponse)
+    ) == (0, 3)
     for offset in range(6):
-        code, values = fetched(world.ask(client, fetch("t", offset, partition=1), FETCH_BY_NAME, FetchResponse))
+        code, values = fetched(
+            world.ask(client, fetch("t", offset, partition=1), FETCH_BY_NAME, FetchResponse)
+        )
         assert (code, values) == (0, [b"a", b"b", b"c"] * (2 if offset < 3 else 1))
 
 
-@pytest.mark.parametrize(("offset", "code"), [(3, ErrorCode.NONE), (4, ErrorCode.OFFSET_OUT_OF_RANGE), (-1, ErrorCode.OFFSET_OUT_OF_RANGE)])
-def test_a_fetch_beyond_the_log_end_is_out_of_range_and_at_the_end_it_waits(world: World, offset: int, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    ("offset", "code"),
+    [(3, ErrorCode.NONE), (4, ErrorCode.OFFSET_OUT_OF_RANGE), (-1, ErrorCode.OFFSET_OUT_OF_RANGE)],
+)
+def test_a_fetch_beyond_the_log_end_is_out_of_range_and_at_the_end_it_waits(
+    world: World, offset: int, code: ErrorCode
+) -> None:
     client = world.node.connect()
     world.create(client, "t")
     world.ask(client, produce("t", world.batch(b"a", b"b", b"c")), PRODUCE_BY_NAME, ProduceResponse)
@@ -34,7 +61,10 @@ def test_the_first_batch_comes_whole_even_when_it_is_larger_than_asked_for(world
     world.create(client, "t")
     for _ in range(2):
         world.ask(client, produce("t", world.batch(b"x" * 1000)), PRODUCE_BY_NAME, ProduceResponse)
-    assert fetched(world.ask(client, fetch("t", 0, max_bytes=10), FETCH_BY_NAME, FetchResponse)) == (0, [b"x" * 1000])
+    assert fetched(world.ask(client, fetch("t", 0, max_bytes=10), FETCH_BY_NAME, FetchResponse)) == (
+        0,
+        [b"x" * 1000],
+    )
 
 
 def test_nothing_is_shown_before_it_is_durable(world: World) -> None:
@@ -76,7 +106,9 @@ def test_the_special_timestamps_answer_at_the_versions_that_know_them(
     client = world.node.connect()
     world.create(client, "t")
     world.ask(client, produce("t", world.batch(b"a")), PRODUCE_BY_NAME, ProduceResponse)
-    assert listed(world.ask(client, latest("t", timestamp=timestamp), version, ListOffsetsResponse)) == expected
+    assert (
+        listed(world.ask(client, latest("t", timestamp=timestamp), version, ListOffsetsResponse)) == expected
+    )
 
 
 def test_an_offset_is_found_by_timestamp_and_the_greatest_timestamp_by_minus_3(world: World) -> None:
@@ -104,7 +136,9 @@ def test_an_offset_is_found_by_timestamp_and_the_greatest_timestamp_by_minus_3(w
     ],
     ids=["topic", "partition", "acks", "no records", "crc", "two batches", "too large"],
 )
-def test_a_refused_produce_says_why_and_appends_nothing(world: World, request_of: object, code: ErrorCode) -> None:
+def test_a_refused_produce_says_why_and_appends_nothing(
+    world: World, request_of: object, code: ErrorCode
+) -> None:
     client = world.node.connect()
     world.create(client, "t")
     assert produced(world.ask(client, request_of(world), PRODUCE_BY_NAME, ProduceResponse)) == (code, -1)
@@ -125,22 +159,36 @@ def test_idempotent_producers_get_ids_of_their_own_and_a_repeated_batch_is_store
     gap = world.batch(b"c", producer_id=producer, producer_epoch=0, base_sequence=2)
     assert produced(world.ask(client, produce("t", first), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
     assert produced(world.ask(client, produce("t", first), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
-    assert produced(world.ask(client, produce("t", gap), PRODUCE_BY_NAME, ProduceResponse)) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert produced(world.ask(client, produce("t", gap), PRODUCE_BY_NAME, ProduceResponse)) == (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        -1,
+    )
     assert listed(world.ask(client, latest("t"), 6, ListOffsetsResponse)) == (0, 1)
 
 
-def test_a_full_disk_is_told_to_the_producer_and_what_was_acknowledged_is_still_there_after_a_restart(world: World) -> None:
+def test_a_full_disk_is_told_to_the_producer_and_what_was_acknowledged_is_still_there_after_a_restart(
+    world: World,
+) -> None:
     client = world.node.connect()
     world.create(client, "t")
-    assert produced(world.ask(client, produce("t", world.batch(b"kept"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
+    assert produced(
+        world.ask(client, produce("t", world.batch(b"kept"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    ) == (0, 0)
     world.disk.capacity_bytes = world.disk.used_bytes
-    code, _ = produced(world.ask(client, produce("t", world.batch(b"refused"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))
+    code, _ = produced(
+        world.ask(
+            client, produce("t", world.batch(b"refused"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+        )
+    )
     assert code == ErrorCode.KAFKA_STORAGE_ERROR
     world.node.kill()
     world.disk.capacity_bytes = None
     world.node.start()
     world.settle()
-    assert fetched(world.ask(world.node.connect(), fetch("t", 0), FETCH_BY_NAME, FetchResponse)) == (0, [b"kept"])
+    assert fetched(world.ask(world.node.connect(), fetch("t", 0), FETCH_BY_NAME, FetchResponse)) == (
+        0,
+        [b"kept"],
+    )
 
 
 def test_a_partition_whose_offset_is_asked_for_twice_is_refused_and_the_others_are_not(world: World) -> None:
@@ -149,4 +197,8 @@ def test_a_partition_whose_offset_is_asked_for_twice_is_refused_and_the_others_a
     parts = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 0)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=parts)])
     answer = world.ask(client, request, 7, ListOffsetsResponse)
-    assert [part.error_code for part in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
+    assert [part.error_code for part in answer.topics[0].partitions] == [
+        ErrorCode.INVALID_REQUEST,
+        0,
+        ErrorCode.INVALID_REQUEST,
+    ]

@@ -14,7 +14,10 @@ def at(mono_us: int) -> Instant:
 
 def sessions(count: int) -> list[Session]:
     framers = (Framer(frame_bytes_max=100) for _ in range(count))
-    return [Session(SessionId(index), framer, listener="L", peer_address="p") for index, framer in enumerate(framers)]
+    return [
+        Session(SessionId(index), framer, listener="L", peer_address="p")
+        for index, framer in enumerate(framers)
+    ]
 
 
 def test_sessions_that_hold_replies_starve_beyond_half_of_the_limit_and_others_do_not() -> None:
@@ -77,7 +80,9 @@ def test_a_client_that_reads_is_not_closed_though_the_memory_of_its_replies_stay
     assert memory.take_excess(at(5 + STALLED_US)) == [silent]
 
 
-def test_a_session_that_has_read_all_it_was_sent_is_not_closed_while_its_answers_wait_behind_an_earlier_request() -> None:
+def test_a_session_that_has_read_all_it_was_sent_is_not_closed_while_its_answers_wait_behind_an_earlier_request() -> (  # noqa: E501
+    None
+):
     memory = ReplyMemory(LIMIT)
     silent, waiting = sessions(2)
     memory.owed(waiting, 400)

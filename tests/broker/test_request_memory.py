@@ -1,4 +1,6 @@
-"""What requests hold in memory is bounded over all sessions: who is in the middle of a request waits for its turn, and nobody else does."""
+"""What requests hold in memory is bounded over all sessions: who is in the middle of a request waits for
+its turn, and nobody else does.
+"""
 
 import pytest
 
@@ -104,7 +106,9 @@ def test_an_unfinished_request_that_stalls_while_others_wait_for_it_is_closed_af
     assert listed_end(world) == (0, 0)
     world.settle(ms=2_000)
     assert stalled.is_closed
-    assert "has not grown for 10 s" in next(line for line in reversed(world.node.trace) if line.startswith("session-closed"))
+    assert "has not grown for 10 s" in next(
+        line for line in reversed(world.node.trace) if line.startswith("session-closed")
+    )
     assert not any(connection.is_closed for connection, _ in others)
     assert (held(world), listed_end(world)) == (0, (0, 5))
 
@@ -130,7 +134,10 @@ def test_a_muted_session_with_the_eldest_request_makes_way_and_is_not_closed() -
     waiting.expects_anything = True
     # The parked Fetch mutes the session, so the broker itself does not read the rest of the Produce.
     wait = b"".join(
-        bytes(chunk) for chunk in encode_request(fetch("t", 0, min_bytes=1 << 30, max_wait_ms=60_000), FETCH_BY_NAME, 1, "test")
+        bytes(chunk)
+        for chunk in encode_request(
+            fetch("t", 0, min_bytes=1 << 30, max_wait_ms=60_000), FETCH_BY_NAME, 1, "test"
+        )
     )
     waiting.send_bytes(wait + frame[: VALUE_BYTES // 2])
     others = begin(world, 5)
@@ -206,9 +213,13 @@ def test_what_waits_behind_a_muted_session_is_counted_until_it_has_run() -> None
     world = a_world()
     client = world.node.connect()
     world.create(client, "t")
-    wait = b"".join(bytes(chunk) for chunk in encode_request(fetch("t", 0, max_wait_ms=10_000), FETCH_BY_NAME, 1, "test"))
+    wait = b"".join(
+        bytes(chunk) for chunk in encode_request(fetch("t", 0, max_wait_ms=10_000), FETCH_BY_NAME, 1, "test")
+    )
     batch = world.batch(b"x" * 1000)
-    behind = b"".join(bytes(chunk) for chunk in encode_request(produce("t", batch), PRODUCE_BY_NAME, 2, "test"))
+    behind = b"".join(
+        bytes(chunk) for chunk in encode_request(produce("t", batch), PRODUCE_BY_NAME, 2, "test")
+    )
     client.expects_anything = True
     client.send_bytes(wait + behind * 50)
     assert held(world) == 50 * (len(behind) - 4)
@@ -231,8 +242,12 @@ def test_what_a_job_works_on_is_counted_until_it_is_done() -> None:
     assert produced(client.replies[-1]) == (0, 0)
 
 
-@pytest.mark.parametrize(("protocol", "largest"), [("PLAINTEXT", 104_857_600), ("SSL", 104_857_600), ("SASL_SSL", 65_536)])
-def test_the_first_frames_are_small_only_where_a_session_must_say_who_it_is(protocol: str, largest: int) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "largest"), [("PLAINTEXT", 104_857_600), ("SSL", 104_857_600), ("SASL_SSL", 65_536)]
+)
+def test_the_first_frames_are_small_only_where_a_session_must_say_who_it_is(
+    protocol: str, largest: int
+) -> None:
     settings = BrokerSettings(listeners=(Listener("OUTSIDE", "127.0.0.1", 9092, protocol),))
     assert first_frame_bytes_max(settings, "OUTSIDE") == largest
 

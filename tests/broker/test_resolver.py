@@ -1,8 +1,19 @@
-"""The resolver as a machine: it asks nothing unasked, forgets in time, and a hostile answer costs it no more than the round."""
+"""The resolver as a machine: it asks nothing unasked, forgets in time, and a hostile answer costs it no
+more than the round.
+"""
 
 import pytest
 
-from sparklog.client.decisions import TOPIC, About, Decision, encode_decision, key_of, partition_of, sink_name, task_id
+from sparklog.client.decisions import (
+    TOPIC,
+    About,
+    Decision,
+    encode_decision,
+    key_of,
+    partition_of,
+    sink_name,
+    task_id,
+)
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.errors import ErrorCode
@@ -30,7 +41,9 @@ from sparklog_server.coordinator.txn.events import Answer
 SINK = sink_name("s")
 OURS = ProducerIdentity(task_id(SINK, 0, 0, "aa"), ProducerId(7), ProducerEpoch(0))
 STRAY = ProducerIdentity(task_id(SINK, 0, 1, "bb"), ProducerId(8), ProducerEpoch(0))
-DECIDED = build_batch([(key_of(SINK, About.DECISION), encode_decision(Decision("s", "q", 0, "u", (OURS,))), (), 0)])
+DECIDED = build_batch(
+    [(key_of(SINK, About.DECISION), encode_decision(Decision("s", "q", 0, "u", (OURS,))), (), 0)]
+)
 TOPIC_ID = bytes(range(16))
 
 
@@ -44,7 +57,9 @@ class Clusterlike:
         self.batches = list(batches)
         self.asked: list[Message] = []
         settings = ClientSettings.from_kafka({"bootstrap.servers": "127.0.0.1:1"})
-        self.resolver = SinkResolver(settings, entropy=bytes, trace=lambda event, **_: self.traced.append(event))
+        self.resolver = SinkResolver(
+            settings, entropy=bytes, trace=lambda event, **_: self.traced.append(event)
+        )
 
     def verdict(self, one: ProducerIdentity) -> Answer:
         return self.resolver.verdict(*one, Instant(Micros(self.now_us), Millis(0)))
@@ -60,7 +75,10 @@ class Clusterlike:
     def answer(self, ask: Ask) -> Message:
         partition = partition_of(SINK, 16)
         if isinstance(ask.message, MetadataRequest):
-            there = [MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=0) for number in range(16)]
+            there = [
+                MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=0)
+                for number in range(16)
+            ]
             topic = MetadataResponseTopic(name=TOPIC, topic_id=TOPIC_ID, partitions=there)
             gone = MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=TOPIC)
             brokers = [MetadataResponseBroker(node_id=1, host="127.0.0.1", port=1)]
@@ -134,7 +152,9 @@ def test_the_coordinator_of_a_sink_and_ids_of_no_sink_are_aborted_at_once() -> N
     assert world.asked == []
 
 
-@pytest.mark.parametrize("records", [b"\0" * 100, bytes(DECIDED)[:-1], bytes(DECIDED)[:-1] + b"\xff", b"\xff" * 200])
+@pytest.mark.parametrize(
+    "records", [b"\0" * 100, bytes(DECIDED)[:-1], bytes(DECIDED)[:-1] + b"\xff", b"\xff" * 200]
+)
 def test_bytes_that_are_no_records_end_the_round_and_nothing_else(records: bytes) -> None:
     world = Clusterlike(bytearray(records))
     assert world.verdict(OURS) is Answer.ASK_AGAIN
@@ -177,12 +197,24 @@ def test_what_was_read_is_forgotten_when_nobody_asks_any_more() -> None:
     assert world.verdict(OURS) is Answer.COMMIT
 
 
-def test_decisions_take_a_bounded_memory_and_one_that_had_to_go_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_take_a_bounded_memory_and_one_that_had_to_go_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # Sinks that share a partition, so that one world of one partition will do.
-    alike = [name for name in map(str, range(200)) if partition_of(sink_name(name), 16) == partition_of(SINK, 16)][:6]
-    tasks = [ProducerIdentity(task_id(sink_name(name), 0, 0, "aa"), ProducerId(7), ProducerEpoch(0)) for name in alike]
-    values = [encode_decision(Decision(name, "q", 0, "u", (task,))) for name, task in zip(alike, tasks, strict=True)]
-    batches = [build_batch([(key_of(sink_name(name), About.DECISION), value, (), 0)]) for name, value in zip(alike, values, strict=True)]
+    alike = [
+        name for name in map(str, range(200)) if partition_of(sink_name(name), 16) == partition_of(SINK, 16)
+    ][:6]
+    tasks = [
+        ProducerIdentity(task_id(sink_name(name), 0, 0, "aa"), ProducerId(7), ProducerEpoch(0))
+        for name in alike
+    ]
+    values = [
+        encode_decision(Decision(name, "q", 0, "u", (task,))) for name, task in zip(alike, tasks, strict=True)
+    ]
+    batches = [
+        build_batch([(key_of(sink_name(name), About.DECISION), value, (), 0)])
+        for name, value in zip(alike, values, strict=True)
+    ]
     monkeypatch.setattr(resolver, "DECISIONS_BYTES_MAX", 2 * max(map(len, values)))
     world = Clusterlike(*batches)
     left, rounds = list(tasks), 0

@@ -1,4 +1,6 @@
-"""What a restart of the only broker costs: a few records, however many partitions, and a leader epoch only where records may be gone."""
+"""What a restart of the only broker costs: a few records, however many partitions, and a leader epoch only
+where records may be gone.
+"""
 
 import pytest
 
@@ -6,7 +8,17 @@ from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsReq
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    fetched,
+    latest,
+    produce,
+    produced,
+)
 
 METADATA_LOG = "/data/__cluster_metadata-0/00000000000000000000.log"
 
@@ -31,21 +43,34 @@ def begun(flush: str) -> World:
     world.node.start()
     world.settle()
     client = world.node.connect()
-    request = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=200, replication_factor=1)], timeout_ms=1000)
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name="t", num_partitions=200, replication_factor=1)], timeout_ms=1000
+    )
     world.ask(client, request, 7, CreateTopicsResponse)
-    assert produced(world.ask(client, produce("t", world.batch(b"a"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
+    assert produced(
+        world.ask(client, produce("t", world.batch(b"a"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    ) == (0, 0)
     return world
 
 
 @pytest.mark.parametrize("flush", ["auto", "always", "never"])
 @pytest.mark.parametrize("cleanly", [True, False])
-def test_a_restart_writes_no_record_per_partition_unless_shown_records_may_be_gone(flush: str, cleanly: bool) -> None:
+def test_a_restart_writes_no_record_per_partition_unless_shown_records_may_be_gone(
+    flush: str, cleanly: bool
+) -> None:
     world = begun(flush)
     first, size = epoch_of(world), len(world.disk.read(METADATA_LOG) or b"")
     for _ in range(2):
         restarted(world, cleanly=cleanly)
         client = world.node.connect()
-        assert produced(world.ask(client, produce("t", world.batch(b"b"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))[0] == 0
+        assert (
+            produced(
+                world.ask(
+                    client, produce("t", world.batch(b"b"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+                )
+            )[0]
+            == 0
+        )
     values = fetched(world.ask(world.node.connect(), fetch("t", 0), FETCH_BY_NAME, FetchResponse))[1]
     written = len(world.disk.read(METADATA_LOG) or b"") - size
     if flush == "never" and not cleanly:

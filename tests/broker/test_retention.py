@@ -1,4 +1,6 @@
-"""Retention and DeleteRecords through a whole broker: what goes, when its files do, and what a crash brings back."""
+"""Retention and DeleteRecords through a whole broker: what goes, when its files do, and what a crash
+brings back.
+"""
 
 from random import Random
 
@@ -6,7 +8,12 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.record.batch import build_batch, decode_records, iterate_headers
-from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from sparklog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -19,7 +26,18 @@ from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.schema import Message
 from sparklog_server.simulation.cluster import SimulatedConnection
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, listed, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    fetched,
+    latest,
+    listed,
+    produce,
+    produced,
+)
 
 CHECK_MS = 60_000
 EARLIEST = -2
@@ -34,7 +52,9 @@ def started(**given: str) -> World:
 
 
 def create(world: World, client: SimulatedConnection, name: str, **configs: object) -> None:
-    wanted = [CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()]
+    wanted = [
+        CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()
+    ]
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=wanted)
     answer = world.ask(client, CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7, CreateTopicsResponse)
     assert isinstance(answer, CreateTopicsResponse)
@@ -44,7 +64,12 @@ def create(world: World, client: SimulatedConnection, name: str, **configs: obje
 def fill(world: World, client: SimulatedConnection, topic: str, count: int = 8) -> None:
     """`count` batches of one record each, 500 bytes and acknowledged."""
     for index in range(count):
-        answer = world.ask(client, produce(topic, world.batch(b"%d" % index * 400), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+        answer = world.ask(
+            client,
+            produce(topic, world.batch(b"%d" % index * 400), acks=ACKS_ALL),
+            PRODUCE_BY_NAME,
+            ProduceResponse,
+        )
         assert produced(answer) == (0, index)
 
 
@@ -85,8 +110,13 @@ def test_old_segments_go_at_the_next_check_and_their_files_after_the_delay() -> 
     assert names(world, "t", ".log.deleted")
     world.settle(62_000)
     assert names(world, "t", ".deleted") == []
-    assert produced(world.ask(client, produce("t", world.batch(b"new")), PRODUCE_BY_NAME, ProduceResponse)) == (0, 8)
-    assert fetched(world.ask(client, fetch("t", 3), FETCH_BY_NAME, FetchResponse)) == (ErrorCode.OFFSET_OUT_OF_RANGE, [])
+    assert produced(
+        world.ask(client, produce("t", world.batch(b"new")), PRODUCE_BY_NAME, ProduceResponse)
+    ) == (0, 8)
+    assert fetched(world.ask(client, fetch("t", 3), FETCH_BY_NAME, FetchResponse)) == (
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        [],
+    )
 
 
 def test_retention_bytes_keeps_the_newest_segments() -> None:
@@ -102,7 +132,15 @@ def test_retention_bytes_keeps_the_newest_segments() -> None:
 def test_a_topic_without_delete_forgets_nothing(policy: str) -> None:
     world = started(**{"log.cleaner.enable": "false"})
     client = world.node.connect()
-    create(world, client, "t", internal_segment_bytes=1000, retention_ms=1, retention_bytes=1, cleanup_policy=policy)
+    create(
+        world,
+        client,
+        "t",
+        internal_segment_bytes=1000,
+        retention_ms=1,
+        retention_bytes=1,
+        cleanup_policy=policy,
+    )
     if policy == "":
         fill(world, client, "t")
     world.settle(3 * CHECK_MS)
@@ -161,7 +199,10 @@ def test_deleted_records_are_out_of_range_and_stay_so_after_a_crash() -> None:
         world.settle()
         client = world.node.connect()
         assert earliest(world, client, "t") == 5
-        assert fetched(world.ask(client, fetch("t", 4), FETCH_BY_NAME, FetchResponse))[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (
+            fetched(world.ask(client, fetch("t", 4), FETCH_BY_NAME, FetchResponse))[0]
+            == ErrorCode.OFFSET_OUT_OF_RANGE
+        )
         assert fetched(world.ask(client, fetch("t", 7), FETCH_BY_NAME, FetchResponse)) == (0, [b"7" * 400])
 
 
@@ -205,7 +246,9 @@ def test_a_disk_that_refuses_the_checkpoint_is_told_to_who_waits_for_it() -> Non
     client = world.node.connect()
     create(world, client, "t")
     fill(world, client, "t", 2)
-    world.disk.fault = lambda call, path: "injected" if "log-start-offset-checkpoint" in path and call == "replace" else None
+    world.disk.fault = lambda call, path: (
+        "injected" if "log-start-offset-checkpoint" in path and call == "replace" else None
+    )
     assert ask_delete(world, client, "t", 1) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
     world.disk.fault = None
 
@@ -220,7 +263,9 @@ def test_retention_beside_producers_and_power_cuts_loses_nothing_it_should_keep(
     create(world, client, "t", internal_segment_bytes=2000, segment_ms=700, file_delete_delay_ms=100)
     start = 0
     for offset in range(60):
-        answer = world.ask(client, produce("t", world.batch(b"x" * 100), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+        answer = world.ask(
+            client, produce("t", world.batch(b"x" * 100), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+        )
         assert produced(answer) == (0, offset)
         if random.random() < 0.1:
             world.node.kill()
@@ -240,11 +285,23 @@ def test_retention_beside_producers_and_power_cuts_loses_nothing_it_should_keep(
 @pytest.mark.parametrize("seed", range(6))
 def test_a_topic_compacted_and_deleted_keeps_the_last_record_of_each_young_key(seed: int) -> None:
     random = Random(seed)
-    world = World(seed, **{"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "0", "log.cleaner.backoff.ms": "200"})
+    world = World(
+        seed,
+        **{
+            "log.retention.check.interval.ms": "500",
+            "log.initial.task.delay.ms": "0",
+            "log.cleaner.backoff.ms": "200",
+        },
+    )
     world.node.start()
     world.settle()
     client = world.node.connect()
-    configs = {"internal_segment_bytes": 1000, "min_cleanable_dirty_ratio": 0.01, "retention_ms": 30_000, "file_delete_delay_ms": 100}
+    configs = {
+        "internal_segment_bytes": 1000,
+        "min_cleanable_dirty_ratio": 0.01,
+        "retention_ms": 30_000,
+        "file_delete_delay_ms": 100,
+    }
     create(world, client, "t", cleanup_policy="compact,delete", **configs)
     newest: dict[bytes, tuple[bytes, int]] = {}
     for index in range(80):
@@ -288,14 +345,21 @@ CHECKPOINT_RARELY = {
 }
 
 
-def test_two_kills_before_the_watermarks_are_written_down_damage_nothing_that_retention_has_taken_from() -> None:
+def test_two_kills_before_the_watermarks_are_written_down_damage_nothing_that_retention_has_taken_from() -> (
+    None
+):
     world = started(**CHECKPOINT_RARELY)
     client = world.node.connect()
     create(world, client, "t", internal_segment_bytes=1000, retention_bytes=2000)
     fill(world, client, "t", 3)
     assert ask_delete(world, client, "t", 1) == (0, 1)  # the high watermark is written down with it
     for index in range(3, 12):
-        answer = world.ask(client, produce("t", world.batch(b"%d" % index * 400), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+        answer = world.ask(
+            client,
+            produce("t", world.batch(b"%d" % index * 400), acks=ACKS_ALL),
+            PRODUCE_BY_NAME,
+            ProduceResponse,
+        )
         assert produced(answer) == (0, index)
     world.settle(CHECK_MS + 1000)
     start = earliest(world, client, "t")

@@ -2,9 +2,19 @@
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from sparklog.wire.messages.produce import ProduceResponse
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, latest, listed, produce, produced
 
@@ -22,7 +32,15 @@ def fill(world: World, count: int) -> list[int]:
     for _ in range(count):
         stamps.append(world.clock.now.wall_ms)
         assert (
-            produced(world.ask(client, produce("t", world.batch(bytes(100_000)), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))[0] == 0
+            produced(
+                world.ask(
+                    client,
+                    produce("t", world.batch(bytes(100_000)), acks=ACKS_ALL),
+                    PRODUCE_BY_NAME,
+                    ProduceResponse,
+                )
+            )[0]
+            == 0
         )
     return stamps
 
@@ -32,9 +50,16 @@ def test_each_record_is_found_by_its_time_through_sealed_segments_and_after_a_re
     for _ in range(2):
         client = world.node.connect()
         for offset in range(0, 60, 7):
-            assert listed(world.ask(client, latest("t", timestamp=stamps[offset]), 7, ListOffsetsResponse)) == (0, offset)
-            assert listed(world.ask(client, latest("t", timestamp=stamps[offset] - 1), 7, ListOffsetsResponse)) == (0, offset)
-        assert listed(world.ask(client, latest("t", timestamp=stamps[-1] + 1), 7, ListOffsetsResponse)) == (0, -1)
+            assert listed(
+                world.ask(client, latest("t", timestamp=stamps[offset]), 7, ListOffsetsResponse)
+            ) == (0, offset)
+            assert listed(
+                world.ask(client, latest("t", timestamp=stamps[offset] - 1), 7, ListOffsetsResponse)
+            ) == (0, offset)
+        assert listed(world.ask(client, latest("t", timestamp=stamps[-1] + 1), 7, ListOffsetsResponse)) == (
+            0,
+            -1,
+        )
         assert listed(world.ask(client, latest("t", timestamp=-3), 7, ListOffsetsResponse)) == (0, 59)
         world.node.stop()
         world.node.start()
@@ -69,7 +94,8 @@ def test_one_request_may_ask_by_time_and_for_the_latest_offset_and_waits_for_bot
     client.send(produce("u", world.batch(b"x"), acks=1), PRODUCE_BY_NAME, ProduceResponse)
     asked = [("t", stamps[2]), ("u", -1), ("missing", 5)]
     topics = [
-        ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)]) for name, timestamp in asked
+        ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])
+        for name, timestamp in asked
     ]
     client.send(ListOffsetsRequest(replica_id=-1, topics=topics), 7, ListOffsetsResponse)
     world.settle()
@@ -91,7 +117,9 @@ def test_a_topic_that_is_deleted_under_a_search_is_told_so_and_no_directory_is_t
         world.settle()
         assert listed(client.replies[0]) in [(0, 1), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
         assert world.create(other, "u") == 0
-        assert produced(world.ask(other, produce("u", world.batch(b"x")), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
+        assert produced(
+            world.ask(other, produce("u", world.batch(b"x")), PRODUCE_BY_NAME, ProduceResponse)
+        ) == (0, 0)
 
 
 def test_a_search_whose_session_goes_away_leaves_nothing_behind(world: World) -> None:
@@ -100,4 +128,6 @@ def test_a_search_whose_session_goes_away_leaves_nothing_behind(world: World) ->
     client.send(latest("t", timestamp=stamps[1]), 7, ListOffsetsResponse)
     world.node.disconnect(client)
     world.settle()
-    assert listed(world.ask(world.node.connect(), latest("t", timestamp=stamps[1]), 7, ListOffsetsResponse)) == (0, 1)
+    assert listed(
+        world.ask(world.node.connect(), latest("t", timestamp=stamps[1]), 7, ListOffsetsResponse)
+    ) == (0, 1)

@@ -4,13 +4,28 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from sparklog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from sparklog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    fetched,
+    produce,
+    produced,
+)
 
 COUNT = 50
-"""Requests that are answered with more than a session gets in one turn, and no more than may be unanswered."""
+"""Requests that are answered with more than a session gets in one turn, and no more than may be
+unanswered.
+"""
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
@@ -23,18 +38,26 @@ def test_a_produce_that_waits_for_its_sync_holds_back_the_answers_behind_it(worl
     client.send(VERSIONS, 3, ApiVersionsResponse)
     assert client.replies == []
     world.settle()
-    assert [type(reply) for reply in client.replies] == [ProduceResponse, ProduceResponse, ApiVersionsResponse]
+    assert [type(reply) for reply in client.replies] == [
+        ProduceResponse,
+        ProduceResponse,
+        ApiVersionsResponse,
+    ]
     assert [produced(reply) for reply in client.replies[:2]] == [(0, 0), (0, 1)]
 
 
-def test_a_parked_fetch_holds_up_its_own_session_only_and_wakes_when_a_record_is_committed(world: World) -> None:
+def test_a_parked_fetch_holds_up_its_own_session_only_and_wakes_when_a_record_is_committed(
+    world: World,
+) -> None:
     reader, writer = world.node.connect(), world.node.connect()
     world.create(writer, "t")
     reader.send(fetch("t", 0, max_wait_ms=10_000), FETCH_BY_NAME, FetchResponse)
     reader.send(VERSIONS, 3, ApiVersionsResponse)
     world.settle(ms=100)
     assert reader.replies == []
-    assert produced(world.ask(writer, produce("t", world.batch(b"new")), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
+    assert produced(
+        world.ask(writer, produce("t", world.batch(b"new")), PRODUCE_BY_NAME, ProduceResponse)
+    ) == (0, 0)
     assert fetched(reader.replies[0]) == (0, [b"new"])
     assert isinstance(reader.replies[1], ApiVersionsResponse)
 
@@ -82,7 +105,9 @@ def test_requests_behind_a_parked_one_run_even_when_they_came_in_one_piece(world
     ],
     ids=["http", "tls", "negative length", "huge length", "no whole header", "unknown api"],
 )
-def test_nonsense_closes_its_connection_with_one_line_and_disturbs_nobody_else(world: World, nonsense: bytes) -> None:
+def test_nonsense_closes_its_connection_with_one_line_and_disturbs_nobody_else(
+    world: World, nonsense: bytes
+) -> None:
     good, bad = world.node.connect(), world.node.connect()
     lines = len(world.node.trace)
     bad.send_bytes(nonsense)
@@ -112,7 +137,9 @@ def test_produce_is_advertised_from_0_and_refused_below_3(world: World) -> None:
     assert client.is_closed
 
 
-def test_a_failed_produce_without_acknowledgement_closes_the_connection_since_nobody_would_hear_of_it(world: World) -> None:
+def test_a_failed_produce_without_acknowledgement_closes_the_connection_since_nobody_would_hear_of_it(
+    world: World,
+) -> None:
     client = world.node.connect()
     client.send(produce("nowhere", world.batch(b"a"), acks=0), PRODUCE_BY_NAME, None)
     world.settle()
@@ -147,14 +174,18 @@ def test_the_settings_that_bound_a_session_let_its_requests_run_in_the_end() -> 
 
 
 @pytest.mark.parametrize("is_behind_a_parked_request", [False, True])
-def test_a_session_that_is_answered_much_in_a_turn_goes_on_in_the_next(world: World, is_behind_a_parked_request: bool) -> None:
+def test_a_session_that_is_answered_much_in_a_turn_goes_on_in_the_next(
+    world: World, is_behind_a_parked_request: bool
+) -> None:
     client = world.node.connect()
     world.create(client, "t")
     client.replies.clear()
     if is_behind_a_parked_request:
         client.send(produce("t", world.batch(b"a"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
     broker = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
-    client.send_together([DescribeConfigsRequest([broker], include_documentation=True)] * COUNT, 4, DescribeConfigsResponse)
+    client.send_together(
+        [DescribeConfigsRequest([broker], include_documentation=True)] * COUNT, 4, DescribeConfigsResponse
+    )
     assert world.node.running.request_bytes > 0
     world.settle()
     assert len(client.replies) == COUNT + is_behind_a_parked_request

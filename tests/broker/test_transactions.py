@@ -1,4 +1,6 @@
-"""Transactional producers and a broker: from FindCoordinator to the markers in the partitions, across restarts."""
+"""Transactional producers and a broker: from FindCoordinator to the markers in the partitions, across
+restarts.
+"""
 
 from collections.abc import Iterator
 
@@ -105,9 +107,14 @@ def test_one_partition_that_is_not_there_keeps_the_others_out(world: World) -> N
 def test_brokers_ask_for_many_transactions_at_once_and_may_only_verify(world: World) -> None:
     first, second = ready(world, "a"), ready(world, "b")
     assert first.add(0) == [NONE]
-    verified = add_many(world, first.client, first.part(0, 1, verify_only=True), second.part(0, verify_only=True))
+    verified = add_many(
+        world, first.client, first.part(0, 1, verify_only=True), second.part(0, verify_only=True)
+    )
     assert verified == {"a": [NONE, ErrorCode.TRANSACTION_ABORTABLE], "b": [ErrorCode.TRANSACTION_ABORTABLE]}
-    assert add_many(world, first.client, second.part(2), first.part(9)) == {"a": [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], "b": [NONE]}
+    assert add_many(world, first.client, second.part(2), first.part(9)) == {
+        "a": [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+        "b": [NONE],
+    }
     assert add_many(world, first.client) == {}
     assert [one.topics[0].partitions for one in describe(world, first.client, "a", "b")] == [[0], [2]]
 
@@ -116,7 +123,9 @@ def test_offsets_of_a_group_become_part_of_a_transaction(world: World) -> None:
     producer = ready(world, "a")
     assert producer.add_offsets("g") is ErrorCode.COORDINATOR_NOT_AVAILABLE  # and the topic is on its way
     assert producer.add_offsets("g") is NONE
-    assert [topic.topic for topic in describe(world, producer.client, "a")[0].topics] == ["__consumer_offsets"]
+    assert [topic.topic for topic in describe(world, producer.client, "a")[0].topics] == [
+        "__consumer_offsets"
+    ]
     assert producer.end(commit=True) is NONE
     assert producer.state() == "CompleteCommit"
 
@@ -126,7 +135,9 @@ def test_a_transaction_ends_though_a_topic_of_it_is_gone(world: World) -> None:
     world.create(producer.client, "doomed")
     assert producer.add(0, topic="doomed") == [NONE]
     assert producer.add(1) == [NONE]
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")], topic_names=["doomed"], timeout_ms=1000)
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name="doomed")], topic_names=["doomed"], timeout_ms=1000
+    )
     world.ask(producer.client, request, 6, DeleteTopicsResponse)
     assert producer.end(commit=True) is NONE
     assert producer.state() == "CompleteCommit"
@@ -171,8 +182,12 @@ class Knows:
         return self.answer
 
 
-@pytest.mark.parametrize(("answer", "state"), [(Answer.COMMIT, "CompleteCommit"), (Answer.ABORT, "CompleteAbort")])
-def test_a_transaction_of_the_sink_ends_as_the_resolver_says(world: World, answer: Answer, state: str) -> None:
+@pytest.mark.parametrize(
+    ("answer", "state"), [(Answer.COMMIT, "CompleteCommit"), (Answer.ABORT, "CompleteAbort")]
+)
+def test_a_transaction_of_the_sink_ends_as_the_resolver_says(
+    world: World, answer: Answer, state: str
+) -> None:
     resolver = Knows(Answer.ASK_AGAIN)
     world.node.running.resolve_by(resolver)
     sink, other = ready(world, "sl.a", timeout_ms=5_000), ready(world, "a", timeout_ms=5_000)
@@ -187,7 +202,9 @@ def test_a_transaction_of_the_sink_ends_as_the_resolver_says(world: World, answe
     assert log_end(world, sink.client) == 1
 
 
-def test_without_a_resolver_a_transaction_of_the_sink_is_kept_as_long_as_any_may_be_open(world: World) -> None:
+def test_without_a_resolver_a_transaction_of_the_sink_is_kept_as_long_as_any_may_be_open(
+    world: World,
+) -> None:
     world = started(**{"transaction.max.timeout.ms": "60000"})
     sink = ready(world, "sl.a", timeout_ms=5_000)
     assert sink.add(0) == [NONE]
@@ -199,7 +216,9 @@ def test_without_a_resolver_a_transaction_of_the_sink_is_kept_as_long_as_any_may
 
 
 @pytest.mark.parametrize("is_power_cut", [True, False])
-def test_what_is_open_outlives_the_broker_and_what_was_about_to_end_ends(world: World, *, is_power_cut: bool) -> None:
+def test_what_is_open_outlives_the_broker_and_what_was_about_to_end_ends(
+    world: World, *, is_power_cut: bool
+) -> None:
     opened, ending = ready(world, "a"), ready(world, "b")
     assert (opened.add(0), ending.add(1)) == ([NONE], [NONE])
     world.node.kill(is_power_cut=is_power_cut)
@@ -222,13 +241,25 @@ def test_transactions_are_listed_over_all_shards(world: World) -> None:
     producers = [ready(world, f"id-{number}") for number in range(7)]
     assert producers[3].add(0) == [NONE]
     found = listed(world, client, ListTransactionsRequest())
-    assert sorted(one.transactional_id for one in found.transaction_states) == [f"id-{number}" for number in range(7)]
-    found = listed(world, client, ListTransactionsRequest(state_filters=["Ongoing", "Odd"], transactional_id_pattern="id-[0-5]"))
+    assert sorted(one.transactional_id for one in found.transaction_states) == [
+        f"id-{number}" for number in range(7)
+    ]
+    found = listed(
+        world,
+        client,
+        ListTransactionsRequest(state_filters=["Ongoing", "Odd"], transactional_id_pattern="id-[0-5]"),
+    )
     assert [one.transactional_id for one in found.transaction_states] == ["id-3"]
     assert found.unknown_state_filters == ["Odd"]
-    assert listed(world, client, ListTransactionsRequest(transactional_id_pattern="(")).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert (
+        listed(world, client, ListTransactionsRequest(transactional_id_pattern="(")).error_code
+        == ErrorCode.INVALID_REGULAR_EXPRESSION
+    )
     unknown = describe(world, client, "nobody", "")
-    assert [one.error_code for one in unknown] == [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.INVALID_REQUEST]
+    assert [one.error_code for one in unknown] == [
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+    ]
 
 
 class Rights:

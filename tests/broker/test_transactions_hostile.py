@@ -1,4 +1,6 @@
-"""Nonsense about transactions ends in a code or a closed connection, and a cut of the power in nothing that was acknowledged."""
+"""Nonsense about transactions ends in a code or a closed connection, and a cut of the power in nothing
+that was acknowledged.
+"""
 
 from contextlib import suppress
 from random import Random
@@ -13,7 +15,10 @@ from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from sparklog.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from sparklog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -40,18 +45,25 @@ def nonsense(random: Random) -> tuple[Message, int, type[Message]]:
     """A request that a decoder lets pass."""
     who = random.choice(IDS), random.choice(NUMBERS), random.choice(EPOCHS)
     named = random.choice((None, who[0]))
-    topics = [AddPartitionsToTxnTopic(random.choice(("t", "", "__consumer_offsets", "?")), [random.choice(INDEXES)] * random.randint(0, 3))]
-    parts = [AddPartitionsToTxnTransaction(*who, random.random() < 0.5, topics * random.randint(0, 2))] * random.randint(0, 3)
+    topics = [
+        AddPartitionsToTxnTopic(
+            random.choice(("t", "", "__consumer_offsets", "?")),
+            [random.choice(INDEXES)] * random.randint(0, 3),
+        )
+    ]
+    parts = [
+        AddPartitionsToTxnTransaction(*who, random.random() < 0.5, topics * random.randint(0, 2))
+    ] * random.randint(0, 3)
     pattern = random.choice((None, "", "(", "a*" * 100, "[^"))
     return random.choice(
         (
-            (InitProducerIdRequest(named, random.choice(INDEXES), who[1], who[2]), random.randint(3, 5), InitProducerIdResponse),
+            (InitProducerIdRequest(named, random.choice(INDEXES), who[1], who[2]), random.randint(3, 5), InitProducerIdResponse),  # noqa: E501
             (AddPartitionsToTxnRequest([], *who, topics), random.randint(0, 3), AddPartitionsToTxnResponse),
             (AddPartitionsToTxnRequest(parts), random.randint(4, 5), AddPartitionsToTxnResponse),
             (AddOffsetsToTxnRequest(*who, random.choice(IDS)), random.randint(0, 4), AddOffsetsToTxnResponse),
             (EndTxnRequest(*who, random.random() < 0.5), random.randint(0, 5), EndTxnResponse),
             (DescribeTransactionsRequest([who[0], who[0]]), 0, DescribeTransactionsResponse),
-            (ListTransactionsRequest(["Dead", "?", ""], [who[1]], random.choice(NUMBERS), pattern), 2, ListTransactionsResponse),
+            (ListTransactionsRequest(["Dead", "?", ""], [who[1]], random.choice(NUMBERS), pattern), 2, ListTransactionsResponse),  # noqa: E501
         )
     )  # fmt: skip
 
@@ -96,13 +108,18 @@ def test_an_end_pipelined_behind_many_additions_waits_for_none_of_them() -> None
         producer.client.send(request, 5, AddPartitionsToTxnResponse)
     producer.client.send(EndTxnRequest("a", producer.producer_id, producer.epoch, True), 5, EndTxnResponse)
     request = AddPartitionsToTxnRequest(
-        transactions=[AddPartitionsToTxnTransaction("a", producer.producer_id, 1, False, producer.part(2).topics)]
+        transactions=[
+            AddPartitionsToTxnTransaction("a", producer.producer_id, 1, False, producer.part(2).topics)
+        ]
     )
     producer.client.send(request, 5, AddPartitionsToTxnResponse)
     world.settle(3_000)
     last = producer.client.replies[-1]
     assert isinstance(last, AddPartitionsToTxnResponse)
-    assert last.results_by_transaction[0].topic_results[0].results_by_partition[0].partition_error_code == ErrorCode.NONE
+    assert (
+        last.results_by_transaction[0].topic_results[0].results_by_partition[0].partition_error_code
+        == ErrorCode.NONE
+    )
     assert producer.state() == "Ongoing"
 
 

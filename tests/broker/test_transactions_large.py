@@ -10,7 +10,11 @@ from sparklog.errors import ErrorCode
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+from sparklog.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 from tests.broker import participants
 from tests.broker.transactions import SETTINGS, Producer, log_end, ready
 from tests.broker.world import World
@@ -69,7 +73,8 @@ def test_a_marker_reaches_a_partition_of_offsets_that_no_shard_can_read() -> Non
     world.settle(10_000)
     end = log_end(world, world.node.connect(), 0, topic="__consumer_offsets")
     world.node.kill()
-    # Something that neither we nor Kafka ever wrote: nobody may say what the groups of this partition have committed.
+    # Something that neither we nor Kafka ever wrote: nobody may say what the groups of this partition have
+    # committed.
     path = f"/data/__consumer_offsets-0/{0:020d}.log"
     nonsense = build_batch([(struct.pack(">hh", 77, 7), b"?", (), 0)], base_offset=end, leader_epoch=0)
     world.disk.write(path, (world.disk.read(path) or b"") + bytes(nonsense))
@@ -96,7 +101,8 @@ def test_a_cluster_of_an_older_version_is_upgraded_while_transactions_are_open(l
     assert open_.send(b"after")[0] is NONE
     assert open_.end(is_commit=True) is NONE
     assert participants.read(world)[0] == [b"before", b"after"]
-    # The same client goes on, and one that takes its place speaks the new version from the next transaction on.
+    # The same client goes on, and one that takes its place speaks the new version from the next transaction
+    # on.
     assert ended.add(1) is NONE
     assert ended.send(b"next", partition=1)[0] is NONE
     newer = participants.Writer(world, "ended", version=2)
@@ -112,7 +118,9 @@ def test_a_cluster_of_an_older_version_is_upgraded_while_transactions_are_open(l
 def set_level(world: World, level: int) -> None:
     """Have the cluster speak a version of transactions."""
     update = FeatureUpdateKey("transaction.version", level, upgrade_type=1 if level == 2 else 2)
-    answer = world.ask(world.node.connect(), UpdateFeaturesRequest(feature_updates=[update]), 1, UpdateFeaturesResponse)
+    answer = world.ask(
+        world.node.connect(), UpdateFeaturesRequest(feature_updates=[update]), 1, UpdateFeaturesResponse
+    )
     assert isinstance(answer, UpdateFeaturesResponse)
     assert answer.error_code == 0, answer.error_message
     assert [one.error_code for one in answer.results] == [0]

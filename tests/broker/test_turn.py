@@ -1,7 +1,8 @@
-"""The fixed cost of a turn of the broker's loop: how many functions of the server a request of each kind calls.
+"""The fixed cost of a turn of the broker's loop: how many functions of the server a request of each kind
+calls.
 
-`python -m benchmarks.turn` measures the time. These bounds are a little above what is needed: what is rarely true is for a turn to read in
-an attribute, not to ask for in a call.
+`python -m benchmarks.turn` measures the time. These bounds are a little above what is needed: what is
+rarely true is for a turn to read in an attribute, not to ask for in a call.
 """
 
 import sys
@@ -46,7 +47,11 @@ def test_a_request_that_is_answered_at_once_calls_few_functions(kind: str) -> No
     calls: list[str] = []
 
     def called(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and SERVER in frame.f_code.co_filename and SIMULATION not in frame.f_code.co_filename:
+        if (
+            event == "call"
+            and SERVER in frame.f_code.co_filename
+            and SIMULATION not in frame.f_code.co_filename
+        ):
             calls.append(frame.f_code.co_name)
 
     earlier = sys.getprofile()

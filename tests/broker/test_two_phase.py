@@ -1,4 +1,6 @@
-"""InitProducerId 6 (KIP-939): spoken where the broker is told to, and there transactions that outlive every timeout."""
+"""InitProducerId 6 (KIP-939): spoken where the broker is told to, and there transactions that outlive
+every timeout.
+"""
 
 import pytest
 
@@ -39,7 +41,9 @@ def test_the_version_is_told_only_where_it_is_served(*, is_enabled: bool) -> Non
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     answer = world.ask(world.node.connect(), request, 4, ApiVersionsResponse)
     assert isinstance(answer, ApiVersionsResponse)
-    assert {one.api_key: one.max_version for one in answer.api_keys}[22] == (NEWEST if is_enabled else NEWEST - 1)
+    assert {one.api_key: one.max_version for one in answer.api_keys}[22] == (
+        NEWEST if is_enabled else NEWEST - 1
+    )
 
 
 def test_where_it_is_not_served_it_ends_the_connection_as_any_unknown_version() -> None:

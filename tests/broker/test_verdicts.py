@@ -1,4 +1,6 @@
-"""Very many transactions of a sink whose time is over at once: what is to become of them is asked a few at a time."""
+"""Very many transactions of a sink whose time is over at once: what is to become of them is asked a few at
+a time.
+"""
 
 from sparklog.model import Instant, Micros, Millis, ProducerEpoch, ProducerId, Ticket
 from sparklog_server.broker.live_settings import LiveSettings
@@ -29,7 +31,10 @@ def test_no_turn_asks_about_more_than_a_few_transactions_and_in_the_end_all_are_
     transactions = Transactions(live, tickets=lambda: Ticket(0), entropy=bytes, trace=lambda *_, **__: None)
     transactions.resolver = asked = Asked()
     names = [f"sl.sink.0.{number}.u" for number in range(OVERDUE)]
-    due = [Answer(VerdictDue(name, ProducerId(number), ProducerEpoch(0)), DUE) for number, name in enumerate(names)]
+    due = [
+        Answer(VerdictDue(name, ProducerId(number), ProducerEpoch(0)), DUE)
+        for number, name in enumerate(names)
+    ]
     assert transactions.told(due, [], NOW) == ([], [])
     turns = 0
     while transactions.has_more_due:

@@ -8,11 +8,20 @@ from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from sparklog.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse, TransactionState
+from sparklog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from sparklog.wire.schema import Message
 from sparklog_server.simulation.cluster import SimulatedConnection
@@ -37,7 +46,9 @@ class Producer:
 
     def find(self) -> ErrorCode:
         """Who keeps the id?"""
-        answer = self.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=[self.id]), 4, FindCoordinatorResponse)
+        answer = self.ask(
+            FindCoordinatorRequest(key_type=1, coordinator_keys=[self.id]), 4, FindCoordinatorResponse
+        )
         assert isinstance(answer, FindCoordinatorResponse)
         return code_of(answer.coordinators[0].error_code)
 
@@ -63,22 +74,34 @@ class Producer:
         answer = self.ask(request, version, AddPartitionsToTxnResponse)
         assert isinstance(answer, AddPartitionsToTxnResponse)
         found = answer.results_by_topic_v3_and_below
-        return [code_of(one.partition_error_code) for topic_result in found for one in topic_result.results_by_partition]
+        return [
+            code_of(one.partition_error_code)
+            for topic_result in found
+            for one in topic_result.results_by_partition
+        ]
 
     def add_offsets(self, group: str, *, version: int = 4) -> ErrorCode:
-        answer = self.ask(AddOffsetsToTxnRequest(self.id, self.producer_id, self.epoch, group), version, AddOffsetsToTxnResponse)
+        answer = self.ask(
+            AddOffsetsToTxnRequest(self.id, self.producer_id, self.epoch, group),
+            version,
+            AddOffsetsToTxnResponse,
+        )
         assert isinstance(answer, AddOffsetsToTxnResponse)
         return code_of(answer.error_code)
 
     def end(self, *, commit: bool, version: int | None = None) -> ErrorCode:
         version = self._end_version if version is None else version
-        answer = self.ask(EndTxnRequest(self.id, self.producer_id, self.epoch, commit), version, EndTxnResponse)
+        answer = self.ask(
+            EndTxnRequest(self.id, self.producer_id, self.epoch, commit), version, EndTxnResponse
+        )
         assert isinstance(answer, EndTxnResponse)
         if not answer.error_code and answer.producer_id >= 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         return code_of(answer.error_code)
 
-    def part(self, *partitions: int, verify_only: bool = False, topic: str = "t") -> AddPartitionsToTxnTransaction:
+    def part(
+        self, *partitions: int, verify_only: bool = False, topic: str = "t"
+    ) -> AddPartitionsToTxnTransaction:
         """What brokers ask of one transaction among others."""
         topics = [AddPartitionsToTxnTopic(topic, list(partitions))]
         return AddPartitionsToTxnTransaction(self.id, self.producer_id, self.epoch, verify_only, topics)
@@ -99,32 +122,48 @@ def ready(world: World, transactional_id: str, *, end_version: int = 5, timeout_
 
 def describe(world: World, client: SimulatedConnection, *ids: str) -> list[TransactionState]:
     """DescribeTransactions."""
-    answer = world.ask(client, DescribeTransactionsRequest(transactional_ids=list(ids)), 0, DescribeTransactionsResponse)
+    answer = world.ask(
+        client, DescribeTransactionsRequest(transactional_ids=list(ids)), 0, DescribeTransactionsResponse
+    )
     assert isinstance(answer, DescribeTransactionsResponse)
     return answer.transaction_states
 
 
-def listed(world: World, client: SimulatedConnection, request: ListTransactionsRequest) -> ListTransactionsResponse:
+def listed(
+    world: World, client: SimulatedConnection, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
     """ListTransactions."""
     answer = world.ask(client, request, 2, ListTransactionsResponse)
     assert isinstance(answer, ListTransactionsResponse)
     return answer
 
 
-def add_many(world: World, client: SimulatedConnection, *parts: AddPartitionsToTxnTransaction) -> dict[str, list[ErrorCode]]:
+def add_many(
+    world: World, client: SimulatedConnection, *parts: AddPartitionsToTxnTransaction
+) -> dict[str, list[ErrorCode]]:
     """What one broker asks of another; the codes by id."""
-    answer = world.ask(client, AddPartitionsToTxnRequest(transactions=list(parts)), BROKERS, AddPartitionsToTxnResponse)
+    answer = world.ask(
+        client, AddPartitionsToTxnRequest(transactions=list(parts)), BROKERS, AddPartitionsToTxnResponse
+    )
     assert isinstance(answer, AddPartitionsToTxnResponse)
     assert not answer.error_code, code_of(answer.error_code)
     return {
-        result.transactional_id: [code_of(one.partition_error_code) for topic in result.topic_results for one in topic.results_by_partition]
+        result.transactional_id: [
+            code_of(one.partition_error_code)
+            for topic in result.topic_results
+            for one in topic.results_by_partition
+        ]
         for result in answer.results_by_transaction
     }
 
 
 def log_end(world: World, client: SimulatedConnection, partition: int = 0, topic: str = "t") -> int:
     """Where a partition ends: a marker takes an offset."""
-    asked = [ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=-1)])]
+    asked = [
+        ListOffsetsTopic(
+            name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=-1)]
+        )
+    ]
     answer = world.ask(client, ListOffsetsRequest(topics=asked), 7, ListOffsetsResponse)
     assert isinstance(answer, ListOffsetsResponse)
     return answer.topics[0].partitions[0].offset

@@ -5,8 +5,18 @@ from random import Random
 from sparklog.record.batch import build_batch, decode_records
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
-from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker import Broker
@@ -23,18 +33,26 @@ PRODUCE_BY_NAME = 9
 class World:
     """One simulated node and its time."""
 
-    def __init__(self, seed: int, *, allow: Allow = allow_all, broker_class: type[Broker] = Broker, **given: str) -> None:
+    def __init__(
+        self, seed: int, *, allow: Allow = allow_all, broker_class: type[Broker] = Broker, **given: str
+    ) -> None:
         self.random = Random(seed)
         self.clock = VirtualClock()
         self.disk = SimulatedDisk()
-        settings = BrokerSettings.of({"log.dirs": "/data", "listeners": "PLAINTEXT://127.0.0.1:9092", **given})
-        self.node = SimulatedNode(self.clock, self.random, self.disk, settings, allow=allow, broker_class=broker_class)
+        settings = BrokerSettings.of(
+            {"log.dirs": "/data", "listeners": "PLAINTEXT://127.0.0.1:9092", **given}
+        )
+        self.node = SimulatedNode(
+            self.clock, self.random, self.disk, settings, allow=allow, broker_class=broker_class
+        )
 
     def settle(self, ms: int = 1000) -> None:
         """Let `ms` of virtual time pass."""
         self.clock.run(until_us=self.clock.now.mono_us + ms * 1000)
 
-    def ask(self, connection: SimulatedConnection, request: Message, version: int, reply: type[Message]) -> Message:
+    def ask(
+        self, connection: SimulatedConnection, request: Message, version: int, reply: type[Message]
+    ) -> Message:
         """Send, let time pass, and return the newest reply."""
         before = len(connection.replies)
         connection.send(request, version, reply)
@@ -44,7 +62,10 @@ class World:
 
     def create(self, connection: SimulatedConnection, name: str, partitions: int = 1) -> int:
         """Create a topic; returns its error code."""
-        request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)], timeout_ms=1000)
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)],
+            timeout_ms=1000,
+        )
         answer = self.ask(connection, request, 7, CreateTopicsResponse)
         assert isinstance(answer, CreateTopicsResponse)
         return answer.topics[0].error_code
@@ -54,10 +75,14 @@ class World:
         return bytes(build_batch([(None, value, (), self.clock.now.wall_ms) for value in values], **more))
 
 
-def produce(topic: str, batch: bytes, *, acks: int = 1, partition: int = 0, timeout_ms: int = 1000) -> ProduceRequest:
+def produce(
+    topic: str, batch: bytes, *, acks: int = 1, partition: int = 0, timeout_ms: int = 1000
+) -> ProduceRequest:
     """A produce of one batch."""
     data = [PartitionProduceData(index=partition, records=batch)]
-    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=data)])
+    return ProduceRequest(
+        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=data)]
+    )
 
 
 def produced(answer: Message) -> tuple[int, int]:
@@ -68,7 +93,13 @@ def produced(answer: Message) -> tuple[int, int]:
 
 
 def fetch(
-    topic: str, offset: int, *, partition: int = 0, min_bytes: int = 1, max_wait_ms: int = 500, max_bytes: int = 1 << 20
+    topic: str,
+    offset: int,
+    *,
+    partition: int = 0,
+    min_bytes: int = 1,
+    max_wait_ms: int = 500,
+    max_bytes: int = 1 << 20,
 ) -> FetchRequest:
     """A fetch of one partition."""
     part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)

@@ -1,4 +1,6 @@
-"""The command line as a shell runs it (`run`), or without a new process (`tell`), against a broker that all these tests share."""
+"""The command line as a shell runs it (`run`), or without a new process (`tell`), against a broker that
+all these tests share.
+"""
 
 import io
 import itertools
@@ -36,7 +38,12 @@ def run(shared_broker: EmbeddedBroker) -> Run:
             "SPARKLOG_BOOTSTRAP_SERVER": shared_broker.bootstrap_servers,
         }
         return subprocess.run(
-            [sys.executable, "-c", PROGRAM, *arguments], input=stdin, capture_output=True, check=False, timeout=60, env=environment
+            [sys.executable, "-c", PROGRAM, *arguments],
+            input=stdin,
+            capture_output=True,
+            check=False,
+            timeout=60,
+            env=environment,
         )
 
     return run
@@ -76,7 +83,9 @@ Tell = Callable[..., Told]
 
 
 @pytest.fixture
-def tell(shared_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Tell:
+def tell(
+    shared_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Tell:
     """Run a command line within this process: quicker by the start of Python."""
 
     def tell(*arguments: str, stdin: str | bytes = b"") -> Told:

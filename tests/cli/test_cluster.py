@@ -27,7 +27,12 @@ def test_the_quorum_is_described(tell: Tell) -> None:
 
 def test_features_are_described(tell: Tell) -> None:
     assert any(row[0] == "metadata.version" and row[3] != "0" for row in tell("cluster", "features").rows)
-    assert sorted(tell("cluster", "features", "--json").json[0]) == ["feature", "finalized_level", "max_level", "min_level"]
+    assert sorted(tell("cluster", "features", "--json").json[0]) == [
+        "feature",
+        "finalized_level",
+        "max_level",
+        "min_level",
+    ]
 
 
 def test_log_directories_are_described_with_sizes(tell: Tell, topic: str) -> None:
@@ -56,8 +61,16 @@ def test_producers_of_a_partition_are_described(tell: Tell, topic: str) -> None:
 
 
 def test_quotas_are_set_described_and_deleted(tell: Tell) -> None:
-    assert tell("quotas", "set", "--user", "alice", "producer_byte_rate=1000", "request_percentage=12.5") == (0, "", "")
-    assert tell("quotas", "set", "--user", "alice", "--client-id-default", "consumer_byte_rate=1e6") == (0, "", "")
+    assert tell("quotas", "set", "--user", "alice", "producer_byte_rate=1000", "request_percentage=12.5") == (
+        0,
+        "",
+        "",
+    )
+    assert tell("quotas", "set", "--user", "alice", "--client-id-default", "consumer_byte_rate=1e6") == (
+        0,
+        "",
+        "",
+    )
     assert tell("quotas", "set", "--user-default", "producer_byte_rate=1e12") == (0, "", "")
     assert sorted(tell("quotas", "describe", "--user", "alice").rows) == [
         ["client-id <default>, user 'alice'", "consumer_byte_rate", "1000000"],
@@ -67,7 +80,9 @@ def test_quotas_are_set_described_and_deleted(tell: Tell) -> None:
     assert tell("quotas", "describe", "--user", "alice", "--strict", "--json").json == [
         {"entity": {"user": "alice"}, "quotas": {"producer_byte_rate": 1000.0, "request_percentage": 12.5}}
     ]
-    assert tell("quotas", "describe", "--user-default", "--strict").rows == [["user <default>", "producer_byte_rate", "1000000000000"]]
+    assert tell("quotas", "describe", "--user-default", "--strict").rows == [
+        ["user <default>", "producer_byte_rate", "1000000000000"]
+    ]
     assert tell("quotas", "delete", "--user", "alice", "producer_byte_rate", "request_percentage").code == 0
     assert tell("quotas", "delete", "--user", "alice", "--client-id-default", "consumer_byte_rate").code == 0
     assert tell("quotas", "delete", "--user-default", "producer_byte_rate").code == 0
@@ -107,7 +122,9 @@ def test_benchmarks_measure_and_leave_nothing_behind(tell: Tell) -> None:
 
 
 def test_records_that_come_due_faster_than_they_can_go_out_all_arrive(tell: Tell) -> None:
-    assert tell("bench", "latency", "--records", "2000", "--rate", "10000000", "--json").json["records"] == 2000
+    assert (
+        tell("bench", "latency", "--records", "2000", "--rate", "10000000", "--json").json["records"] == 2000
+    )
 
 
 @pytest.mark.parametrize("how", [[], ["--batches"]])
@@ -121,4 +138,14 @@ def test_reading_is_measured_over_what_is_there(tell: Tell, topic: str, how: lis
 
 def test_a_benchmark_tells_rows_for_other_programs(tell: Tell) -> None:
     rows = tell("bench", "produce", "--records", "100", "--rate", "10000").rows
-    assert [row[0] for row in rows] == ["records", "seconds", "records/s", "MB/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "max ms"]
+    assert [row[0] for row in rows] == [
+        "records",
+        "seconds",
+        "records/s",
+        "MB/s",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "max ms",
+    ]

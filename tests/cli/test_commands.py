@@ -11,7 +11,12 @@ from tests.cli.conftest import Run
 
 
 def test_a_topic_is_created_listed_described_and_deleted(run: Run, topic: str) -> None:
-    assert run("topics", "create", topic, "--partitions", "3", "--config", "max.message.bytes=2000000").returncode == 0
+    assert (
+        run(
+            "topics", "create", topic, "--partitions", "3", "--config", "max.message.bytes=2000000"
+        ).returncode
+        == 0
+    )
     assert f"{topic}\t3\t1" in run("topics", "list").stdout.decode().splitlines()
     described = run("topics", "describe", topic).stdout.decode().splitlines()
     assert described[0].split("\t")[0] == topic
@@ -93,7 +98,12 @@ def test_consuming_a_topic_that_is_not_there_fails(run: Run, topic: str) -> None
 
 @pytest.mark.parametrize(
     "arguments",
-    [("topics", "mislay"), ("topics", "create"), ("topics", "create", "t", "--config", "nothing"), ("produce", "t", "--set", "lingr.ms=1")],
+    [
+        ("topics", "mislay"),
+        ("topics", "create"),
+        ("topics", "create", "t", "--config", "nothing"),
+        ("produce", "t", "--set", "lingr.ms=1"),
+    ],
 )
 def test_bad_usage_ends_with_2(run: Run, arguments: tuple[str, ...]) -> None:
     failed = run(*arguments)
@@ -110,7 +120,9 @@ def test_no_broker_is_said_in_one_line(run: Run) -> None:
 
 
 def test_the_command_line_loads_neither_server_nor_tables_nor_spark() -> None:
-    program = "import sys; import sparklog_server.cli.main, sparklog.client.admin; print(*sorted(sys.modules))"
+    program = (
+        "import sys; import sparklog_server.cli.main, sparklog.client.admin; print(*sorted(sys.modules))"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -118,5 +130,13 @@ def test_the_command_line_loads_neither_server_nor_tables_nor_spark() -> None:
         check=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     ).stdout.split()
-    unwanted = {"asyncio", "rich", "pyarrow", "pyspark", "logging", "sparklog_server.broker", "sparklog_server.daemon"}
+    unwanted = {
+        "asyncio",
+        "rich",
+        "pyarrow",
+        "pyspark",
+        "logging",
+        "sparklog_server.broker",
+        "sparklog_server.daemon",
+    }
     assert unwanted.intersection(loaded) == set()

@@ -15,7 +15,9 @@ def filled(run: Run, topic: str, *, partitions: int = 1) -> None:
 
 
 def left(run: Run, topic: str, partition: int) -> bytes:
-    return run("consume", topic, "--from-beginning", "--partition", str(partition), "--timeout-ms", "200").stdout
+    return run(
+        "consume", topic, "--from-beginning", "--partition", str(partition), "--timeout-ms", "200"
+    ).stdout
 
 
 def test_records_below_an_offset_are_deleted_and_the_new_beginning_is_told(run: Run, topic: str) -> None:
@@ -28,7 +30,9 @@ def test_records_below_an_offset_are_deleted_and_the_new_beginning_is_told(run: 
 
 def test_minus_one_deletes_everything_committed(run: Run, topic: str) -> None:
     filled(run, topic)
-    answered = json.loads(run("topics", "delete-records", topic, "--partition", "0", "--before", "-1", "--json").stdout)
+    answered = json.loads(
+        run("topics", "delete-records", topic, "--partition", "0", "--before", "-1", "--json").stdout
+    )
     assert answered == [{"topic": topic, "partition": 0, "low_watermark": 5, "error": None}]
     assert left(run, topic, 0) == b""
 
@@ -56,10 +60,15 @@ def test_offsets_come_from_a_file_as_kafkas_tool_reads_it_and_a_refusal_leaves_t
         ('{"partitions": []}', "no partition is named"),
         ('{"partitions": [{"topic": "t", "partition": 0}]}', "needs topic, partition"),
         ('{"partitions": [{"topic": "t", "partition": true, "offset": 1}]}', "needs topic, partition"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "offset": 1}, {"topic": "t", "partition": 0, "offset": 2}]}', "twice"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "offset": 1}, {"topic": "t", "partition": 0, "offset": 2}]}',  # noqa: E501
+            "twice",
+        ),
     ],
 )
-def test_a_file_that_cannot_be_meant_is_refused_before_anything_is_asked(run: Run, tmp_path: Path, content: str, complaint: str) -> None:
+def test_a_file_that_cannot_be_meant_is_refused_before_anything_is_asked(
+    run: Run, tmp_path: Path, content: str, complaint: str
+) -> None:
     file = tmp_path / "offsets.json"
     file.write_text(content)
     refused = run("topics", "delete-records", "--offset-json-file", str(file))
@@ -68,7 +77,8 @@ def test_a_file_that_cannot_be_meant_is_refused_before_anything_is_asked(run: Ru
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("t",), ("t", "--partition", "0"), ("t", "--before", "1"), ("t", "--offset-json-file", "/dev/null")]
+    "arguments",
+    [(), ("t",), ("t", "--partition", "0"), ("t", "--before", "1"), ("t", "--offset-json-file", "/dev/null")],
 )
 def test_half_a_wish_is_bad_usage(run: Run, arguments: tuple[str, ...]) -> None:
     refused = run("topics", "delete-records", *arguments)

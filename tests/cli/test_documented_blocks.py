@@ -1,4 +1,6 @@
-"""Every block of README and of the page on the command line runs as it stands there, and prints what it shows in kind."""
+"""Every block of README and of the page on the command line runs as it stands there, and prints what it
+shows in kind.
+"""
 
 import contextlib
 import json
@@ -23,7 +25,9 @@ ADDRESS = "localhost:9092"
 
 
 class Shell:
-    """Runs lines of a shell in which `sparklog` is the command, and the broker of this test the one that it finds."""
+    """Runs lines of a shell in which `sparklog` is the command, and the broker of this test the one that
+    it finds.
+    """
 
     def __init__(self, directory: Path, broker: EmbeddedBroker) -> None:
         program = directory / "sparklog"
@@ -55,7 +59,12 @@ class Shell:
             return done.returncode, done.stdout
         ours, theirs = pty.openpty()
         with subprocess.Popen(
-            command, cwd=self._directory, env=self._environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+            command,
+            cwd=self._directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
         ) as child:
             os.close(theirs)
             printed = b""
@@ -104,7 +113,9 @@ def test_every_block_of_the_page_on_the_command_line_runs(shell: Shell, broker: 
         for block in blocks("docs/command-line.md"):
             prepare.pop(block.heading, lambda: None)()
             for line, shown in commands(block):
-                line = line.replace("--records 3000", "--records 300").replace("--longer-than 60000", "--longer-than 0")
+                line = line.replace("--records 3000", "--records 300").replace(
+                    "--longer-than 60000", "--longer-than 0"
+                )
                 is_table = any(TABLE in one for one in shown)
                 code, printed = shell.run(line, is_terminal=is_table)
                 refused = [one for one in shown if one.startswith("sparklog: ")]
@@ -135,7 +146,9 @@ def test_every_block_of_readme_runs_that_needs_no_spark(shell: Shell, broker: Em
         if block.language == "python" and "spark." not in text:
             if "for record in consumer:" in text:
                 # It reads on for good: one record is enough.
-                text = text.replace("\n        print(", "\n        found = record\n        break\n        print(")
+                text = text.replace(
+                    "\n        print(", "\n        found = record\n        break\n        print("
+                )
             exec(compile(text, "README.md", "exec"), names)
             ran += 1
         elif not block.language and "make demo" not in text:  # which continuous integration runs

@@ -33,7 +33,10 @@ def test_what_a_record_lacks_is_empty_with_a_length_of_minus_one() -> None:
     assert compiled("%R")(BARE) == b"\xff\xff\xff\xff"
 
 
-@pytest.mark.parametrize(("text", "complaint"), [("%q", "%q in"), ("100%", "% in"), (r"\q", r"\q in"), (r"\x4", r"\x in"), ("\\", "\\ in")])
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("%q", "%q in"), ("100%", "% in"), (r"\q", r"\q in"), (r"\x4", r"\x in"), ("\\", "\\ in")],
+)
 def test_what_is_not_known_is_named(text: str, complaint: str) -> None:
     with pytest.raises(click.BadParameter) as refused:
         compiled(text)

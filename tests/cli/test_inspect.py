@@ -1,4 +1,6 @@
-"""`sparklog inspect` and `sparklog log verify`: what they print of a directory that a broker of ours left, and of the same one damaged."""
+"""`sparklog inspect` and `sparklog log verify`: what they print of a directory that a broker of ours left,
+and of the same one damaged.
+"""
 
 import json
 import os
@@ -32,11 +34,15 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture
 def sparklog(tmp_path: Path) -> Sparklog:
-    """Run `sparklog` in the directory above `data`, so that paths in its output are short and the same on every machine."""
+    """Run `sparklog` in the directory above `data`, so that paths in its output are short and the same on
+    every machine.
+    """
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", PROGRAM, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment(), cwd=tmp_path)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60, env=environment(), cwd=tmp_path
+        )
 
     return run
 
@@ -46,11 +52,19 @@ def data(tmp_path: Path) -> Path:
     """A log directory with one partition of three small batches, stopped cleanly."""
     path = tmp_path / "data"
     log_dir = LogDir.open(
-        OsDisk(), str(path), node_id=NodeId(1), cluster_id="AAAAAAAAAAAAAAAAAAAAAA", entropy=bytes, defaults=LogSettings(), now=NOW
+        OsDisk(),
+        str(path),
+        node_id=NodeId(1),
+        cluster_id="AAAAAAAAAAAAAAAAAAAAAA",
+        entropy=bytes,
+        defaults=LogSettings(),
+        now=NOW,
     )
     log = log_dir.create(T0, Uuid(bytes(range(16))), LogSettings(), NOW)
     for at in range(3):
-        records = [(b"k\t1", b"value %d" % (2 * at + one), (("h", b"x"),), NOW.wall_ms + one) for one in range(2)]
+        records = [
+            (b"k\t1", b"value %d" % (2 * at + one), (("h", b"x"),), NOW.wall_ms + one) for one in range(2)
+        ]
         codec = Codec.GZIP if at == 1 else Codec.NONE
         batch = build_batch(records, codec=codec, producer_id=7, producer_epoch=0, base_sequence=2 * at)
         log.append(memoryview(batch), LeaderEpoch(3), NOW)
@@ -75,9 +89,21 @@ def test_a_segment_is_shown_batch_by_batch(sparklog: Sparklog, data: Path) -> No
     assert [row[:9] for row in rows[:3]] == [
         ["batch", "0", "0", "1", "2", rows[0][5], "3", "none", "CreateTime"],
         ["batch", rows[0][5], "2", "3", "2", rows[1][5], "3", "gzip", "CreateTime"],
-        ["batch", str(int(rows[0][5]) + int(rows[1][5])), "4", "5", "2", rows[0][5], "3", "none", "CreateTime"],
+        [
+            "batch",
+            str(int(rows[0][5]) + int(rows[1][5])),
+            "4",
+            "5",
+            "2",
+            rows[0][5],
+            "3",
+            "none",
+            "CreateTime",
+        ],
     ]
-    assert [row[9:13] for row in rows[:3]] == [["1700000000001", "7", "0", str(sequence)] for sequence in (0, 2, 4)]
+    assert [row[9:13] for row in rows[:3]] == [
+        ["1700000000001", "7", "0", str(sequence)] for sequence in (0, 2, 4)
+    ]
     size = (data / "t-0/00000000000000000000.log").stat().st_size
     assert rows[3] == ["file", "data/t-0/00000000000000000000.log", "segment", str(size), "3", "0", "5"]
     assert len(rows) == 4
@@ -131,20 +157,27 @@ def test_a_directory_is_shown_file_by_file(sparklog: Sparklog, data: Path) -> No
     ("file", "shown"),
     [
         ("t-0/leader-epoch-checkpoint", ["leader-epochs\t3\t0"]),
-        ("t-0/partition.metadata", ["partition-metadata\tversion\t0", "partition-metadata\ttopic_id\tAAECAwQFBgcICQoLDA0ODw"]),
+        (
+            "t-0/partition.metadata",
+            ["partition-metadata\tversion\t0", "partition-metadata\ttopic_id\tAAECAwQFBgcICQoLDA0ODw"],
+        ),
         ("recovery-point-offset-checkpoint", ["offsets\tt\t0\t6"]),
         ("t-0/00000000000000000006.snapshot", ["producer-snapshot\t7\t0\t5\t5\t1700000000000\t-1\t-1"]),
         ("t-0/00000000000000000000.timeindex", ["time-index\t1700000000001\t1"]),
         (".kafka_cleanshutdown", ["clean-shutdown\tversion\t0", "clean-shutdown\tbrokerEpoch\t-1"]),
     ],
 )
-def test_each_small_file_is_shown_row_by_row(sparklog: Sparklog, data: Path, file: str, shown: list[str]) -> None:
+def test_each_small_file_is_shown_row_by_row(
+    sparklog: Sparklog, data: Path, file: str, shown: list[str]
+) -> None:
     printed = sparklog("inspect", f"data/{file}")
     assert printed.returncode == 0
     assert printed.stdout.splitlines()[:-1] == shown
 
 
-def test_the_first_bad_byte_is_named_with_what_is_wrong_and_what_to_do(sparklog: Sparklog, data: Path) -> None:
+def test_the_first_bad_byte_is_named_with_what_is_wrong_and_what_to_do(
+    sparklog: Sparklog, data: Path
+) -> None:
     log = data / "t-0/00000000000000000000.log"
     flip(log, 90, bit=3)
     shown = sparklog("inspect", "data/t-0/00000000000000000000.log")
@@ -175,7 +208,9 @@ def test_verify_says_per_partition_what_it_found(sparklog: Sparklog, data: Path)
         ["partition", "u-0", "damaged"],
         ["damage", "data/u-0/00000000000000000000.timeindex", "7"],
     ]
-    (*_, last) = [json.loads(line) for line in sparklog("log", "verify", "--json", "data").stdout.splitlines()]
+    (*_, last) = [
+        json.loads(line) for line in sparklog("log", "verify", "--json", "data").stdout.splitlines()
+    ]
     assert (last["partition"], last["state"], last["findings"][0]["position"]) == ("u-0", "damaged", 7)
 
 
@@ -185,7 +220,11 @@ def test_verify_looks_at_one_partition_too(sparklog: Sparklog, data: Path) -> No
 
 def test_verify_changes_nothing(sparklog: Sparklog, data: Path) -> None:
     def state() -> dict[str, tuple[int, bytes]]:
-        return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(data.rglob("*")) if path.is_file()}
+        return {
+            str(path): (path.stat().st_mtime_ns, path.read_bytes())
+            for path in sorted(data.rglob("*"))
+            if path.is_file()
+        }
 
     (data / "t-0/leader-epoch-checkpoint.3.tmp").write_text("x")
     before = state()
@@ -203,7 +242,9 @@ def test_what_is_no_log_directory_is_refused(sparklog: Sparklog, tmp_path: Path)
     assert sparklog("inspect", "nowhere").returncode == 2
 
 
-def test_a_running_brokers_directory_is_inspected_but_not_verified_and_is_sound_once_it_stopped(tmp_path: Path, sparklog: Sparklog) -> None:
+def test_a_running_brokers_directory_is_inspected_but_not_verified_and_is_sound_once_it_stopped(
+    tmp_path: Path, sparklog: Sparklog
+) -> None:
     with embedded(data_dir=tmp_path / "live") as broker:
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             for at in range(20):
@@ -222,8 +263,17 @@ def test_a_running_brokers_directory_is_inspected_but_not_verified_and_is_sound_
 
 
 def test_a_reader_that_has_enough_ends_the_command_well(data: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, "inspect", "--deep", *["data/t-0/00000000000000000000.log"] * 400]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=tmp_path) as process:
+    command = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        "inspect",
+        "--deep",
+        *["data/t-0/00000000000000000000.log"] * 400,
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=tmp_path
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().startswith(b"batch")
@@ -232,8 +282,17 @@ def test_a_reader_that_has_enough_ends_the_command_well(data: Path, tmp_path: Pa
 
 
 def test_ctrl_c_ends_the_command_without_complaint(data: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, "inspect", "--deep", *["data/t-0/00000000000000000000.log"] * 4000]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=tmp_path) as process:
+    command = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        "inspect",
+        "--deep",
+        *["data/t-0/00000000000000000000.log"] * 4000,
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=tmp_path
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -245,7 +304,13 @@ def test_a_terminal_gets_tables(data: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-c", PROGRAM, "log", "verify", "data"]
     done = subprocess.run(
-        command, stdout=theirs, stderr=theirs, check=False, timeout=60, env=environment() | {"COLUMNS": "160"}, cwd=tmp_path
+        command,
+        stdout=theirs,
+        stderr=theirs,
+        check=False,
+        timeout=60,
+        env=environment() | {"COLUMNS": "160"},
+        cwd=tmp_path,
     )
     os.close(theirs)
     printed = b""

@@ -1,4 +1,6 @@
-"""`sparklog log repair`: a dry run that names every step and changes nothing, and a repair after which the broker serves."""
+"""`sparklog log repair`: a dry run that names every step and changes nothing, and a repair after which the
+broker serves.
+"""
 
 import json
 import os
@@ -41,19 +43,28 @@ def repair(tmp_path: Path) -> Repair:
     def run(*arguments: str, command: str = "repair") -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         line = [sys.executable, "-c", PROGRAM, "log", command, *arguments]
-        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, env=environment, cwd=tmp_path)
+        return subprocess.run(
+            line, capture_output=True, text=True, check=False, timeout=60, env=environment, cwd=tmp_path
+        )
 
     return run
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != ".lock"}
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and file.name != ".lock"
+    }
 
 
 def values(path: Path) -> dict[int, bytes]:
     """What a consumer reads from a broker over this directory."""
     found: dict[int, bytes] = {}
-    with embedded(data_dir=path) as broker, Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+    with (
+        embedded(data_dir=path) as broker,
+        Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest") as consumer,
+    ):
         consumer.assign([TopicPartition("flights", 0)])
         while COUNT - 1 not in found:
             found |= {record.offset: record.value or b"" for record in consumer.poll(5000)}
@@ -74,9 +85,17 @@ def test_a_dry_run_names_what_is_taken_out_and_lost_and_changes_nothing(data: Pa
     _, begin, end = damage(data, 7)
     before = contents(data)
     told = repair("data")
-    assert (told.returncode, told.stderr) == (1, "1 steps planned, nothing was changed: add --execute to do them\n")
+    assert (told.returncode, told.stderr) == (
+        1,
+        "1 steps planned, nothing was changed: add --execute to do them\n",
+    )
     kind, file, position, what, action, lost = told.stdout.rstrip("\n").split("\t")
-    assert (kind, file, position, lost) == ("planned", f"data/flights-0/{0:020d}.log", str(begin), "offsets [7, 8)")
+    assert (kind, file, position, lost) == (
+        "planned",
+        f"data/flights-0/{0:020d}.log",
+        str(begin),
+        "offsets [7, 8)",
+    )
     assert "CRC-32C does not match" in what
     assert action.startswith(f"bytes [{begin}, {end}) are copied to {0:020d}.log.cut-")
     assert contents(data) == before
@@ -84,7 +103,9 @@ def test_a_dry_run_names_what_is_taken_out_and_lost_and_changes_nothing(data: Pa
     assert (step["kind"], step["partition"], step["position"]) == ("planned", "flights-0", begin)
 
 
-def test_after_the_repair_verify_is_clean_and_a_consumer_reads_every_other_record(data: Path, repair: Repair) -> None:
+def test_after_the_repair_verify_is_clean_and_a_consumer_reads_every_other_record(
+    data: Path, repair: Repair
+) -> None:
     path, begin, end = damage(data, 7)
     held = path.read_bytes()[begin:end]
     done = repair("--execute", "data")
@@ -103,10 +124,14 @@ def test_a_directory_that_a_broker_holds_is_refused(data: Path, repair: Repair) 
     assert "data is held by a running broker: stop it first" in refused.stderr
 
 
-def test_meta_properties_are_made_anew_where_their_ids_are_known_from_elsewhere(data: Path, repair: Repair) -> None:
+def test_meta_properties_are_made_anew_where_their_ids_are_known_from_elsewhere(
+    data: Path, repair: Repair
+) -> None:
     file = data / "meta.properties"
     was = file.read_text()
-    cluster_id = next(line for line in was.splitlines() if line.startswith("cluster.id=")).removeprefix("cluster.id=")
+    cluster_id = next(line for line in was.splitlines() if line.startswith("cluster.id=")).removeprefix(
+        "cluster.id="
+    )
     file.unlink()
     impossible = repair("--execute", "data")
     assert impossible.returncode == 1
@@ -114,14 +139,20 @@ def test_meta_properties_are_made_anew_where_their_ids_are_known_from_elsewhere(
     assert "give --cluster-id" in impossible.stdout
     assert not file.exists()
     assert repair("--execute", "--cluster-id", cluster_id, "data").returncode == 0
-    assert sorted(file.read_text().splitlines()) == sorted(line for line in was.splitlines() if not line.startswith("#"))
+    assert sorted(file.read_text().splitlines()) == sorted(
+        line for line in was.splitlines() if not line.startswith("#")
+    )
     assert len(values(data)) == COUNT
 
 
-def test_every_command_of_the_page_about_files_runs(stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_of_the_page_about_files_runs(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
     commands = [
-        line.removeprefix("$ sparklog ").split() for line in page.splitlines() if line.startswith(("$ sparklog inspect", "$ sparklog log"))
+        line.removeprefix("$ sparklog ").split()
+        for line in page.splitlines()
+        if line.startswith(("$ sparklog inspect", "$ sparklog log"))
     ]
     assert len(commands) >= 10
     shutil.copytree(stopped, tmp_path / "sparklog-data")

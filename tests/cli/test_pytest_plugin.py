@@ -29,13 +29,19 @@ def run(program: str, *arguments: str, directory: Path) -> subprocess.CompletedP
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, cwd=directory, env=environment, timeout=60
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=directory,
+        env=environment,
+        timeout=60,
     )
 
 
 def test_a_projects_tests_get_a_broker_and_topics_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(PROJECT_TESTS)
-    program = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'sparklog.testing', '-p', 'no:cacheprovider']))"
+    program = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'sparklog.testing', '-p', 'no:cacheprovider']))"  # noqa: E501
     done = run(program, directory=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
@@ -43,6 +49,8 @@ def test_a_projects_tests_get_a_broker_and_topics_of_their_own(tmp_path: Path) -
 
 def test_loading_the_plugin_loads_nothing_else_of_weight(tmp_path: Path) -> None:
     done = run(
-        "import pytest, sys; before = set(sys.modules); import sparklog.testing; print(*set(sys.modules) - before)", directory=tmp_path
+        "import pytest, sys; before = set(sys.modules); import sparklog.testing; print(*set(sys.modules) - "
+        "before)",
+        directory=tmp_path,
     )
     assert set(done.stdout.split()) <= {"sparklog", "sparklog.testing"}, done.stderr

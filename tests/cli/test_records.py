@@ -1,4 +1,6 @@
-"""`sparklog produce` and `consume` beyond plain lines: formats, headers, times, codecs, positions, groups, JSON."""
+"""`sparklog produce` and `consume` beyond plain lines: formats, headers, times, codecs, positions, groups,
+JSON.
+"""
 
 import json
 import os
@@ -11,7 +13,12 @@ from tests.cli.conftest import Tell
 
 def test_a_format_prints_what_it_names(tell: Tell, topic: str) -> None:
     tell("topics", "create", topic)
-    assert tell("produce", topic, "-K", ":", "-H", "a=1", "-H", "b", "-T", "1000", "-z", "zstd", stdin="k:v\n").code == 0
+    assert (
+        tell(
+            "produce", topic, "-K", ":", "-H", "a=1", "-H", "b", "-T", "1000", "-z", "zstd", stdin="k:v\n"
+        ).code
+        == 0
+    )
     printed = tell("consume", topic, "-o", "beginning", "-e", "-f", r"%t/%p@%o %T [%h] %K:%k %S:%s\n")
     assert printed == (0, f"{topic}/0@0 1000 [a=1,b=NULL] 1:k 1:v\n", "")
 
@@ -20,8 +27,13 @@ def test_json_lines_go_out_and_in_again(tell: Tell, topic: str) -> None:
     tell("topics", "create", topic, f"{topic}-copy")
     tell("produce", topic, "-k", "key", "-H", "a=1", "-T", "1000", stdin="one\ntwo\n")
     lines = tell("consume", topic, "--from-beginning", "-e", "--json").out
-    assert tell("produce", f"{topic}-copy", "--from-json", "--json", stdin=lines).json == {"topic": f"{topic}-copy", "records": 2}
-    assert tell("consume", f"{topic}-copy", "--from-beginning", "-e", "--json").out == lines.replace(topic, f"{topic}-copy")
+    assert tell("produce", f"{topic}-copy", "--from-json", "--json", stdin=lines).json == {
+        "topic": f"{topic}-copy",
+        "records": 2,
+    }
+    assert tell("consume", f"{topic}-copy", "--from-beginning", "-e", "--json").out == lines.replace(
+        topic, f"{topic}-copy"
+    )
 
 
 def test_bytes_that_are_no_text_go_out_and_in_again(tell: Tell, topic: str) -> None:
@@ -29,13 +41,19 @@ def test_bytes_that_are_no_text_go_out_and_in_again(tell: Tell, topic: str) -> N
     assert tell("produce", topic, "--key", key, "--header", f"h={key}", stdin=b"\x80\xff\n").code == 0
     printed = tell("consume", topic, "--from-beginning", "--exit-eof", "--json").out
     told = json.loads(printed)
-    assert (told["key"], told["value"], told["headers"]) == ({"base64": "a+k="}, {"base64": "gP8="}, [["h", {"base64": "a+k="}]])
+    assert (told["key"], told["value"], told["headers"]) == (
+        {"base64": "a+k="},
+        {"base64": "gP8="},
+        [["h", {"base64": "a+k="}]],
+    )
     assert tell("produce", topic, "--from-json", stdin=printed).code == 0
     first, second = tell("consume", topic, "--from-beginning", "--exit-eof", "--json").out.splitlines()
     assert {**json.loads(second), "offset": 0} == json.loads(first)
 
 
-def test_a_line_for_a_partition_that_is_not_there_is_told_with_what_was_written(tell: Tell, topic: str) -> None:
+def test_a_line_for_a_partition_that_is_not_there_is_told_with_what_was_written(
+    tell: Tell, topic: str
+) -> None:
     lines = "".join(json.dumps({"value": "v", "partition": partition}) + "\n" for partition in (0, 0, 7))
     refused = tell("produce", topic, "--from-json", stdin=lines)
     assert refused.code == 1
@@ -70,7 +88,9 @@ def test_files_are_read_line_by_line_or_whole(tell: Tell, topic: str, tmp_path: 
     tell("topics", "create", topic)
     assert tell("produce", topic, str(file), "--json").json["records"] == 2
     assert tell("produce", topic, "--whole-files", str(file), str(file), "--json").json["records"] == 2
-    assert tell("consume", topic, "--from-beginning", "-e", "-f", "%s|").out == "one|two|one\ntwo\n|one\ntwo\n|"
+    assert (
+        tell("consume", topic, "--from-beginning", "-e", "-f", "%s|").out == "one|two|one\ntwo\n|one\ntwo\n|"
+    )
     assert tell("produce", topic, str(tmp_path / "absent")).code == 2
 
 
@@ -90,7 +110,9 @@ def test_files_are_read_line_by_line_or_whole(tell: Tell, topic: str, tmp_path: 
 )
 def test_reading_begins_where_it_is_told_to(tell: Tell, topic: str, position: str, found: str) -> None:
     tell("topics", "create", topic)
-    lines = "".join(json.dumps({"value": str(number), "timestamp_ms": number * 1000}) + "\n" for number in range(1, 6))
+    lines = "".join(
+        json.dumps({"value": str(number), "timestamp_ms": number * 1000}) + "\n" for number in range(1, 6)
+    )
     tell("produce", topic, "--from-json", stdin=lines)
     assert tell("consume", topic, "--from", position, "-e", "-f", "%s ").out == found
 
@@ -99,7 +121,10 @@ def test_several_topics_are_read_together(tell: Tell, topic: str) -> None:
     tell("topics", "create", topic, f"{topic}-b")
     tell("produce", topic, stdin="a\n")
     tell("produce", f"{topic}-b", stdin="b\n")
-    assert sorted(tell("consume", topic, f"{topic}-b", "--from-beginning", "-e").out.splitlines()) == ["a", "b"]
+    assert sorted(tell("consume", topic, f"{topic}-b", "--from-beginning", "-e").out.splitlines()) == [
+        "a",
+        "b",
+    ]
 
 
 def test_records_that_no_transaction_holds_back_are_read_committed(tell: Tell, topic: str) -> None:
@@ -137,15 +162,35 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_read(tell: Tell, arg
 
 @pytest.mark.parametrize(
     "arguments",
-    [["-k", "a", "-K", ":"], ["-H", "=v"], ["-z", "brotli"], ["--from-json", "--whole-files"], ["-D", ""], ["-T", "-1"], ["-X", "acks=7"]],
+    [
+        ["-k", "a", "-K", ":"],
+        ["-H", "=v"],
+        ["-z", "brotli"],
+        ["--from-json", "--whole-files"],
+        ["-D", ""],
+        ["-T", "-1"],
+        ["-X", "acks=7"],
+    ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_is_written(tell: Tell, topic: str, arguments: list[str]) -> None:
+def test_what_cannot_be_meant_is_refused_before_anything_is_written(
+    tell: Tell, topic: str, arguments: list[str]
+) -> None:
     tell("topics", "create", topic)
     assert tell("produce", topic, *arguments, stdin="a\n").code == 2
     assert tell("consume", topic, "--from-beginning", "-e").out == ""
 
 
-@pytest.mark.parametrize("line", ["[]", "{}", '{"value": 1}', '{"value": "a", "partition": -1}', "{", '{"value": "a", "headers": [["a"]]}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        "{}",
+        '{"value": 1}',
+        '{"value": "a", "partition": -1}',
+        "{",
+        '{"value": "a", "headers": [["a"]]}',
+    ],
+)
 def test_a_line_that_is_no_record_is_told_by_number(tell: Tell, topic: str, line: str) -> None:
     tell("topics", "create", topic)
     failed = tell("produce", topic, "--from-json", stdin='{"value": "first"}\n' + line + "\n")
@@ -154,7 +199,9 @@ def test_a_line_that_is_no_record_is_told_by_number(tell: Tell, topic: str, line
 
 
 @pytest.mark.parametrize("more", [(), ("--group", "g-unknown")])
-def test_a_topic_that_is_not_there_is_not_created_by_reading_it(tell: Tell, topic: str, more: tuple[str, ...]) -> None:
+def test_a_topic_that_is_not_there_is_not_created_by_reading_it(
+    tell: Tell, topic: str, more: tuple[str, ...]
+) -> None:
     tell("topics", "create", f"{topic}-orders")
     told = tell("consume", f"{topic}-order", "--timeout-ms", "2000", *more)
     assert told.code == 1

@@ -19,7 +19,7 @@ def test_a_seed_prints_its_history_and_what_is_wrong_with_it() -> None:
 
 
 def test_the_help_of_the_program_loads_neither_the_simulation_nor_a_broker() -> None:
-    code = "import sys; from sparklog_server.cli.main import main; main(['--help']); print(*sorted(sys.modules), sep='\\n')"
+    code = "import sys; from sparklog_server.cli.main import main; main(['--help']); print(*sorted(sys.modules), sep='\\n')"  # noqa: E501
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     rooms = {line for line in run.stdout.splitlines() if line.startswith("sparklog_server.")}
     assert {room for room in rooms if not room.startswith("sparklog_server.cli")} == set()

@@ -1,4 +1,6 @@
-"""What a person sees: tables, remarks and bars on a terminal, and an end without noise when they have enough."""
+"""What a person sees: tables, remarks and bars on a terminal, and an end without noise when they have
+enough.
+"""
 
 import os
 import pty
@@ -20,7 +22,9 @@ OnTerminal = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def on_terminal(shared_broker: EmbeddedBroker) -> OnTerminal:
-    """Run `sparklog` with a terminal of 120 columns on stdout and stderr; its exit code and all it printed."""
+    """Run `sparklog` with a terminal of 120 columns on stdout and stderr; its exit code and all it
+    printed.
+    """
 
     def on_terminal(*arguments: str, interrupted_after: str | None = None) -> tuple[int, str]:
         leader, follower = pty.openpty()
@@ -31,7 +35,11 @@ def on_terminal(shared_broker: EmbeddedBroker) -> OnTerminal:
             "TERM": "xterm",
         }
         child = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=follower, stderr=follower, env=environment
+            [sys.executable, "-c", PROGRAM, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=follower,
+            stderr=follower,
+            env=environment,
         )
         os.close(follower)
         printed = b""
@@ -54,7 +62,9 @@ def on_terminal(shared_broker: EmbeddedBroker) -> OnTerminal:
     return on_terminal
 
 
-def test_a_terminal_gets_a_table_with_headings_and_readable_sizes(on_terminal: OnTerminal, tell: Tell, topic: str) -> None:
+def test_a_terminal_gets_a_table_with_headings_and_readable_sizes(
+    on_terminal: OnTerminal, tell: Tell, topic: str
+) -> None:
     tell("topics", "create", topic)
     tell("produce", topic, stdin="x" * 5000 + "\n")
     code, printed = on_terminal("topics", "describe", topic)
@@ -62,11 +72,16 @@ def test_a_terminal_gets_a_table_with_headings_and_readable_sizes(on_terminal: O
     assert all(part in printed for part in ("partition", "in sync", "┃", "5.0 KiB"))
 
 
-def test_a_dry_run_says_that_nothing_was_changed(on_terminal: OnTerminal, tell: Tell, topic: str, group: str) -> None:
+def test_a_dry_run_says_that_nothing_was_changed(
+    on_terminal: OnTerminal, tell: Tell, topic: str, group: str
+) -> None:
     tell("topics", "create", topic)
     code, printed = on_terminal("groups", "reset-offsets", group, "--topic", topic, "--to-latest")
     assert (code, "nothing was changed; --execute moves the group" in printed) == (0, True)
-    assert "nothing was changed" not in tell("groups", "reset-offsets", group, "--topic", topic, "--to-latest").err
+    assert (
+        "nothing was changed"
+        not in tell("groups", "reset-offsets", group, "--topic", topic, "--to-latest").err
+    )
 
 
 def test_brackets_in_names_are_no_markup(on_terminal: OnTerminal, tell: Tell, topic: str) -> None:
@@ -76,7 +91,10 @@ def test_brackets_in_names_are_no_markup(on_terminal: OnTerminal, tell: Tell, to
 
 
 def test_json_on_a_terminal_is_the_same_json(on_terminal: OnTerminal, tell: Tell) -> None:
-    assert on_terminal("cluster", "describe", "--json")[1].strip() == tell("cluster", "describe", "--json").out.strip()
+    assert (
+        on_terminal("cluster", "describe", "--json")[1].strip()
+        == tell("cluster", "describe", "--json").out.strip()
+    )
 
 
 def test_a_benchmark_draws_a_bar_and_ends_with_a_table(on_terminal: OnTerminal) -> None:
@@ -85,15 +103,21 @@ def test_a_benchmark_draws_a_bar_and_ends_with_a_table(on_terminal: OnTerminal) 
     assert all(part in printed for part in ("━", "/5000", "p99.9 ms", "records/s"))
 
 
-def test_ctrl_c_ends_a_consumer_at_once_and_without_noise(on_terminal: OnTerminal, tell: Tell, topic: str) -> None:
+def test_ctrl_c_ends_a_consumer_at_once_and_without_noise(
+    on_terminal: OnTerminal, tell: Tell, topic: str
+) -> None:
     tell("topics", "create", topic)
     tell("produce", topic, stdin="the-first\n")
     code, printed = on_terminal("consume", topic, "--from", "beginning", interrupted_after="the-first")
     assert (code, "Traceback" in printed) == (130, False)
 
 
-@pytest.mark.parametrize("command", [["consume", "TOPIC", "--from-beginning"], ["topics", "describe", "TOPIC"]])
-def test_a_reader_that_has_enough_is_no_failure(shared_broker: EmbeddedBroker, tell: Tell, topic: str, command: list[str]) -> None:
+@pytest.mark.parametrize(
+    "command", [["consume", "TOPIC", "--from-beginning"], ["topics", "describe", "TOPIC"]]
+)
+def test_a_reader_that_has_enough_is_no_failure(
+    shared_broker: EmbeddedBroker, tell: Tell, topic: str, command: list[str]
+) -> None:
     tell("topics", "create", topic, "--partitions", "50")
     tell("produce", topic, stdin="line\n" * 20_000)
     arguments = [topic if argument == "TOPIC" else argument for argument in command]
@@ -102,7 +126,10 @@ def test_a_reader_that_has_enough_is_no_failure(shared_broker: EmbeddedBroker, t
         "SPARKLOG_BOOTSTRAP_SERVER": shared_broker.bootstrap_servers,
     }
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
     ) as child:
         assert child.stdout is not None
         assert child.stderr is not None
@@ -115,8 +142,24 @@ def test_a_reader_that_has_enough_is_no_failure(shared_broker: EmbeddedBroker, t
 @pytest.mark.parametrize(
     "command",
     [
-        *("topics list", "topics describe", "configs list", "groups list", "groups describe g", "cluster describe", "cluster quorum"),
-        *("log-dirs describe", "quotas describe", "producers t", "consume t", "produce t", "bench consume t", "bench produce"),
+        *(
+            "topics list",
+            "topics describe",
+            "configs list",
+            "groups list",
+            "groups describe g",
+            "cluster describe",
+            "cluster quorum",
+        ),
+        *(
+            "log-dirs describe",
+            "quotas describe",
+            "producers t",
+            "consume t",
+            "produce t",
+            "bench consume t",
+            "bench produce",
+        ),
     ],
 )
 def test_every_command_says_that_no_broker_is_there(tell: Tell, command: str) -> None:
@@ -126,7 +169,18 @@ def test_every_command_says_that_no_broker_is_there(tell: Tell, command: str) ->
 
 
 @pytest.mark.parametrize(
-    "command", ["", "topics", "topics create", "configs", "groups", "groups reset-offsets", "consume", "produce", "bench"]
+    "command",
+    [
+        "",
+        "topics",
+        "topics create",
+        "configs",
+        "groups",
+        "groups reset-offsets",
+        "consume",
+        "produce",
+        "bench",
+    ],
 )
 def test_every_command_explains_itself(tell: Tell, command: str) -> None:
     told = tell(*command.split(), "--help")
@@ -144,7 +198,9 @@ def test_settings_come_from_a_file(tell: Tell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_complete_commands_and_names(run: Run, tell: Tell, topic: str, shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shells_complete_commands_and_names(
+    run: Run, tell: Tell, topic: str, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tell("topics", "create", topic)
     monkeypatch.setenv("_SPARKLOG_COMPLETE", f"{shell}_complete")
     monkeypatch.setenv("COMP_WORDS", "sparklog topics describe")

@@ -21,7 +21,14 @@ def test_the_json_of_a_topic_keeps_its_keys(tell: Tell, topic: str) -> None:
     tell("topics", "create", topic)
     (told,) = tell("topics", "describe", topic, "--json").json
     assert sorted(told) == ["configs", "id", "is_internal", "name", "partitions"]
-    assert sorted(told["partitions"][0]) == ["isr", "leader", "leader_epoch", "partition", "replicas", "size_bytes"]
+    assert sorted(told["partitions"][0]) == [
+        "isr",
+        "leader",
+        "leader_epoch",
+        "partition",
+        "replicas",
+        "size_bytes",
+    ]
 
 
 def test_nothing_is_under_replicated_or_without_leader_in_a_healthy_cluster(tell: Tell, topic: str) -> None:
@@ -56,7 +63,9 @@ def test_of_several_topics_each_refusal_is_told_and_the_rest_is_done(tell: Tell,
     tell("topics", "create", f"{topic}-a", f"{topic}-b")
     mixed = tell("topics", "create", f"{topic}-a", f"{topic}-b", f"{topic}-c")
     assert mixed.code == 1
-    assert mixed.err == "".join(f"sparklog: TOPIC_ALREADY_EXISTS (36): Topic '{topic}-{one}' already exists.\n" for one in "ab")
+    assert mixed.err == "".join(
+        f"sparklog: TOPIC_ALREADY_EXISTS (36): Topic '{topic}-{one}' already exists.\n" for one in "ab"
+    )
     assert f"{topic}-c" in tell("topics", "list").out
 
 
@@ -68,7 +77,10 @@ def test_topics_that_cannot_be_deleted_are_told_by_name(tell: Tell) -> None:
 
 def test_a_name_that_is_no_text_is_refused(tell: Tell) -> None:
     told = tell("topics", "delete", os.fsdecode(b"a\xe9"))
-    assert (told.code, told.err) == (2, "sparklog: 'a\\udce9' is not UTF-8; only keys, values and headers may be other bytes\n")
+    assert (told.code, told.err) == (
+        2,
+        "sparklog: 'a\\udce9' is not UTF-8; only keys, values and headers may be other bytes\n",
+    )
 
 
 def test_partitions_are_added_and_never_taken_away(tell: Tell, topic: str) -> None:
@@ -81,7 +93,18 @@ def test_partitions_are_added_and_never_taken_away(tell: Tell, topic: str) -> No
 
 def test_settings_are_altered_and_go_back_to_their_defaults(tell: Tell, topic: str) -> None:
     tell("topics", "create", topic, "--config", "max.message.bytes=2000")
-    assert tell("topics", "alter", topic, "--config", "retention.bytes=4096", "--delete-config", "max.message.bytes").code == 0
+    assert (
+        tell(
+            "topics",
+            "alter",
+            topic,
+            "--config",
+            "retention.bytes=4096",
+            "--delete-config",
+            "max.message.bytes",
+        ).code
+        == 0
+    )
     assert tell("configs", "describe", "--topic", topic).rows == [
         ["topic", topic, "retention.bytes", "4096", "DYNAMIC_TOPIC_CONFIG", "-1"],
     ]
@@ -162,7 +185,9 @@ def test_what_has_settings_is_listed(tell: Tell, topic: str) -> None:
         (["set", "--topic", "nowhere", "retention.ms=1"], "nowhere"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_by_name(tell: Tell, topic: str, arguments: list[str], complaint: str) -> None:
+def test_a_setting_that_cannot_be_is_refused_by_name(
+    tell: Tell, topic: str, arguments: list[str], complaint: str
+) -> None:
     tell("topics", "create", topic)
     refused = tell("configs", *(topic if argument == "TOPIC" else argument for argument in arguments))
     assert (refused.code, refused.out) == (1, "")
@@ -171,7 +196,14 @@ def test_a_setting_that_cannot_be_is_refused_by_name(tell: Tell, topic: str, arg
 
 
 @pytest.mark.parametrize(
-    "arguments", [["describe"], ["set", "a=1"], ["set", "--topic", "t", "a"], ["set", "--topic", "t", "+=1"], ["describe", "--broker", "x"]]
+    "arguments",
+    [
+        ["describe"],
+        ["set", "a=1"],
+        ["set", "--topic", "t", "a"],
+        ["set", "--topic", "t", "+=1"],
+        ["describe", "--broker", "x"],
+    ],
 )
 def test_bad_usage_of_configs_is_said_before_anything_is_asked(tell: Tell, arguments: list[str]) -> None:
     assert tell("configs", *arguments).code == 2

@@ -15,7 +15,9 @@ from tests.cli.conftest import Tell
 def open_transaction(shared_broker: EmbeddedBroker, tell: Tell, topic: str) -> Iterator[BatchWriter]:
     """The transactional id `topic.open` has written one record."""
     assert tell("topics", "create", topic).code == 0
-    settings = ClientSettings.from_kafka({"bootstrap.servers": shared_broker.bootstrap_servers, "transactional.id": f"{topic}.open"})
+    settings = ClientSettings.from_kafka(
+        {"bootstrap.servers": shared_broker.bootstrap_servers, "transactional.id": f"{topic}.open"}
+    )
     with BatchWriter(settings) as writer:
         writer.init()
         writer.begin()
@@ -24,10 +26,18 @@ def open_transaction(shared_broker: EmbeddedBroker, tell: Tell, topic: str) -> I
         yield writer
 
 
-def test_an_open_transaction_is_listed_and_described(tell: Tell, open_transaction: BatchWriter, topic: str) -> None:
+def test_an_open_transaction_is_listed_and_described(
+    tell: Tell, open_transaction: BatchWriter, topic: str
+) -> None:
     name, producer_id, epoch = open_transaction.identity
     row = [name, "1", str(producer_id), "Ongoing"]
-    for options in ((), ("--prefix", topic), ("--pattern", f"{topic}[.]open"), ("--state", "Ongoing"), ("--producer-id", str(producer_id))):
+    for options in (
+        (),
+        ("--prefix", topic),
+        ("--pattern", f"{topic}[.]open"),
+        ("--state", "Ongoing"),
+        ("--producer-id", str(producer_id)),
+    ):
         assert row in tell("transactions", "list", *options).rows
     assert row not in tell("transactions", "list", "--longer-than", "600000").rows
     assert tell("transactions", "list", "--prefix", topic, "--json").json == [
@@ -47,7 +57,9 @@ def test_what_somebody_will_end_does_not_hang(tell: Tell, open_transaction: Batc
     assert tell("transactions", "find-hanging", "--topic", topic, "--older-than", "0", "--json").json == []
 
 
-def test_a_transaction_is_terminated_by_force_and_its_producer_fenced(tell: Tell, open_transaction: BatchWriter, topic: str) -> None:
+def test_a_transaction_is_terminated_by_force_and_its_producer_fenced(
+    tell: Tell, open_transaction: BatchWriter, topic: str
+) -> None:
     name = open_transaction.identity.transactional_id
     assert tell("transactions", "force-terminate", name).code == 0
     assert tell("transactions", "list", "--prefix", topic).rows[0][3] != "Ongoing"

@@ -25,7 +25,9 @@ def dies(servers: str, topic: str, step: str) -> None:
             driver.commit(messages, 0)
 
 
-def test_what_was_decided_is_committed_and_the_rest_aborted(tell: Tell, shared_broker: EmbeddedBroker, made: str) -> None:
+def test_what_was_decided_is_committed_and_the_rest_aborted(
+    tell: Tell, shared_broker: EmbeddedBroker, made: str
+) -> None:
     servers = shared_broker.bootstrap_servers
     dies(servers, made, "decide")
     sink = sink_name(made)

@@ -9,7 +9,7 @@
     run SECONDS                 lets time pass; what the users were told in that time, each user's in order
 
 Every command says what users were told meanwhile, and ends with who holds what, if that changed.
-"""
+"""  # noqa: E501
 
 from sparklog.client.connection import api_of, reply_class
 from sparklog.client.failures import CommitFailed
@@ -44,7 +44,10 @@ class User:
         chosen |= {"group.instance.id": given["instance"]} if "instance" in given else {}
         self._world = world
         self.name = name
-        self.group = Group(settings(**{key.replace(".", "_"): value for key, value in chosen.items()}), world.random.randbytes)
+        self.group = Group(
+            settings(**{key.replace(".", "_"): value for key, value in chosen.items()}),
+            world.random.randbytes,
+        )
         self.told: list[str] = []
         self.is_polling = True
         self._was_polling = True
@@ -78,7 +81,9 @@ class User:
         if self.group.error is not None and not self._has_failed:
             self._has_failed = True
             error = self.group.error
-            self.told.append(f"{self.name} failed: {error.code.name if isinstance(error, BrokerError) else error}")
+            self.told.append(
+                f"{self.name} failed: {error.code.name if isinstance(error, BrokerError) else error}"
+            )
         if self.is_polling and self.group.step is not None:
             step = self.group.member.steps.begin()
             self.told.append(f"{self.name} {VERBS[step.kind]} {names(step.partitions)}")
@@ -89,7 +94,9 @@ class GroupWorld:
     """A broker and the users of one group."""
 
     def __init__(self, seed: int = 1) -> None:
-        self._world = World(seed, **{"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"})
+        self._world = World(
+            seed, **{"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
+        )
         self._world.node.start()
         self._world.settle()
         self._admin = self._world.node.connect()
@@ -103,7 +110,9 @@ class GroupWorld:
 
     def held(self) -> list[TopicPartition]:
         """What those hold who are in the group; a partition for every one that holds it."""
-        inside = [user.group.member for user in self._users.values() if user.group.identity.generation_id >= 0]
+        inside = [
+            user.group.member for user in self._users.values() if user.group.identity.generation_id >= 0
+        ]
         return sorted(partition for member in inside for partition in member.steps.owned)
 
     def run(self, line: str) -> list[str]:
@@ -137,7 +146,9 @@ class GroupWorld:
         self._pass(2)
 
     def _want(self, name: str, topics: str) -> None:
-        self._users[name].group.subscribe(Subscription(tuple(topics.split(","))), self._world.clock.now.mono_us)
+        self._users[name].group.subscribe(
+            Subscription(tuple(topics.split(","))), self._world.clock.now.mono_us
+        )
         self._pass(5)
 
     def _silence(self, name: str) -> None:
@@ -161,7 +172,12 @@ class GroupWorld:
         return []
 
     def _commit(self, name: str, partition: str, offset: str) -> list[str]:
-        return [self._finish(name, Job(deadline=self._in(1), offsets={partition_of(partition): OffsetAndMetadata(int(offset))}))]
+        return [
+            self._finish(
+                name,
+                Job(deadline=self._in(1), offsets={partition_of(partition): OffsetAndMetadata(int(offset))}),
+            )
+        ]
 
     def _committed(self, name: str, partition: str) -> list[str]:
         job = Job(deadline=self._in(1), wanted=(partition_of(partition),))
@@ -201,7 +217,9 @@ class GroupWorld:
         return told
 
     def _holdings(self) -> list[str]:
-        shown = "; ".join(f"{user.name}: {names(user.group.member.steps.owned)}" for user in self._users.values())
+        shown = "; ".join(
+            f"{user.name}: {names(user.group.member.steps.owned)}" for user in self._users.values()
+        )
         is_news, self._shown = shown != self._shown, shown
         held = self.held()
         assert len(held) == len(set(held)), "two members hold the same partition"

@@ -1,4 +1,6 @@
-"""One group's machine for tests: the time, the one question under way, and a coordinator whose answers the test gives."""
+"""One group's machine for tests: the time, the one question under way, and a coordinator whose answers the
+test gives.
+"""
 
 from typing import TypeVar
 
@@ -8,7 +10,11 @@ from sparklog.client.membership_group import Group
 from sparklog.client.membership_offsets import Job, OffsetAndMetadata
 from sparklog.errors import ErrorCode
 from sparklog.model import Micros, TopicPartition
-from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from sparklog.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from sparklog.wire.messages.metadata import MetadataRequest
@@ -57,7 +63,9 @@ class Script:
     def joined(self, *partitions: TopicPartition, generation: int = 1) -> None:
         """Through the two steps of joining, as a follower, up to the listener."""
         name = self.sent(JoinGroupRequest).protocols[0].name
-        self.answer(JoinGroupResponse(generation_id=generation, protocol_name=name, leader="other", member_id="me"))
+        self.answer(
+            JoinGroupResponse(generation_id=generation, protocol_name=name, leader="other", member_id="me")
+        )
         self.sent(SyncGroupRequest)
         self.answer(SyncGroupResponse(assignment=encode_assignment(partitions)))
 
@@ -84,4 +92,6 @@ def commit(**given: object) -> Job:
 
 
 def committed(code: ErrorCode = ErrorCode.NONE) -> OffsetCommitResponse:
-    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[OffsetCommitResponsePartition(0, code)])])
+    return OffsetCommitResponse(
+        topics=[OffsetCommitResponseTopic(name="t", partitions=[OffsetCommitResponsePartition(0, code)])]
+    )

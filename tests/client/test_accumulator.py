@@ -11,7 +11,9 @@ from tests.client.wire import START, TOPIC_ID, ms, settings
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def put(accumulator: Accumulator, partition: TopicPartition = T0, size: int = 100, now: Micros = START) -> bool:
+def put(
+    accumulator: Accumulator, partition: TopicPartition = T0, size: int = 100, now: Micros = START
+) -> bool:
     return accumulator.append(partition, None, bytes(size), (), 0, now) is not None
 
 
@@ -101,7 +103,9 @@ def test_a_key_goes_where_murmur2_says() -> None:
 
 def test_without_a_key_a_partition_gets_a_batch_then_another_and_all_get_their_share() -> None:
     numbers = iter(range(10_000))
-    sticky = StickyPartitioner(settings(batch_size=1000), lambda size: b"".join(next(numbers).to_bytes(2) for _ in range(size // 2)))
+    sticky = StickyPartitioner(
+        settings(batch_size=1000), lambda size: b"".join(next(numbers).to_bytes(2) for _ in range(size // 2))
+    )
     chosen = [sticky.choose(topic(1, 1, 1), None, 100, lambda _: True) for _ in range(300)]
     assert chosen[:30] == [0] * 10 + [1] * 10 + [2] * 10
     assert Counter(chosen) == {0: 100, 1: 100, 2: 100}

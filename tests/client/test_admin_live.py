@@ -37,14 +37,26 @@ def test_topics_grow_and_their_partitions_are_told(admin: Admin) -> None:
     admin.create_topics([NewTopic("grows", 1), NewTopic("placed", assignment=[[1], [1]])])
     admin.create_partitions({"grows": 2, "placed": NewPartitions(3, [[1]])})
     described = admin.describe_topics(["placed", "grows"])
-    assert [(topic.name, len(topic.partitions)) for topic in described.values()] == [("placed", 3), ("grows", 2)]
-    assert not any(partition.is_under_replicated for topic in described.values() for partition in topic.partitions)
+    assert [(topic.name, len(topic.partitions)) for topic in described.values()] == [
+        ("placed", 3),
+        ("grows", 2),
+    ]
+    assert not any(
+        partition.is_under_replicated for topic in described.values() for partition in topic.partitions
+    )
 
 
 def test_refusals_of_topics_are_by_name(admin: Admin) -> None:
     admin.create_topics({"twice": 1})
     with pytest.raises(ItemsFailed) as failed:
-        admin.create_topics([NewTopic("twice", 1), NewTopic("once", 1), NewTopic("bad name", 1), NewTopic("far", assignment=[[7]])])
+        admin.create_topics(
+            [
+                NewTopic("twice", 1),
+                NewTopic("once", 1),
+                NewTopic("bad name", 1),
+                NewTopic("far", assignment=[[7]]),
+            ]
+        )
     assert errors_of(failed.value) == {
         "twice": ErrorCode.TOPIC_ALREADY_EXISTS,
         "bad name": ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -61,10 +73,20 @@ def test_refusals_of_topics_are_by_name(admin: Admin) -> None:
 def test_settings_change_and_say_where_they_come_from(admin: Admin) -> None:
     admin.create_topics({"set": 1})
     topic = ConfigResource("topic", "set")
-    admin.alter_configs({topic: [ConfigChange("segment.bytes", "2000000"), ConfigChange("cleanup.policy", "compact", "append")]})
+    admin.alter_configs(
+        {
+            topic: [
+                ConfigChange("segment.bytes", "2000000"),
+                ConfigChange("cleanup.policy", "compact", "append"),
+            ]
+        }
+    )
     entries = admin.describe_resources([topic])[topic]
     assert (entries["segment.bytes"].value, entries["segment.bytes"].default) == ("2000000", "1073741824")
-    assert (entries["cleanup.policy"].value, entries["cleanup.policy"].source) == ("delete,compact", "DYNAMIC_TOPIC_CONFIG")
+    assert (entries["cleanup.policy"].value, entries["cleanup.policy"].source) == (
+        "delete,compact",
+        "DYNAMIC_TOPIC_CONFIG",
+    )
     admin.alter_configs({topic: [ConfigChange("segment.bytes", None, "delete")]}, validate_only=True)
     assert admin.describe_configs(["set"])["set"]["segment.bytes"].value == "2000000"
     assert topic in admin.list_config_resources(["topic"])
@@ -89,12 +111,17 @@ def test_a_group_is_committed_for_described_and_deleted(admin: Admin) -> None:
     assert admin.describe_groups(["reader"])["reader"].state == "Empty"
     with pytest.raises(ItemsFailed) as failed:
         admin.delete_groups(["reader", "nobody"])
-    assert (errors_of(failed.value), list(failed.value.results)) == ({"nobody": ErrorCode.GROUP_ID_NOT_FOUND}, ["reader"])
+    assert (errors_of(failed.value), list(failed.value.results)) == (
+        {"nobody": ErrorCode.GROUP_ID_NOT_FOUND},
+        ["reader"],
+    )
 
 
 def test_a_static_member_is_removed_by_its_instance_id(admin: Admin, broker: EmbeddedBroker) -> None:
     admin.create_topics({"joined": 1})
-    with Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="static", group_instance_id="i-1") as consumer:
+    with Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="static", group_instance_id="i-1"
+    ) as consumer:
         consumer.subscribe(["joined"])
         while not consumer.assignment():
             consumer.poll(50)
@@ -112,20 +139,32 @@ def test_records_are_deleted_and_refusals_are_by_partition(admin: Admin, broker:
         for number in range(4):
             producer.send("old", b"x", partition=number % 2)
     first, second = TopicPartition("old", 0), TopicPartition("old", 1)
-    assert {at: told.offset for at, told in admin.list_offsets({first: LATEST, second: LATEST}).items()} == {first: 2, second: 2}
+    assert {at: told.offset for at, told in admin.list_offsets({first: LATEST, second: LATEST}).items()} == {
+        first: 2,
+        second: 2,
+    }
     with pytest.raises(ItemsFailed) as failed:
         admin.delete_records({first: 1, second: 9})
-    assert (errors_of(failed.value), failed.value.results) == ({second: ErrorCode.OFFSET_OUT_OF_RANGE}, {first: 1})
+    assert (errors_of(failed.value), failed.value.results) == (
+        {second: ErrorCode.OFFSET_OUT_OF_RANGE},
+        {first: 1},
+    )
     sizes = [
         directory.replicas[first].size_bytes
-        for directory in admin.describe_log_dirs(partitions=[first])[admin.describe_cluster().nodes[0].node_id]
+        for directory in admin.describe_log_dirs(partitions=[first])[
+            admin.describe_cluster().nodes[0].node_id
+        ]
     ]
     assert sizes[0] > 0
     assert [len(producers) for producers in admin.describe_producers([first, second]).values()] == [1, 1]
 
 
 def test_quotas_are_found_by_filters(admin: Admin) -> None:
-    both, user, everybody = QuotaEntity.of(user="q", client_id="c"), QuotaEntity.of(user="q"), QuotaEntity.of(user=None)
+    both, user, everybody = (
+        QuotaEntity.of(user="q", client_id="c"),
+        QuotaEntity.of(user="q"),
+        QuotaEntity.of(user=None),
+    )
     admin.alter_client_quotas({one: {"producer_byte_rate": 1e12} for one in (both, user, everybody)})
     assert list(admin.describe_client_quotas([QuotaFilter("user", "exact", "q")])) == [both, user]
     assert list(admin.describe_client_quotas([QuotaFilter("user", "exact", "q")], is_strict=True)) == [user]
@@ -166,7 +205,12 @@ def test_a_member_creates_the_topics_it_names_only_if_it_may(
 ) -> None:
     topic = f"named-{protocol}-{is_allowed}"
     servers = broker.bootstrap_servers
-    with Consumer(bootstrap_servers=servers, group_id=topic, group_protocol=protocol, allow_auto_create_topics=is_allowed) as consumer:
+    with Consumer(
+        bootstrap_servers=servers,
+        group_id=topic,
+        group_protocol=protocol,
+        allow_auto_create_topics=is_allowed,
+    ) as consumer:
         consumer.subscribe([topic])
         for _ in range(100 if is_allowed else 3):
             consumer.poll(100)
@@ -182,6 +226,8 @@ def test_who_only_asks_does_not_make_a_deleted_topic_anew(broker: EmbeddedBroker
         admin.delete_topics(["deleted"])
         with pytest.raises(UnknownTopic):
             asking.list_offsets({TopicPartition("deleted", 0): LATEST})
-        for _ in range(20):  # each of them looks once more at the topics that were asked for, where that is due
+        for _ in range(
+            20
+        ):  # each of them looks once more at the topics that were asked for, where that is due
             assert "deleted" not in asking.list_topics()
     assert "deleted" not in admin.list_topics()

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.client.assignors import ASSIGNORS, assignor_names, decode_assignment, is_cooperative, subscriber, subscription
+from sparklog.client.assignors import (
+    ASSIGNORS,
+    assignor_names,
+    decode_assignment,
+    is_cooperative,
+    subscriber,
+    subscription,
+)
 from sparklog.client.assignors_sticky import Shares, Subscriber
 from sparklog.errors import DecodeError, SettingsError
 from sparklog.model import TopicPartition
@@ -34,12 +41,18 @@ def test_roundrobin_deals_past_members_that_do_not_subscribe() -> None:
 
 
 def test_sticky_moves_no_more_than_a_new_member_needs() -> None:
-    members = [Subscriber("a", ("t",), owned=parts("t0", "t1", "t2", "t3"), generation=1), Subscriber("b", ("t",))]
+    members = [
+        Subscriber("a", ("t",), owned=parts("t0", "t1", "t2", "t3"), generation=1),
+        Subscriber("b", ("t",)),
+    ]
     assert text(ASSIGNORS["sticky"](members, {"t": 4})) == {"a": "t-0 t-1", "b": "t-2 t-3"}
 
 
 def test_cooperative_sticky_withholds_what_another_has_still_to_give_up() -> None:
-    members = [Subscriber("a", ("t",), owned=parts("t0", "t1", "t2", "t3"), generation=1), Subscriber("b", ("t",))]
+    members = [
+        Subscriber("a", ("t",), owned=parts("t0", "t1", "t2", "t3"), generation=1),
+        Subscriber("b", ("t",)),
+    ]
     assert text(ASSIGNORS["cooperative-sticky"](members, {"t": 4})) == {"a": "t-0 t-1", "b": ""}
 
 
@@ -52,7 +65,10 @@ def test_of_two_that_claim_a_partition_the_newer_generation_has_it() -> None:
 
 
 def test_a_partition_that_two_claim_in_one_generation_is_withheld_from_both() -> None:
-    members = [Subscriber("a", ("t",), owned=parts("t0"), generation=2), Subscriber("b", ("t",), owned=parts("t0"), generation=2)]
+    members = [
+        Subscriber("a", ("t",), owned=parts("t0"), generation=2),
+        Subscriber("b", ("t",), owned=parts("t0"), generation=2),
+    ]
     assert text(ASSIGNORS["cooperative-sticky"](members, {"t": 1})) == {"a": "", "b": ""}
 
 
@@ -65,18 +81,31 @@ def test_a_partition_that_two_claim_in_one_generation_is_withheld_from_both() ->
 def test_every_partition_that_somebody_wants_has_one_reader_who_wants_it(
     name: str, counts: dict[str, int], wishes: list[set[str]], data: st.DataObject
 ) -> None:
-    everything = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count + 1)]
+    everything = [
+        TopicPartition(topic, number) for topic, count in counts.items() for number in range(count + 1)
+    ]
     owned = [
-        tuple(data.draw(st.lists(st.sampled_from(everything), unique=True)) if name == "sticky" and everything else ()) for _ in wishes
+        tuple(
+            data.draw(st.lists(st.sampled_from(everything), unique=True))
+            if name == "sticky" and everything
+            else ()
+        )
+        for _ in wishes
     ]
     members = [
         Subscriber(f"m{number}", tuple(sorted(wish)), None, owned[number], data.draw(st.integers(-1, 3)))
         for number, wish in enumerate(wishes)
     ]
     shares = ASSIGNORS[name](members, counts)
-    wanted = sorted(p for p in everything if p.partition < counts[p.topic] and any(p.topic in wish for wish in wishes))
+    wanted = sorted(
+        p for p in everything if p.partition < counts[p.topic] and any(p.topic in wish for wish in wishes)
+    )
     assert sorted(partition for share in shares.values() for partition in share) == wanted
-    assert all(partition.topic in wishes[int(member_id[1:])] for member_id, share in shares.items() for partition in share)
+    assert all(
+        partition.topic in wishes[int(member_id[1:])]
+        for member_id, share in shares.items()
+        for partition in share
+    )
 
 
 @given(st.sampled_from(sorted(ASSIGNORS)), st.binary(max_size=60))
@@ -91,7 +120,9 @@ def test_bytes_that_are_no_subscription_are_refused_as_such(name: str, garbage: 
 
 
 def test_javas_class_names_mean_the_same_and_unknown_ones_are_refused() -> None:
-    names = assignor_names(["org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "cooperative-sticky"])
+    names = assignor_names(
+        ["org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "cooperative-sticky"]
+    )
     assert names == ("cooperative-sticky",)
     assert is_cooperative(names)
     assert not is_cooperative(("range", "cooperative-sticky"))

@@ -15,7 +15,9 @@ T0 = TopicPartition("t", 0)
 
 
 class Log:
-    """A log of transactions of several producers: its bytes, what a read-committed reader must see, and the aborted ones."""
+    """A log of transactions of several producers: its bytes, what a read-committed reader must see, and
+    the aborted ones.
+    """
 
     def __init__(self) -> None:
         self.records = bytearray()
@@ -53,18 +55,29 @@ class Log:
             offset
             for producer_id, first, limit in self.batches
             for offset in range(first, limit)
-            if offset >= start and not any(pid == producer_id and begin <= offset < end for pid, begin, end in gone)
+            if offset >= start
+            and not any(pid == producer_id and begin <= offset < end for pid, begin, end in gone)
         ]
 
     def fetched(self, start: int) -> tuple[memoryview, list[AbortedTransaction]]:
-        """What a broker answers to a read-committed Fetch from `start` on: whole batches, and what was aborted at or after that."""
+        """What a broker answers to a read-committed Fetch from `start` on: whole batches, and what was
+        aborted at or after that.
+        """
         at = next(at for at, header in iterate_headers(self.records) if header.next_offset > start)
-        aborted = [AbortedTransaction(pid, first) for pid, first, end in sorted(self.aborted, key=lambda one: one[1]) if end >= start]
+        aborted = [
+            AbortedTransaction(pid, first)
+            for pid, first, end in sorted(self.aborted, key=lambda one: one[1])
+            if end >= start
+        ]
         return memoryview(bytes(self.records))[at:], aborted
 
 
 def marker(kind: ControlType, producer_id: int, offset: int) -> bytes:
-    return bytes(build_marker(Marker(kind, 0), producer_id=producer_id, producer_epoch=0, base_offset=offset, timestamp_ms=0))
+    return bytes(
+        build_marker(
+            Marker(kind, 0), producer_id=producer_id, producer_epoch=0, base_offset=offset, timestamp_ms=0
+        )
+    )
 
 
 def by_record(log: Log, start: int) -> list[int]:
@@ -106,7 +119,9 @@ def test_any_history_is_read_as_it_was_committed_from_any_offset() -> None:
         log = Log()
         for _ in range(chance.randrange(1, 25)):
             if log.firsts and chance.random() < 0.4:
-                log.mark(chance.choice(sorted(log.firsts)), chance.choice((ControlType.ABORT, ControlType.COMMIT)))
+                log.mark(
+                    chance.choice(sorted(log.firsts)), chance.choice((ControlType.ABORT, ControlType.COMMIT))
+                )
             else:
                 log.write(chance.choice((-1, 7, 8, 9)), chance.randrange(1, 4))
         for producer_id in sorted(log.firsts):

@@ -34,7 +34,11 @@ def test_bootstrap_addresses_are_brokers_until_the_cluster_names_its_own() -> No
 
 def test_leaders_are_found_by_name_and_topics_by_id() -> None:
     known = knowing()
-    assert (known.leader(T0), known.leader(TopicPartition("t", 1)), known.leader(TopicPartition("t", 2))) == (1, 2, NO_NODE)
+    assert (known.leader(T0), known.leader(TopicPartition("t", 1)), known.leader(TopicPartition("t", 2))) == (
+        1,
+        2,
+        NO_NODE,
+    )
     assert known.name_of(TOPIC_ID) == "t"
     assert known.id_of("t") == TOPIC_ID
 

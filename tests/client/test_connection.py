@@ -79,7 +79,9 @@ def test_answers_come_in_the_order_of_requests_whatever_the_pieces() -> None:
         machine = ready()
         for token in "abc":
             machine.request(MetadataRequest(), token, ms(2000))
-        stream = b"".join(reply_to(header, metadata({"t": [1]})) for header, _ in requests_in(machine.take_output()))
+        stream = b"".join(
+            reply_to(header, metadata({"t": [1]})) for header, _ in requests_in(machine.take_output())
+        )
         answers = feed(machine, stream, step)
         assert [answer.token for answer in answers] == ["a", "b", "c"]
         assert all(isinstance(answer.message, MetadataResponse) for answer in answers)
@@ -107,7 +109,9 @@ def test_a_reply_that_nobody_asked_for_breaks_the_connection() -> None:
         feed(ready(), b"\0\0\0\4\0\0\0\0")
 
 
-@pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\0\2\2\x28", b"\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\0\2\2\x28", b"\xff\xff\xff\xff"]
+)
 def test_what_is_no_kafka_broker_is_noticed_in_the_handshake(garbage: bytes) -> None:
     machine = connection()
     machine.opened(ms(1000))
@@ -148,7 +152,10 @@ def test_when_the_stream_ends_everything_in_flight_fails_and_the_overdue_by_time
     machine.request(MetadataRequest(), "b", ms(5000))
     assert machine.deadline() == ms(2000)
     answers = machine.closed(broken("gone"), ms(2000))
-    assert [(answer.token, type(answer.error)) for answer in answers] == [("a", RequestTimeout), ("b", ConnectionFailed)]
+    assert [(answer.token, type(answer.error)) for answer in answers] == [
+        ("a", RequestTimeout),
+        ("b", ConnectionFailed),
+    ]
     assert machine.state is State.CLOSED
 
 
@@ -168,10 +175,20 @@ def test_fetched_records_stay_as_they_are_when_more_arrives(size: int) -> None:
     for index, (header, _) in enumerate(requests_in(machine.take_output())):
         records = bytes([index + 1]) * size
         partition = PartitionData(records=records, high_watermark=1)
-        replies.append(reply_to(header, FetchResponse(responses=[FetchableTopicResponse(topic_id=bytes(16), partitions=[partition])])))
+        replies.append(
+            reply_to(
+                header,
+                FetchResponse(responses=[FetchableTopicResponse(topic_id=bytes(16), partitions=[partition])]),
+            )
+        )
     kept = [answer.message for answer in feed(machine, b"".join(replies))]
-    found = [message.responses[0].partitions[0].records for message in kept if isinstance(message, FetchResponse)]
-    assert [bytes(records) for records in found if isinstance(records, memoryview)] == [b"\1" * size, b"\2" * size]
+    found = [
+        message.responses[0].partitions[0].records for message in kept if isinstance(message, FetchResponse)
+    ]
+    assert [bytes(records) for records in found if isinstance(records, memoryview)] == [
+        b"\1" * size,
+        b"\2" * size,
+    ]
 
 
 def test_large_buffers_are_used_again_only_when_nobody_holds_a_view() -> None:

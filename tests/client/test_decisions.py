@@ -1,4 +1,6 @@
-"""The record of a sink's decision and the ids that belong to it: what is written is read, and nothing else is taken for it."""
+"""The record of a sink's decision and the ids that belong to it: what is written is read, and nothing else
+is taken for it.
+"""
 
 import pytest
 from hypothesis import given
@@ -39,14 +41,20 @@ TASKS = st.tuples(st.integers(0, 10_000), UNIQUES, st.integers(0, 2**63 - 1), st
 
 def identity_of(sink: str, batch: int, task: tuple[int, str, int, int]) -> ProducerIdentity:
     partition, unique, producer_id, epoch = task
-    return ProducerIdentity(task_id(sink, batch, partition, unique), ProducerId(producer_id), ProducerEpoch(epoch))
+    return ProducerIdentity(
+        task_id(sink, batch, partition, unique), ProducerId(producer_id), ProducerEpoch(epoch)
+    )
 
 
 @st.composite
 def decisions(draw: st.DrawFn) -> Decision:
     identity, batch = draw(IDENTITIES), draw(st.integers(0, 2**63 - 1))
     tasks = draw(st.lists(TASKS, max_size=5))
-    ends = draw(st.dictionaries(IDENTITIES, st.dictionaries(st.integers(0, 99), st.integers(0, 2**63 - 1), max_size=3), max_size=3))
+    ends = draw(
+        st.dictionaries(
+            IDENTITIES, st.dictionaries(st.integers(0, 99), st.integers(0, 2**63 - 1), max_size=3), max_size=3
+        )
+    )
     transactions = tuple(identity_of(sink_name(identity), batch, task) for task in tasks)
     return Decision(identity, draw(IDENTITIES), batch, draw(UNIQUES), transactions, ends, draw(st.booleans()))
 
@@ -65,7 +73,14 @@ def test_what_is_condemned_is_read_as_it_was_written(decision: Decision) -> None
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"[]", b'{"version":1}', b'{"version":2,"transactions":[]}', b'{"version":1,"transactions":[["a",1]]}']
+    "value",
+    [
+        b"",
+        b"[]",
+        b'{"version":1}',
+        b'{"version":2,"transactions":[]}',
+        b'{"version":1,"transactions":[["a",1]]}',
+    ],
 )
 def test_what_cannot_be_read_of_the_condemned_is_refused(value: bytes) -> None:
     with pytest.raises(DecisionUnreadable, match=r"condemned of sink .* in __sparklog_commits"):
@@ -78,7 +93,9 @@ def test_as_many_as_one_record_condemns_fit_into_it() -> None:
 
 
 @given(decisions(), TASKS)
-def test_a_glance_at_the_bytes_tells_what_reading_them_tells(decision: Decision, other: tuple[int, str, int, int]) -> None:
+def test_a_glance_at_the_bytes_tells_what_reading_them_tells(
+    decision: Decision, other: tuple[int, str, int, int]
+) -> None:
     value = encode_decision(decision)
     stranger = identity_of(decision.sink, decision.batch, other)
     assert names(value, stranger) is (stranger in decision.transactions)
@@ -129,7 +146,17 @@ def test_an_id_tells_its_sink(identity: str, batch: int, partition: int, unique:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "sl", "sl.", "sl.a", "sl.a.coord", "x." + "a" * 22 + ".1", "sl." + "ä" * 22 + ".1", "sl." + "a" * 23 + ".1"]
+    "name",
+    [
+        "",
+        "sl",
+        "sl.",
+        "sl.a",
+        "sl.a.coord",
+        "x." + "a" * 22 + ".1",
+        "sl." + "ä" * 22 + ".1",
+        "sl." + "a" * 23 + ".1",
+    ],
 )
 def test_other_ids_are_of_no_sink(name: str) -> None:
     assert sink_of(name) is None

@@ -15,7 +15,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.compat
 
 
-def test_readings_are_sent_and_counted_by_a_group(sparklog_broker: EmbeddedBroker, sparklog_topic: str) -> None:
+def test_readings_are_sent_and_counted_by_a_group(
+    sparklog_broker: EmbeddedBroker, sparklog_topic: str
+) -> None:
     servers = sparklog_broker.bootstrap_servers
     clients.send_readings(servers, sparklog_topic)
     counts = clients.count_readings(servers, sparklog_topic, "examples", 100)
@@ -25,5 +27,7 @@ def test_readings_are_sent_and_counted_by_a_group(sparklog_broker: EmbeddedBroke
 def test_a_test_of_ones_own_finds_its_fixtures() -> None:
     command = [sys.executable, "-m", "pytest", str(PROJECT / "examples" / "test_orders.py")]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
     assert "1 passed" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]

@@ -1,4 +1,6 @@
-"""Positions of many partitions: what is fetched next, and what happens when an offset is gone or a leader changed."""
+"""Positions of many partitions: what is fetched next, and what happens when an offset is gone or a leader
+changed.
+"""
 
 import pytest
 
@@ -51,9 +53,15 @@ def batches(base_offset: int, count: int = 3, epoch: int = 0) -> bytes:
     return bytes(build_batch(records, base_offset=base_offset, leader_epoch=epoch))
 
 
-def fetched(errand: Errand, records: bytes = b"", code: int = 0, partition: int = 0, session_id: int = 0) -> FetchResponse:
-    told = PartitionData(partition_index=partition, error_code=code, high_watermark=100, records=memoryview(records))
-    return FetchResponse(session_id=session_id, responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[told])])
+def fetched(
+    errand: Errand, records: bytes = b"", code: int = 0, partition: int = 0, session_id: int = 0
+) -> FetchResponse:
+    told = PartitionData(
+        partition_index=partition, error_code=code, high_watermark=100, records=memoryview(records)
+    )
+    return FetchResponse(
+        session_id=session_id, responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[told])]
+    )
 
 
 def only(machine: Fetcher, now: Micros = START) -> Errand:
@@ -72,7 +80,9 @@ def test_without_position_the_reset_policy_is_looked_up_at_the_leader() -> None:
     assert isinstance(errand.request, ListOffsetsRequest)
     assert errand.request.topics[0].partitions[0].timestamp == EARLIEST
     told = ListOffsetsPartitionResponse(partition_index=0, offset=17)
-    machine.replied(errand, ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[told])]), ms(1))
+    machine.replied(
+        errand, ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[told])]), ms(1)
+    )
     assert machine.position(T0) == 17
     assert asked_offset(only(machine, ms(1))) == 17
 
@@ -289,7 +299,10 @@ def test_a_position_told_with_its_epoch_is_held_against_the_log_once_the_leader_
     machine.seek(T0, 5, leader_epoch=1)
     asked = only(machine, ms(200)).request
     assert isinstance(asked, OffsetForLeaderEpochRequest)
-    assert (asked.topics[0].partitions[0].leader_epoch, asked.topics[0].partitions[0].current_leader_epoch) == (1, 2)
+    assert (
+        asked.topics[0].partitions[0].leader_epoch,
+        asked.topics[0].partitions[0].current_leader_epoch,
+    ) == (1, 2)
 
 
 def test_a_partition_held_back_asks_nothing_until_it_is_sought_or_reset() -> None:
@@ -316,7 +329,9 @@ def test_a_reset_by_duration_asks_for_that_time_and_takes_the_end_where_nothing_
     assert isinstance(errand.request, ListOffsetsRequest)
     assert errand.request.topics[0].partitions[0].timestamp == 8_000
     told = ListOffsetsPartitionResponse(partition_index=0, offset=-1)
-    machine.replied(errand, ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[told])]), START)
+    machine.replied(
+        errand, ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[told])]), START
+    )
     asked = only(machine).request
     assert isinstance(asked, ListOffsetsRequest)
     assert asked.topics[0].partitions[0].timestamp == -1

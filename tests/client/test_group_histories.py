@@ -1,4 +1,6 @@
-"""Members come, go, fall silent and die, and the broker with them, in any order: nobody shares a partition, and in the end all are held."""
+"""Members come, go, fall silent and die, and the broker with them, in any order: nobody shares a
+partition, and in the end all are held.
+"""
 
 from random import Random
 

@@ -1,4 +1,6 @@
-"""The consumer's side of a group over real sockets: a broker that follows a script, listeners, commits and the order of things."""
+"""The consumer's side of a group over real sockets: a broker that follows a script, listeners, commits and
+the order of things.
+"""
 
 import itertools
 import threading
@@ -51,7 +53,9 @@ PATIENCE_S = 20
 
 
 class Coordination:
-    """One group with one member and one partition of ten records; what is asked is answered, and noted in order."""
+    """One group with one member and one partition of ten records; what is asked is answered, and noted in
+    order.
+    """
 
     def __init__(self) -> None:
         self.committed = -1
@@ -68,7 +72,9 @@ class Coordination:
         self.generation += 1
         self.heartbeat_code = ErrorCode.NONE
         self.notes.append(f"join {self.generation}")
-        return JoinGroupResponse(generation_id=self.generation, protocol_name="range", leader="x", member_id="me")
+        return JoinGroupResponse(
+            generation_id=self.generation, protocol_name="range", leader="x", member_id="me"
+        )
 
     def sync(self, _: Message) -> Message:
         return SyncGroupResponse(assignment=encode_assignment([T0]))
@@ -101,7 +107,9 @@ def fetch(request: Message) -> Message:
     if not request.topics:
         return FetchResponse()
     offset = request.topics[0].partitions[0].fetch_offset
-    found = b"".join(bytes(build_batch([(None, b"%d" % n, (), 5)], base_offset=n)) for n in range(offset, LENGTH))
+    found = b"".join(
+        bytes(build_batch([(None, b"%d" % n, (), 5)], base_offset=n)) for n in range(offset, LENGTH)
+    )
     if not found:
         threading.Event().wait(0.01)
     told = PartitionData(partition_index=0, high_watermark=LENGTH, records=found)
@@ -152,19 +160,29 @@ def read(reader: Consumer, count: int) -> list[int]:
     return offsets
 
 
-def test_listeners_commits_and_leaving_happen_in_order(broker: ScriptedBroker, coordination: Coordination) -> None:
+def test_listeners_commits_and_leaving_happen_in_order(
+    broker: ScriptedBroker, coordination: Coordination
+) -> None:
     notes = coordination.notes
     with consumer(broker) as reader:
-        reader.subscribe(["t"], on_assign=lambda held: notes.append(f"assigned {held[0]}"), on_revoke=lambda _: notes.append("revoked"))
+        reader.subscribe(
+            ["t"],
+            on_assign=lambda held: notes.append(f"assigned {held[0]}"),
+            on_revoke=lambda _: notes.append("revoked"),
+        )
         assert read(reader, 4) == [0, 1, 2, 3]
         assert reader.assignment() == (T0,)
     assert notes == ["join 1", "assigned t-0", "commit 4", "revoked", "leave"]
 
 
-def test_a_rebalance_revokes_after_committing_what_was_handed_out(broker: ScriptedBroker, coordination: Coordination) -> None:
+def test_a_rebalance_revokes_after_committing_what_was_handed_out(
+    broker: ScriptedBroker, coordination: Coordination
+) -> None:
     notes = coordination.notes
     with consumer(broker) as reader:
-        reader.subscribe(["t"], on_assign=lambda _: notes.append("assigned"), on_revoke=lambda _: notes.append("revoked"))
+        reader.subscribe(
+            ["t"], on_assign=lambda _: notes.append("assigned"), on_revoke=lambda _: notes.append("revoked")
+        )
         assert read(reader, 3) == [0, 1, 2]
         coordination.heartbeat_code = ErrorCode.REBALANCE_IN_PROGRESS
         while coordination.generation < 2:
@@ -173,7 +191,9 @@ def test_a_rebalance_revokes_after_committing_what_was_handed_out(broker: Script
     assert notes[notes.index("revoked") - 1].startswith("commit")
 
 
-def test_what_a_poll_hands_out_is_not_committed_before_the_next_one(broker: ScriptedBroker, coordination: Coordination) -> None:
+def test_what_a_poll_hands_out_is_not_committed_before_the_next_one(
+    broker: ScriptedBroker, coordination: Coordination
+) -> None:
     with consumer(broker, auto_commit_interval_ms=0) as reader:
         reader.subscribe(["t"])
         assert read(reader, 2) == [0, 1]
@@ -183,7 +203,9 @@ def test_what_a_poll_hands_out_is_not_committed_before_the_next_one(broker: Scri
             reader.poll(10)
 
 
-def test_without_automatic_commits_nothing_is_committed_unasked(broker: ScriptedBroker, coordination: Coordination) -> None:
+def test_without_automatic_commits_nothing_is_committed_unasked(
+    broker: ScriptedBroker, coordination: Coordination
+) -> None:
     with consumer(broker, enable_auto_commit=False) as reader:
         reader.subscribe(["t"])
         assert read(reader, 5) == [0, 1, 2, 3, 4]
@@ -198,7 +220,9 @@ def test_reading_begins_where_the_group_stands(broker: ScriptedBroker, coordinat
         assert reader.position(T0) == 10
 
 
-def test_partitions_assigned_by_hand_begin_where_the_group_stands_too(broker: ScriptedBroker, coordination: Coordination) -> None:
+def test_partitions_assigned_by_hand_begin_where_the_group_stands_too(
+    broker: ScriptedBroker, coordination: Coordination
+) -> None:
     coordination.committed = 8
     with consumer(broker) as reader:
         reader.assign([T0])
@@ -229,10 +253,14 @@ def test_a_listener_that_raises_is_heard_and_the_group_goes_on(broker: ScriptedB
         assert read(reader, 1) == [0]
 
 
-def test_a_session_that_ended_is_told_as_lost_and_nothing_is_committed(broker: ScriptedBroker, coordination: Coordination) -> None:
+def test_a_session_that_ended_is_told_as_lost_and_nothing_is_committed(
+    broker: ScriptedBroker, coordination: Coordination
+) -> None:
     notes = coordination.notes
     with consumer(broker) as reader:
-        reader.subscribe(["t"], on_revoke=lambda _: notes.append("revoked"), on_lost=lambda _: notes.append("lost"))
+        reader.subscribe(
+            ["t"], on_revoke=lambda _: notes.append("revoked"), on_lost=lambda _: notes.append("lost")
+        )
         read(reader, 2)
         coordination.heartbeat_code = ErrorCode.UNKNOWN_MEMBER_ID
         while coordination.generation < 2:
@@ -240,7 +268,9 @@ def test_a_session_that_ended_is_told_as_lost_and_nothing_is_committed(broker: S
         assert notes[:3] == ["join 1", "lost", "join 2"]
 
 
-def test_unsubscribing_leaves_and_subscribing_again_joins_again(broker: ScriptedBroker, coordination: Coordination) -> None:
+def test_unsubscribing_leaves_and_subscribing_again_joins_again(
+    broker: ScriptedBroker, coordination: Coordination
+) -> None:
     with consumer(broker, enable_auto_commit=False) as reader:
         reader.subscribe(["t"])
         read(reader, 1)
@@ -308,7 +338,9 @@ def test_a_position_is_found_though_its_leader_answered_before_the_consumer_wait
     with consumer(broker) as reader:
         reader.assign([T0])
         reader.poll(0)  # asks for the group's offsets
-        assert reader.committed([T0]) == {T0: None}  # asked later, so they are known by now, and the group has greeted twice
+        assert reader.committed([T0]) == {
+            T0: None
+        }  # asked later, so they are known by now, and the group has greeted twice
         while [name for name, _ in broker.seen].count("ApiVersions") < 4:
             reader.poll(0)
         monkeypatch.setattr(Network, "poll", poll_late)
@@ -316,7 +348,9 @@ def test_a_position_is_found_though_its_leader_answered_before_the_consumer_wait
         assert position(reader) == 0
 
 
-def test_the_position_of_a_paused_partition_is_where_the_group_stands(broker: ScriptedBroker, coordination: Coordination) -> None:
+def test_the_position_of_a_paused_partition_is_where_the_group_stands(
+    broker: ScriptedBroker, coordination: Coordination
+) -> None:
     coordination.committed = 7
     with consumer(broker) as reader:
         assert reader.partitions_for("t") == [0]
@@ -356,8 +390,13 @@ def test_a_partition_assigned_again_is_read_though_its_records_came_meanwhile(br
 
 
 def test_a_refused_look_at_offsets_costs_no_record_of_another_partition(broker: ScriptedBroker) -> None:
-    refused = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)])
-    broker.handlers |= {"Metadata": lambda _: metadata({"t": [1, 1]}, nodes=[(1, broker.port)]), "OffsetFetch": lambda _: refused}
+    refused = OffsetFetchResponse(
+        groups=[OffsetFetchResponseGroup(group_id="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)]
+    )
+    broker.handlers |= {
+        "Metadata": lambda _: metadata({"t": [1, 1]}, nodes=[(1, broker.port)]),
+        "OffsetFetch": lambda _: refused,
+    }
     with consumer(broker, enable_auto_commit=False) as reader:
         reader.assign([T0])
         reader.seek(T0, 0)
@@ -370,14 +409,21 @@ def test_a_refused_look_at_offsets_costs_no_record_of_another_partition(broker: 
             except BrokerError:
                 refusals += 1
             with pytest.raises(BrokerError):
-                reader.committed([T0])  # asked after the offset of the other partition, so that one is refused by now
+                reader.committed(
+                    [T0]
+                )  # asked after the offset of the other partition, so that one is refused by now
         assert given == list(range(LENGTH))
         assert refusals
 
 
 def test_what_needs_a_group_says_so(broker: ScriptedBroker) -> None:
     with Consumer(bootstrap_servers=broker.address) as reader:
-        for call in (lambda: reader.subscribe(["t"]), reader.commit, lambda: reader.committed([T0]), reader.group_metadata):
+        for call in (
+            lambda: reader.subscribe(["t"]),
+            reader.commit,
+            lambda: reader.committed([T0]),
+            reader.group_metadata,
+        ):
             with pytest.raises(SettingsError, match="group_id"):
                 call()
 
@@ -393,7 +439,9 @@ def test_subscribing_and_assigning_by_hand_exclude_each_other(broker: ScriptedBr
 
 
 @pytest.mark.parametrize("spoken", [(0, -1), (0, 3)])
-def test_a_broker_without_groups_or_too_old_for_them_is_named_as_the_reason(broker: ScriptedBroker, spoken: tuple[int, int]) -> None:
+def test_a_broker_without_groups_or_too_old_for_them_is_named_as_the_reason(
+    broker: ScriptedBroker, spoken: tuple[int, int]
+) -> None:
     broker.handlers["ApiVersions"] = lambda _: versions(FindCoordinator=spoken)
     with consumer(broker) as reader:
         reader.subscribe(["t"])
@@ -409,7 +457,9 @@ def test_a_pattern_that_the_broker_cannot_be_told_of_is_refused(broker: Scripted
             read(reader, 1)
 
 
-def test_who_polls_for_long_commits_meanwhile_and_does_not_spin(broker: ScriptedBroker, coordination: Coordination) -> None:
+def test_who_polls_for_long_commits_meanwhile_and_does_not_spin(
+    broker: ScriptedBroker, coordination: Coordination
+) -> None:
     with consumer(broker, auto_commit_interval_ms=0) as reader:
         reader.subscribe(["t"])
         assert read(reader, LENGTH) == list(range(LENGTH))

@@ -12,7 +12,9 @@ def test_a_call_after_a_long_silence_finds_a_new_connection() -> None:
         Admin(bootstrap_servers=broker.bootstrap_servers, default_api_timeout_ms=10_000) as admin,
     ):
         for name in ("first", "second", "third"):
-            admin.create_topics([NewTopic(name, 1)])  # not sent twice: it must not be lost with the old connection
+            admin.create_topics(
+                [NewTopic(name, 1)]
+            )  # not sent twice: it must not be lost with the old connection
             _wait_until_the_broker_closes_what_is_idle(broker.bootstrap_servers)
         assert sorted(admin.list_topics()) == ["first", "second", "third"]
 

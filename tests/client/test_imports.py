@@ -7,12 +7,27 @@ import pytest
 
 import sparklog
 
-HEAVY = {"asyncio", "ssl", "concurrent.futures", "logging", "pyarrow", "pyspark", "sparklog_server", "sparklog.record", "zstandard", "lz4"}
+HEAVY = {
+    "asyncio",
+    "ssl",
+    "concurrent.futures",
+    "logging",
+    "pyarrow",
+    "pyspark",
+    "sparklog_server",
+    "sparklog.record",
+    "zstandard",
+    "lz4",
+}
 
 
 def loaded_by(statement: str) -> set[str]:
     code = f"{statement}\nimport sys; print(*sys.modules)"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_importing_sparklog_loads_nothing_but_itself() -> None:

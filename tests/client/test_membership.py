@@ -1,4 +1,6 @@
-"""Members against a coordinator that follows a script: what is sent, what the user has to do, and what every error means."""
+"""Members against a coordinator that follows a script: what is sent, what the user has to do, and what
+every error means.
+"""
 
 import pytest
 
@@ -21,7 +23,7 @@ from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespons
 from tests.client.member_script import T0, T1, Script
 from tests.client.wire import metadata
 
-# -- joining ------------------------------------------------------------------------------------------------------------------------------
+# -- joining -------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_joined_before_the_first_poll() -> None:
@@ -45,7 +47,11 @@ def test_the_leader_asks_for_the_partitions_of_everybodys_topics_and_shares_them
     script.find()
     mine = script.sent(JoinGroupRequest).protocols[0].metadata
     members = [JoinGroupResponseMember("me", None, mine), JoinGroupResponseMember("other", None, mine)]
-    script.answer(JoinGroupResponse(generation_id=1, protocol_name="range", leader="me", member_id="me", members=members))
+    script.answer(
+        JoinGroupResponse(
+            generation_id=1, protocol_name="range", leader="me", member_id="me", members=members
+        )
+    )
     assert script.sent(MetadataRequest).allow_auto_topic_creation is False
     script.answer(metadata({"t": [1, 1]}))
     told = {share.member_id: share.assignment for share in script.sent(SyncGroupRequest).assignments}
@@ -57,7 +63,9 @@ def test_a_static_leader_that_came_back_hands_nothing_in() -> None:
     script.subscribe()
     script.find()
     mine = script.sent(JoinGroupRequest).protocols[0].metadata
-    told = JoinGroupResponse(generation_id=7, protocol_name="range", leader="me", member_id="me", skip_assignment=True)
+    told = JoinGroupResponse(
+        generation_id=7, protocol_name="range", leader="me", member_id="me", skip_assignment=True
+    )
     told.members = [JoinGroupResponseMember("me", "one", mine)]
     script.answer(told)
     script.sent(MetadataRequest)
@@ -129,7 +137,7 @@ def test_a_subscription_that_changed_while_joining_is_joined_for_afterwards() ->
     assert told.topics == ["t", "u"]
 
 
-# -- trouble ------------------------------------------------------------------------------------------------------------------------------
+# -- trouble -------------------------------------------------------------------------------------------------
 
 
 def test_a_coordinator_that_moved_is_found_again_and_nothing_is_lost() -> None:
@@ -155,7 +163,9 @@ def test_a_broken_connection_while_joining_means_joining_again_elsewhere() -> No
     script.sent(JoinGroupRequest)
 
 
-@pytest.mark.parametrize(("code", "member_id"), [(ErrorCode.UNKNOWN_MEMBER_ID, ""), (ErrorCode.ILLEGAL_GENERATION, "me")])
+@pytest.mark.parametrize(
+    ("code", "member_id"), [(ErrorCode.UNKNOWN_MEMBER_ID, ""), (ErrorCode.ILLEGAL_GENERATION, "me")]
+)
 def test_a_session_that_ended_loses_everything_and_joins_anew(code: ErrorCode, member_id: str) -> None:
     script = Script()
     script.member(T0, T1)
@@ -186,7 +196,12 @@ def test_a_fenced_instance_stops_for_good() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.GROUP_AUTHORIZATION_FAILED]
+    "code",
+    [
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ],
 )
 def test_what_no_waiting_will_mend_is_an_error_that_says_what_to_do(code: ErrorCode) -> None:
     script = Script()

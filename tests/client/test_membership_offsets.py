@@ -1,4 +1,6 @@
-"""Commits and look-ups against a coordinator that follows a script: what is sent, tried again, and what every refusal means."""
+"""Commits and look-ups against a coordinator that follows a script: what is sent, tried again, and what
+every refusal means.
+"""
 
 import pytest
 
@@ -11,7 +13,11 @@ from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinator
 from sparklog.wire.messages.offset_commit import (
     OffsetCommitRequest,
 )
-from sparklog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
+from sparklog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 from tests.client.member_script import T0, Script, commit, committed
 from tests.client.wire import ms
 
@@ -32,7 +38,9 @@ def test_outside_any_subscription_a_commit_is_that_of_no_member() -> None:
     script = Script()
     script.group.commit(commit())
     script.group.errands(script.now)
-    script.group.coordinator.replied(FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=1)]), script.now)
+    script.group.coordinator.replied(
+        FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=1)]), script.now
+    )
     request = script.sent(OffsetCommitRequest)
     assert (request.member_id, request.generation_id_or_member_epoch) == ("", -1)
 
@@ -81,7 +89,9 @@ def test_committing_while_joining_says_to_poll_first() -> None:
         script.group.commit(commit())
 
 
-def test_a_member_that_keeps_its_partitions_commits_before_joining_again_or_after_it_but_not_behind_it() -> None:
+def test_a_member_that_keeps_its_partitions_commits_before_joining_again_or_after_it_but_not_behind_it() -> (
+    None
+):
     script = Script(partition_assignment_strategy="cooperative-sticky")
     script.member(T0)
     script.group.commit(commit())

@@ -1,4 +1,6 @@
-"""A real broker moves a replica between two real directories, to and fro, while a producer writes it and a consumer reads it."""
+"""A real broker moves a replica between two real directories, to and fro, while a producer writes it and a
+consumer reads it.
+"""
 
 from pathlib import Path
 
@@ -26,7 +28,11 @@ def test_nobody_who_writes_or_reads_notices_that_a_replica_moves(tmp_path: Path)
 
             def homes() -> dict[str, bool]:
                 """Where it lies; True for a copy."""
-                return {one.path: one.replicas[AT].is_future for one in admin.describe_log_dirs()[node] if AT in one.replicas}
+                return {
+                    one.path: one.replicas[AT].is_future
+                    for one in admin.describe_log_dirs()[node]
+                    if AT in one.replicas
+                }
 
             with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
                 consumer.assign([AT])
@@ -38,7 +44,11 @@ def test_nobody_who_writes_or_reads_notices_that_a_replica_moves(tmp_path: Path)
                         for _ in range(20):
                             producer.send(AT.topic, b"%d " % sent + bytes(RECORD_BYTES), partition=0)
                             sent += 1
-                        read += [int(record.value.split()[0]) for record in consumer.poll(10) if record.value is not None]
+                        read += [
+                            int(record.value.split()[0])
+                            for record in consumer.poll(10)
+                            if record.value is not None
+                        ]
                     producer.flush()
                 while len(read) < sent and (records := consumer.poll(5000)):
                     read += [int(record.value.split()[0]) for record in records if record.value is not None]
@@ -47,5 +57,10 @@ def test_nobody_who_writes_or_reads_notices_that_a_replica_moves(tmp_path: Path)
                 admin.alter_replica_log_dirs(node, {AT: str(tmp_path / "nowhere")})
             assert isinstance(error := failed.value.errors[AT], BrokerError)
             assert error.code is ErrorCode.LOG_DIR_NOT_FOUND
-    left = [path.name for directory in paths for path in Path(directory).iterdir() if path.name.startswith(AT.topic)]
+    left = [
+        path.name
+        for directory in paths
+        for path in Path(directory).iterdir()
+        if path.name.startswith(AT.topic)
+    ]
     assert left == ["moved-0"]

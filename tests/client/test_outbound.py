@@ -1,4 +1,6 @@
-"""Batches on their way: order, idempotence and time limits, against a leader that checks sequences as Kafka's does."""
+"""Batches on their way: order, idempotence and time limits, against a leader that checks sequences as
+Kafka's does.
+"""
 
 import random
 from dataclasses import dataclass, field
@@ -50,7 +52,9 @@ def reply(shipment: Shipment, code: int = 0, base_offset: int = 0) -> ProduceRes
             TopicProduceResponse(
                 topic_id=TOPIC_ID,
                 partition_responses=[
-                    PartitionProduceResponse(index=b.topic_partition.partition, error_code=code, base_offset=base_offset)
+                    PartitionProduceResponse(
+                        index=b.topic_partition.partition, error_code=code, base_offset=base_offset
+                    )
                     for b in shipment.batches
                 ],
             )
@@ -239,13 +243,17 @@ def test_a_fatal_answer_to_the_question_for_an_id_fails_everything() -> None:
     machine, _ = outbound()
     machine.add(batch())
     machine.producer_id_request()
-    (done,) = machine.producer_id_replied(InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ms(0))
+    (done,) = machine.producer_id_replied(
+        InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ms(0)
+    )
     assert isinstance(done.error, BrokerError)
 
 
 @dataclass
 class Leader:
-    """A partition that keeps sequences as Kafka does: five remembered, gaps refused, new epochs begin at 0."""
+    """A partition that keeps sequences as Kafka does: five remembered, gaps refused, new epochs begin at
+    0.
+    """
 
     written: list[int] = field(default_factory=list)
     epoch: int = -1

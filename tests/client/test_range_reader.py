@@ -13,10 +13,16 @@ def size_of(reader: RangeReader, topic: str, partition: int) -> int:
     return sum(len(view) for view in reader.read(topic, partition, 0, 1))
 
 
-def test_a_kept_reader_finds_partitions_that_came_after_it_learnt_of_the_topic(sparklog_broker: EmbeddedBroker) -> None:
+def test_a_kept_reader_finds_partitions_that_came_after_it_learnt_of_the_topic(
+    sparklog_broker: EmbeddedBroker,
+) -> None:
     servers = sparklog_broker.bootstrap_servers
     settings = ClientSettings.from_kafka({"bootstrap.servers": servers})
-    with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer, RangeReader(settings) as reader:
+    with (
+        Admin(bootstrap_servers=servers) as admin,
+        Producer(bootstrap_servers=servers) as producer,
+        RangeReader(settings) as reader,
+    ):
         admin.create_topics({"kept": 1})
         producer.send("kept", value=b"v", partition=0)
         producer.flush()
@@ -27,7 +33,9 @@ def test_a_kept_reader_finds_partitions_that_came_after_it_learnt_of_the_topic(s
         assert size_of(reader, "kept", 1)
 
 
-def test_a_topic_made_anew_while_it_is_read_is_not_taken_for_the_one_asked_for(sparklog_broker: EmbeddedBroker) -> None:
+def test_a_topic_made_anew_while_it_is_read_is_not_taken_for_the_one_asked_for(
+    sparklog_broker: EmbeddedBroker,
+) -> None:
     servers = sparklog_broker.bootstrap_servers
     settings = ClientSettings.from_kafka({"bootstrap.servers": servers})
 

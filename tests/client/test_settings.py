@@ -5,12 +5,20 @@ import warnings
 import pytest
 
 from sparklog.client import settings as module
-from sparklog.client.settings import WITHOUT_EFFECT, AdminOptions, ClientSettings, ConsumerOptions, ProducerOptions
+from sparklog.client.settings import (
+    WITHOUT_EFFECT,
+    AdminOptions,
+    ClientSettings,
+    ConsumerOptions,
+    ProducerOptions,
+)
 from sparklog.errors import SettingsError
 
 
 def test_dotted_keys_with_text_become_typed_fields() -> None:
-    parsed = ClientSettings.from_kafka({"bootstrap.servers": "a:1, b:2", "linger.ms": "7", "check.crcs": "false", "acks": "-1"})
+    parsed = ClientSettings.from_kafka(
+        {"bootstrap.servers": "a:1, b:2", "linger.ms": "7", "check.crcs": "false", "acks": "-1"}
+    )
     assert parsed.bootstrap_servers == ("a:1", "b:2")
     assert (parsed.linger_ms, parsed.check_crcs, parsed.required_acks) == (7, False, -1)
 
@@ -50,7 +58,11 @@ def test_keys_known_without_effect_warn_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_field_belongs_to_a_role_and_every_option_is_a_field() -> None:
-    options = {*ProducerOptions.__annotations__, *ConsumerOptions.__annotations__, *AdminOptions.__annotations__}
+    options = {
+        *ProducerOptions.__annotations__,
+        *ConsumerOptions.__annotations__,
+        *AdminOptions.__annotations__,
+    }
     assert options == set(ClientSettings.__struct_fields__)
 
 
@@ -64,7 +76,9 @@ def test_a_setting_of_another_role_is_refused() -> None:
 
 
 def test_a_key_of_kafka_as_a_keyword_is_told_how_to_write_it() -> None:
-    with pytest.raises(SettingsError, match=r"keyword 'bootstrap\.servers' is written bootstrap_servers in Python"):
+    with pytest.raises(
+        SettingsError, match=r"keyword 'bootstrap\.servers' is written bootstrap_servers in Python"
+    ):
         ClientSettings.for_role("producer", {"bootstrap.servers": "localhost:9092"})
 
 
@@ -76,7 +90,9 @@ def test_idempotence_asked_for_needs_acks_of_all() -> None:
 
 def test_what_the_broker_decides_in_the_new_protocol_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"session\.timeout\.ms is the broker's"):
-        ClientSettings.from_kafka({"group.id": "g", "group.protocol": "consumer", "session.timeout.ms": "9000"})
+        ClientSettings.from_kafka(
+            {"group.id": "g", "group.protocol": "consumer", "session.timeout.ms": "9000"}
+        )
     with pytest.raises(SettingsError, match=r"below session\.timeout\.ms"):
         ClientSettings.from_kafka({"group.id": "g", "session.timeout.ms": "3000"})
 
@@ -91,9 +107,18 @@ def test_a_duration_is_read_as_iso_8601_has_it() -> None:
 
 
 def test_a_transactional_id_needs_what_transactions_rest_on() -> None:
-    for given in ({"acks": "1"}, {"enable.idempotence": "false"}, {"max.in.flight.requests.per.connection": "6"}):
+    for given in (
+        {"acks": "1"},
+        {"enable.idempotence": "false"},
+        {"max.in.flight.requests.per.connection": "6"},
+    ):
         with pytest.raises(SettingsError, match=r"transactional\.id=x needs acks=all"):
             ClientSettings.from_kafka({"transactional.id": "x", **given})
     with pytest.raises(SettingsError, match=r"transactional\.id is empty"):
         ClientSettings.from_kafka({"transactional.id": ""})
-    assert ClientSettings.from_kafka({"transactional.id": "x", "transaction.timeout.ms": "5000"}).transaction_timeout_ms == 5000
+    assert (
+        ClientSettings.from_kafka(
+            {"transactional.id": "x", "transaction.timeout.ms": "5000"}
+        ).transaction_timeout_ms
+        == 5000
+    )

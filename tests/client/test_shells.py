@@ -35,7 +35,12 @@ from sparklog.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from sparklog.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from sparklog.wire.schema import Message
 from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata, settings, versions
 
@@ -43,7 +48,9 @@ T0 = TopicPartition("t", 0)
 
 
 class Log:
-    """A partition in memory behind a scripted broker; `trouble` are answers to Produce that come before it works."""
+    """A partition in memory behind a scripted broker; `trouble` are answers to Produce that come before it
+    works.
+    """
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
@@ -83,11 +90,16 @@ class Log:
             return FetchResponse()
         asked = request.topics[0].partitions[0]
         out_of_range = not self.start <= asked.fetch_offset <= self.end
-        found = b"".join(batch for batch in self.batches if decode_records(batch)[-1].offset >= asked.fetch_offset)
+        found = b"".join(
+            batch for batch in self.batches if decode_records(batch)[-1].offset >= asked.fetch_offset
+        )
         if not found and not out_of_range:
             threading.Event().wait(min(request.max_wait_ms, 20) / 1000)
         told = PartitionData(
-            partition_index=0, error_code=int(out_of_range), high_watermark=self.end, records=b"" if out_of_range else found
+            partition_index=0,
+            error_code=int(out_of_range),
+            high_watermark=self.end,
+            records=b"" if out_of_range else found,
         )
         return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[told])])
 
@@ -125,14 +137,18 @@ def broker(log: Log) -> Iterator[ScriptedBroker]:
         yield scripted
 
 
-# -- producer -----------------------------------------------------------------------------------------------------------------------------
+# -- producer ------------------------------------------------------------------------------------------------
 
 
 def test_records_arrive_in_order_with_offsets_and_callbacks(broker: ScriptedBroker, log: Log) -> None:
     told: list[int] = []
     with Producer(bootstrap_servers=broker.address, linger_ms=0) as producer:
         deliveries = [
-            producer.send("t", b"%d" % number, on_delivery=lambda metadata, _: told.append(metadata.offset if metadata else -1))
+            producer.send(
+                "t",
+                b"%d" % number,
+                on_delivery=lambda metadata, _: told.append(metadata.offset if metadata else -1),
+            )
             for number in range(50)
         ]
         assert [delivery.result(5).offset for delivery in deliveries] == list(range(50))
@@ -164,14 +180,18 @@ def test_what_the_broker_refuses_for_good_is_told(broker: ScriptedBroker, log: L
 
 def test_a_silent_broker_ends_in_a_delivery_failure(broker: ScriptedBroker) -> None:
     del broker.handlers["Produce"]
-    with Producer(bootstrap_servers=broker.address, linger_ms=0, request_timeout_ms=50, delivery_timeout_ms=150) as producer:
+    with Producer(
+        bootstrap_servers=broker.address, linger_ms=0, request_timeout_ms=50, delivery_timeout_ms=150
+    ) as producer:
         error = producer.send("t", b"a").exception(5)
         assert isinstance(error, DeliveryFailed)
 
 
 def test_a_full_buffer_blocks_for_max_block_ms_and_no_longer(broker: ScriptedBroker) -> None:
     del broker.handlers["Produce"]
-    with Producer(bootstrap_servers=broker.address, buffer_memory=2000, max_block_ms=100, delivery_timeout_ms=40_000) as producer:
+    with Producer(
+        bootstrap_servers=broker.address, buffer_memory=2000, max_block_ms=100, delivery_timeout_ms=40_000
+    ) as producer:
         started = time.monotonic()
         fill_up = partial(deque, (producer.send("t", bytes(100)) for _ in range(100)), 0)
         with pytest.raises(BufferExhausted):
@@ -196,7 +216,10 @@ def test_an_unknown_topic_is_waited_for_no_longer_than_max_block_ms(broker: Scri
 
 
 def test_a_record_too_large_is_refused_at_once(broker: ScriptedBroker) -> None:
-    with Producer(bootstrap_servers=broker.address, max_request_size=1000) as producer, pytest.raises(RecordTooLarge):
+    with (
+        Producer(bootstrap_servers=broker.address, max_request_size=1000) as producer,
+        pytest.raises(RecordTooLarge),
+    ):
         producer.send("t", bytes(2000))
 
 
@@ -220,7 +243,9 @@ def test_closing_ends_the_waits_of_all_threads(broker: ScriptedBroker) -> None:
         assert all(isinstance(one.result(60), ClientClosed) for one in waiting)
 
 
-def test_a_record_that_has_lingered_leaves_though_another_thread_waits_for_the_one_before(broker: ScriptedBroker, log: Log) -> None:
+def test_a_record_that_has_lingered_leaves_though_another_thread_waits_for_the_one_before(
+    broker: ScriptedBroker, log: Log
+) -> None:
     first, second = threading.Event(), threading.Event()
     log.trouble = [first.set, second.set]  # which answers neither
     producer = Producer(bootstrap_servers=broker.address)
@@ -252,7 +277,10 @@ def test_flush_says_when_time_is_up(broker: ScriptedBroker) -> None:
 
 
 def test_many_threads_may_send(broker: ScriptedBroker, log: Log) -> None:
-    with Producer(bootstrap_servers=broker.address, batch_size=500) as producer, ThreadPoolExecutor(4) as pool:
+    with (
+        Producer(bootstrap_servers=broker.address, batch_size=500) as producer,
+        ThreadPoolExecutor(4) as pool,
+    ):
         list(pool.map(lambda who: [producer.send("t", b"%d-%03d" % (who, n)) for n in range(200)], range(4)))
         producer.flush()
     for who in range(4):
@@ -302,12 +330,14 @@ def test_interceptors_serializers_and_partitioners_have_their_say(broker: Script
     assert marking.acknowledged == [0]
 
 
-# -- consumer -----------------------------------------------------------------------------------------------------------------------------
+# -- consumer ------------------------------------------------------------------------------------------------
 
 
 def fill(log: Log, count: int = 10, per_batch: int = 4) -> None:
     for start in range(0, count, per_batch):
-        log.append(build_batch([(b"k", b"%d" % n, (), 5) for n in range(start, min(start + per_batch, count))]))
+        log.append(
+            build_batch([(b"k", b"%d" % n, (), 5) for n in range(start, min(start + per_batch, count))])
+        )
 
 
 def read_all(consumer: Consumer, count: int) -> list[tuple[int, bytes | None]]:
@@ -358,7 +388,11 @@ def test_a_corrupt_batch_is_raised_with_partition_and_offset(broker: ScriptedBro
     log.batches[1] = log.batches[1][:-1] + b"\xff"
     with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
         broker.handlers["Fetch"] = lambda _: FetchResponse(
-            responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[PartitionData(records=b"".join(log.batches))])]
+            responses=[
+                FetchableTopicResponse(
+                    topic_id=TOPIC_ID, partitions=[PartitionData(records=b"".join(log.batches))]
+                )
+            ]
         )
         consumer.assign([T0])
         assert [record.offset for record in consumer.poll(1000)] == [0, 1, 2, 3]
@@ -390,12 +424,16 @@ def test_questions_about_offsets_and_topics(broker: ScriptedBroker, log: Log) ->
             consumer.partitions_for("nowhere")
 
 
-# -- whole batches ------------------------------------------------------------------------------------------------------------------------
+# -- whole batches -------------------------------------------------------------------------------------------
 
 
-def test_the_writer_returns_from_flush_when_every_batch_is_acknowledged(broker: ScriptedBroker, log: Log) -> None:
+def test_the_writer_returns_from_flush_when_every_batch_is_acknowledged(
+    broker: ScriptedBroker, log: Log
+) -> None:
     log.trouble = [lambda: None]
-    with BatchWriter(settings(bootstrap_servers=broker.address, reconnect_backoff_ms=1, retry_backoff_ms=1)) as writer:
+    with BatchWriter(
+        settings(bootstrap_servers=broker.address, reconnect_backoff_ms=1, retry_backoff_ms=1)
+    ) as writer:
         assert writer.partition_count("t") == 1
         for number in range(20):
             writer.add("t", 0, build_batch([(None, b"%d" % number, (), 0)]), 1)
@@ -422,7 +460,9 @@ def test_the_writer_raises_what_was_refused(broker: ScriptedBroker, log: Log) ->
             other.add("t", 5, build_batch([(None, b"a", (), 0)]), 1)
 
 
-def test_a_range_is_read_batch_by_batch_and_ends_with_the_batch_that_holds_its_last_record(broker: ScriptedBroker, log: Log) -> None:
+def test_a_range_is_read_batch_by_batch_and_ends_with_the_batch_that_holds_its_last_record(
+    broker: ScriptedBroker, log: Log
+) -> None:
     fill(log, 12)
     with RangeReader(settings(bootstrap_servers=broker.address)) as reader:
         views = [bytes(view) for view in reader.read("t", 0, 5, 8)]
@@ -435,14 +475,20 @@ def test_a_range_is_read_batch_by_batch_and_ends_with_the_batch_that_holds_its_l
 def test_a_range_that_is_gone_tells_where_the_log_starts(broker: ScriptedBroker, log: Log) -> None:
     fill(log)
     log.start = 4
-    with RangeReader(settings(bootstrap_servers=broker.address)) as reader, pytest.raises(OffsetOutOfRange) as caught:
+    with (
+        RangeReader(settings(bootstrap_servers=broker.address)) as reader,
+        pytest.raises(OffsetOutOfRange) as caught,
+    ):
         next(reader.read("t", 0, 0, 10))
     assert (caught.value.offset, caught.value.log_start_offset, caught.value.log_end_offset) == (0, 4, 10)
 
 
 def test_a_range_beyond_the_end_is_waited_for_and_given_up(broker: ScriptedBroker, log: Log) -> None:
     fill(log)
-    with RangeReader(settings(bootstrap_servers=broker.address, default_api_timeout_ms=100)) as reader, pytest.raises(RequestTimeout):
+    with (
+        RangeReader(settings(bootstrap_servers=broker.address, default_api_timeout_ms=100)) as reader,
+        pytest.raises(RequestTimeout),
+    ):
         list(reader.read("t", 0, 10, 11))
 
 
@@ -455,11 +501,13 @@ def test_reading_a_range_survives_a_lost_connection(broker: ScriptedBroker, log:
         return answer and answer(request)
 
     broker.handlers["Fetch"] = fetch
-    with RangeReader(settings(bootstrap_servers=broker.address, reconnect_backoff_ms=1, retry_backoff_ms=1)) as reader:
+    with RangeReader(
+        settings(bootstrap_servers=broker.address, reconnect_backoff_ms=1, retry_backoff_ms=1)
+    ) as reader:
         assert b"".join(bytes(view) for view in reader.read("t", 0, 0, 10)) == b"".join(log.batches)
 
 
-# -- administration and reaching ----------------------------------------------------------------------------------------------------------
+# -- administration and reaching -----------------------------------------------------------------------------
 
 
 def test_topics_are_listed_and_described(broker: ScriptedBroker) -> None:
@@ -481,7 +529,10 @@ def test_the_second_bootstrap_address_serves_when_nobody_listens_at_the_first(br
 def test_nobody_there_is_told_with_the_reason() -> None:
     with ScriptedBroker() as gone:
         dead = gone.address
-    with Admin(bootstrap_servers=dead, default_api_timeout_ms=100) as admin, pytest.raises(ConnectionFailed, match="refused"):
+    with (
+        Admin(bootstrap_servers=dead, default_api_timeout_ms=100) as admin,
+        pytest.raises(ConnectionFailed, match="refused"),
+    ):
         admin.list_topics()
 
 
@@ -496,5 +547,8 @@ def test_a_listener_that_is_no_kafka_broker_is_told_as_such() -> None:
 def test_a_broker_that_never_answers_is_a_timeout() -> None:
     with ScriptedBroker() as mute:
         del mute.handlers["ApiVersions"]
-        with Admin(bootstrap_servers=mute.address, default_api_timeout_ms=100) as admin, pytest.raises(RequestTimeout):
+        with (
+            Admin(bootstrap_servers=mute.address, default_api_timeout_ms=100) as admin,
+            pytest.raises(RequestTimeout),
+        ):
             admin.list_topics()

@@ -76,7 +76,9 @@ def test_a_record_wakes_who_waits(sparklog_broker: Broker, admin: Admin, standin
         sender.join()
 
 
-def test_news_that_nobody_acts_on_is_told_once(sparklog_broker: Broker, admin: Admin, standing: StandingFetch) -> None:
+def test_news_that_nobody_acts_on_is_told_once(
+    sparklog_broker: Broker, admin: Admin, standing: StandingFetch
+) -> None:
     admin.create_topics({"once": 1})
     send(sparklog_broker, "once")
     standing.watch(at("once", 0))
@@ -84,7 +86,9 @@ def test_news_that_nobody_acts_on_is_told_once(sparklog_broker: Broker, admin: A
     assert not standing.wait(soon())
 
 
-def test_partitions_may_come_to_what_is_watched(sparklog_broker: Broker, admin: Admin, standing: StandingFetch) -> None:
+def test_partitions_may_come_to_what_is_watched(
+    sparklog_broker: Broker, admin: Admin, standing: StandingFetch
+) -> None:
     admin.create_topics({"more": 1})
     standing.watch(at("more", 0))
     assert not standing.wait(soon())

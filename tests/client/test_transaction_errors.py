@@ -2,7 +2,13 @@
 
 import pytest
 
-from sparklog.client.failures import CommitFailed, DeliveryFailed, ProducerFenced, TransactionAbortable, TransactionFatal
+from sparklog.client.failures import (
+    CommitFailed,
+    DeliveryFailed,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionFatal,
+)
 from sparklog.client.transaction_errors import classified, of_batch
 from sparklog.client.transaction_states import LEGAL, State
 from sparklog.errors import BrokerError, ErrorCode
@@ -14,12 +20,20 @@ from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
 from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from sparklog.wire.schema import Message
 
-REQUESTS = (InitProducerIdRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, TxnOffsetCommitRequest, EndTxnRequest)
+REQUESTS = (
+    InitProducerIdRequest,
+    AddPartitionsToTxnRequest,
+    AddOffsetsToTxnRequest,
+    TxnOffsetCommitRequest,
+    EndTxnRequest,
+)
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 
 @pytest.mark.parametrize("request_class", REQUESTS)
-def test_every_error_is_tried_again_or_ends_the_transaction_or_the_producer(request_class: type[Message]) -> None:
+def test_every_error_is_tried_again_or_ends_the_transaction_or_the_producer(
+    request_class: type[Message],
+) -> None:
     for code in ErrorCode:
         if code is ErrorCode.NONE:
             continue
@@ -36,7 +50,9 @@ def test_every_error_is_tried_again_or_ends_the_transaction_or_the_producer(requ
 def test_nothing_of_an_abort_is_abortable() -> None:
     for code in ErrorCode:
         assert not isinstance(classified(EndTxnRequest, code, "x", is_aborting=True), TransactionAbortable)
-        assert not isinstance(classified(InitProducerIdRequest, code, "x", is_aborting=True), TransactionAbortable)
+        assert not isinstance(
+            classified(InitProducerIdRequest, code, "x", is_aborting=True), TransactionAbortable
+        )
 
 
 def test_who_lost_the_partitions_of_the_group_is_told_so() -> None:
@@ -46,14 +62,20 @@ def test_who_lost_the_partitions_of_the_group_is_told_so() -> None:
         assert isinstance(error.__cause__, CommitFailed)
 
 
-def test_a_batch_that_failed_ends_the_transaction_and_only_what_forbids_every_other_ends_the_producer() -> None:
+def test_a_batch_that_failed_ends_the_transaction_and_only_what_forbids_every_other_ends_the_producer() -> (
+    None
+):
     late = of_batch(DeliveryFailed(TopicPartition("t", 0), "late"), "x")
     assert isinstance(late, TransactionAbortable)
     assert late.code is None
     for code in ErrorCode:
         error = of_batch(BrokerError(code), "x")
         is_fatal = code in (
-            *(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.PRODUCER_FENCED),
+            *(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                ErrorCode.PRODUCER_FENCED,
+            ),
             *(ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         )
         assert isinstance(error, TransactionFatal) == is_fatal, code
@@ -63,5 +85,8 @@ def test_a_batch_that_failed_ends_the_transaction_and_only_what_forbids_every_ot
 
 def test_every_state_can_be_left_but_the_fatal_one_and_that_is_reached_from_all_that_ask_brokers() -> None:
     assert {state for state in State if not LEGAL[state]} == {State.FATAL_ERROR}
-    assert {state for state in State if State.FATAL_ERROR not in LEGAL[state]} == {State.UNINITIALIZED, State.FATAL_ERROR}
+    assert {state for state in State if State.FATAL_ERROR not in LEGAL[state]} == {
+        State.UNINITIALIZED,
+        State.FATAL_ERROR,
+    }
     assert {target for targets in LEGAL.values() for target in targets} == set(State)

@@ -1,11 +1,19 @@
-"""The blocking calls of transactional producers against brokers that follow a script, over real sockets on loopback."""
+"""The blocking calls of transactional producers against brokers that follow a script, over real sockets on
+loopback.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from sparklog.client.failures import ClientClosed, ProducerFenced, TransactionAbortable, TransactionFatal, WrongTransactionState
+from sparklog.client.failures import (
+    ClientClosed,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionFatal,
+    WrongTransactionState,
+)
 from sparklog.client.membership import GroupMetadata
 from sparklog.client.producer import Producer
 from sparklog.client.writer import BatchWriter
@@ -14,7 +22,12 @@ from sparklog.model import TopicPartition
 from sparklog.record.batch import build_batch, read_header
 from sparklog.wire.messages.api_versions import FinalizedFeatureKey
 from sparklog.wire.messages.end_txn import EndTxnResponse
-from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from sparklog.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from sparklog.wire.schema import Message
 from tests.client.transaction_world import Broker
 from tests.client.wire import ScriptedBroker, metadata, settings, versions
@@ -23,7 +36,9 @@ Answer = Callable[[Message], Message | None]
 
 
 class Cluster:
-    """One broker that leads everything, coordinates everything, and keeps what was written in transactions; `trouble` comes first."""
+    """One broker that leads everything, coordinates everything, and keeps what was written in
+    transactions; `trouble` comes first.
+    """
 
     def __init__(self) -> None:
         self.state = Broker()
@@ -34,8 +49,17 @@ class Cluster:
         hello = versions(Produce=(3, 12))
         hello.finalized_features_epoch = 1
         hello.finalized_features = [FinalizedFeatureKey("transaction.version", 2, 2)]
-        self.server.handlers |= {"ApiVersions": lambda _: hello, "Metadata": lambda _: metadata({"t": [1]}, nodes=[(1, self.server.port)])}
-        for name, version in (("FindCoordinator", 6), ("InitProducerId", 5), ("EndTxn", 5), ("TxnOffsetCommit", 5), ("Produce", 12)):
+        self.server.handlers |= {
+            "ApiVersions": lambda _: hello,
+            "Metadata": lambda _: metadata({"t": [1]}, nodes=[(1, self.server.port)]),
+        }
+        for name, version in (
+            ("FindCoordinator", 6),
+            ("InitProducerId", 5),
+            ("EndTxn", 5),
+            ("TxnOffsetCommit", 5),
+            ("Produce", 12),
+        ):
             self.server.handlers[name] = self.answering(name, version)
 
     def answering(self, name: str, version: int) -> Answer:
@@ -73,10 +97,14 @@ def writer(cluster: Cluster, **given: int) -> BatchWriter:
 
 
 def refused(code: ErrorCode) -> ProduceResponse:
-    return ProduceResponse(responses=[TopicProduceResponse("t", partition_responses=[PartitionProduceResponse(0, code)])])
+    return ProduceResponse(
+        responses=[TopicProduceResponse("t", partition_responses=[PartitionProduceResponse(0, code)])]
+    )
 
 
-def test_a_commit_follows_every_acknowledgement_and_the_next_transaction_has_the_next_epoch(cluster: Cluster) -> None:
+def test_a_commit_follows_every_acknowledgement_and_the_next_transaction_has_the_next_epoch(
+    cluster: Cluster,
+) -> None:
     with producer(cluster) as one:
         one.init()
         for _ in range(2):
@@ -179,7 +207,10 @@ def test_without_a_transactional_id_there_are_no_transactions(cluster: Cluster) 
         for call in (one.init, one.begin, one.commit, one.abort):
             with pytest.raises(SettingsError, match="needs a transactional_id"):
                 call()
-    with BatchWriter(settings(bootstrap_servers=cluster.server.address)) as other, pytest.raises(SettingsError, match="transactional_id"):
+    with (
+        BatchWriter(settings(bootstrap_servers=cluster.server.address)) as other,
+        pytest.raises(SettingsError, match="transactional_id"),
+    ):
         other.begin()
 
 

@@ -1,4 +1,6 @@
-"""A transactional producer against brokers that answer as they are told, in virtual time: every story of `stories/transactions`."""
+"""A transactional producer against brokers that answer as they are told, in virtual time: every story of
+`stories/transactions`.
+"""
 
 from pathlib import Path
 

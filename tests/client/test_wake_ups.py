@@ -1,4 +1,6 @@
-"""Who waits for the network is woken by what it waits for, though another thread hears, sends or wants it, or the thread itself is late."""
+"""Who waits for the network is woken by what it waits for, though another thread hears, sends or wants it,
+or the thread itself is late.
+"""
 
 import socket
 import sys
@@ -43,8 +45,12 @@ def broker() -> Iterator[ScriptedBroker]:
         yield scripted
 
 
-def test_an_answer_that_the_background_thread_could_take_reaches_who_waits_for_it(broker: ScriptedBroker) -> None:
-    """The worst moment, held by a trace: one has looked and goes to sleep, the other has seen nobody and is about to look."""
+def test_an_answer_that_the_background_thread_could_take_reaches_who_waits_for_it(
+    broker: ScriptedBroker,
+) -> None:
+    """The worst moment, held by a trace: one has looked and goes to sleep, the other has seen nobody and
+    is about to look.
+    """
     is_armed, sees_nobody, goes_to_sleep, has_looked = (threading.Event() for _ in range(4))
 
     def answer(request: Message) -> MetadataResponse:
@@ -78,7 +84,13 @@ def test_an_answer_that_the_background_thread_could_take_reaches_who_waits_for_i
 
     answered = threading.Event()
     acknowledged = iter(
-        [ProduceResponse(responses=[TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[PartitionProduceResponse()])])]
+        [
+            ProduceResponse(
+                responses=[
+                    TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[PartitionProduceResponse()])
+                ]
+            )
+        ]
     )
     broker.handlers |= {"Metadata": answer, "Produce": lambda _: next(acknowledged, b"")}
     threading.settrace(in_background)
@@ -99,7 +111,10 @@ def test_an_answer_that_the_background_thread_could_take_reaches_who_waits_for_i
 
 
 def test_a_back_off_that_ends_before_the_network_waits_is_over_at_once(broker: ScriptedBroker) -> None:
-    with socket.socket() as deaf, Network(settings(bootstrap_servers=broker.address, reconnect_backoff_ms=200)) as network:
+    with (
+        socket.socket() as deaf,
+        Network(settings(bootstrap_servers=broker.address, reconnect_backoff_ms=200)) as network,
+    ):
         deaf.bind(("127.0.0.1", 0))
         broker.handlers["Metadata"] = lambda _: metadata(nodes=[(1, broker.port), (2, deaf.getsockname()[1])])
         deadline = Micros(now_us() + PATIENCE_S * 1_000_000)
@@ -120,7 +135,9 @@ def test_a_back_off_that_ends_before_the_network_waits_is_over_at_once(broker: S
 
 @contextmanager
 def waited_for(broker: ScriptedBroker) -> Iterator[tuple[Producer, ThreadPoolExecutor, threading.Semaphore]]:
-    """A producer of which another thread waits for a record that was heard; the threads for more, and what each further record releases."""
+    """A producer of which another thread waits for a record that was heard; the threads for more, and what
+    each further record releases.
+    """
     heard = threading.Semaphore(0)
 
     def hear(_: Message) -> bytes:
@@ -151,7 +168,9 @@ def test_a_topic_is_asked_for_though_another_thread_waits_for_a_record(broker: S
         assert pool.submit(producer.partitions_for, "u").result(PATIENCE_S) == [0]
 
 
-def test_a_batch_whose_time_comes_between_two_looks_at_the_clock_is_sent(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_whose_time_comes_between_two_looks_at_the_clock_is_sent(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard: list[Message] = []
     two = threading.Event()
 
@@ -205,8 +224,12 @@ def test_a_close_ends_the_waiting_of_all(broker: ScriptedBroker) -> None:
 
 @pytest.mark.parametrize("linger_ms", [0, 5])
 @pytest.mark.parametrize("is_waited_for", [True, False])
-def test_a_callback_may_close_the_producer_in_any_thread(broker: ScriptedBroker, linger_ms: int, *, is_waited_for: bool) -> None:
-    acknowledged = ProduceResponse(responses=[TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[PartitionProduceResponse()])])
+def test_a_callback_may_close_the_producer_in_any_thread(
+    broker: ScriptedBroker, linger_ms: int, *, is_waited_for: bool
+) -> None:
+    acknowledged = ProduceResponse(
+        responses=[TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[PartitionProduceResponse()])]
+    )
     may_answer, is_closed = threading.Event(), threading.Event()
 
     def answer(_: Message) -> ProduceResponse:

@@ -1,4 +1,5 @@
-"""One transactional producer's machines, joined in virtual time with brokers that do as they are told, told as text.
+"""One transactional producer's machines, joined in virtual time with brokers that do as they are told,
+told as text.
 
     version N                     the transaction version that the cluster is at from now on
     init | begin | commit | abort the calls; `again` after one goes on to wait for it
@@ -9,9 +10,9 @@
     exhaust                       the epochs of the producer id are used up: the next one belongs to a new id
     run MILLISECONDS              lets time pass
 
-Told are the requests with their version and what the answer said, what the calls came to, batches that are done, and the state if it
-changed. Broker 1 leads the partitions, 2 is every coordinator.
-"""
+Told are the requests with their version and what the answer said, what the calls came to, batches that are
+done, and the state if it changed. Broker 1 leads the partitions, 2 is every coordinator.
+"""  # noqa: E501
 
 from collections.abc import Callable
 
@@ -32,9 +33,18 @@ from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from sparklog.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from sparklog.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from sparklog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -61,34 +71,51 @@ class Broker:
 
     def answer(self, request: Message, code: int, version: int) -> Message:
         if isinstance(request, FindCoordinatorRequest):
-            return FindCoordinatorResponse(coordinators=[Coordinator(request.coordinator_keys[0], self.coordinator, "b", 1, code)])
+            return FindCoordinatorResponse(
+                coordinators=[Coordinator(request.coordinator_keys[0], self.coordinator, "b", 1, code)]
+            )
         if isinstance(request, InitProducerIdRequest):
             self.epoch += not code
-            return InitProducerIdResponse(error_code=code, producer_id=-1 if code else self.producer_id, producer_epoch=self.epoch)
+            return InitProducerIdResponse(
+                error_code=code, producer_id=-1 if code else self.producer_id, producer_epoch=self.epoch
+            )
         if isinstance(request, AddPartitionsToTxnRequest):
             topics = [
-                AddPartitionsToTxnTopicResult(topic.name, [AddPartitionsToTxnPartitionResult(number, code) for number in topic.partitions])
+                AddPartitionsToTxnTopicResult(
+                    topic.name,
+                    [AddPartitionsToTxnPartitionResult(number, code) for number in topic.partitions],
+                )
                 for topic in request.v3_and_below_topics
             ]
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
         if isinstance(request, AddOffsetsToTxnRequest):
             return AddOffsetsToTxnResponse(error_code=code)
         if isinstance(request, TxnOffsetCommitRequest):
-            parts = [(topic.name, told.partition_index) for topic in request.topics for told in topic.partitions]
+            parts = [
+                (topic.name, told.partition_index) for topic in request.topics for told in topic.partitions
+            ]
             return TxnOffsetCommitResponse(
-                topics=[TxnOffsetCommitResponseTopic(name, [TxnOffsetCommitResponsePartition(number, code)]) for name, number in parts]
+                topics=[
+                    TxnOffsetCommitResponseTopic(name, [TxnOffsetCommitResponsePartition(number, code)])
+                    for name, number in parts
+                ]
             )
         if isinstance(request, EndTxnRequest):
             if version < 5:
                 return EndTxnResponse(error_code=code)
             self.epoch += not code
-            return EndTxnResponse(error_code=code, producer_id=-1 if code else self.producer_id, producer_epoch=self.epoch)
+            return EndTxnResponse(
+                error_code=code, producer_id=-1 if code else self.producer_id, producer_epoch=self.epoch
+            )
         assert isinstance(request, ProduceRequest)
         told = [
             TopicProduceResponse(
                 topic.name,
                 topic.topic_id,
-                [PartitionProduceResponse(index=one.index, error_code=code, base_offset=self.end_offset) for one in topic.partition_data],
+                [
+                    PartitionProduceResponse(index=one.index, error_code=code, base_offset=self.end_offset)
+                    for one in topic.partition_data
+                ],
             )
             for topic in request.topic_data
         ]
@@ -99,11 +126,19 @@ class TransactionWorld:
     """The producer, its brokers, and the time between them."""
 
     def __init__(self) -> None:
-        chosen = settings(transactional_id="x", retry_backoff_ms=100, delivery_timeout_ms=5_000, request_timeout_ms=1_000, linger_ms=0)
+        chosen = settings(
+            transactional_id="x",
+            retry_backoff_ms=100,
+            delivery_timeout_ms=5_000,
+            request_timeout_ms=1_000,
+            linger_ms=0,
+        )
         self._cluster = Cluster(chosen, no_chance)
         self._cluster.want(["t"])
         self._cluster.request(ms(0))
-        self._cluster.replied(metadata({"t": [LEADER, LEADER]}, nodes=[(1, 9092), (2, 9093), (3, 9094)]), ms(0))
+        self._cluster.replied(
+            metadata({"t": [LEADER, LEADER]}, nodes=[(1, 9092), (2, 9093), (3, 9094)]), ms(0)
+        )
         self.outbound = Outbound(chosen, self._cluster, no_chance)
         assert self.outbound.transaction is not None
         self.transaction = self.outbound.transaction
@@ -157,19 +192,29 @@ class TransactionWorld:
     def _send(self, partition: str) -> None:
         self.transaction.raise_unless_open()
         topic, _, number = partition.rpartition("-")
-        batch = OutboundBatch(TopicPartition(topic, int(number)), build_batch([(None, b"v", (), 0)]), 1, Micros(self._now + 5_000_000))
+        batch = OutboundBatch(
+            TopicPartition(topic, int(number)),
+            build_batch([(None, b"v", (), 0)]),
+            1,
+            Micros(self._now + 5_000_000),
+        )
         self.outbound.add(batch)
 
     def _offsets(self, group: str, member: str = "", generation: str = "-1", **offsets: str) -> None:
         wanted = {
-            TopicPartition(name.rpartition("-")[0], int(name.rpartition("-")[2])): OffsetAndMetadata(int(o)) for name, o in offsets.items()
+            TopicPartition(name.rpartition("-")[0], int(name.rpartition("-")[2])): OffsetAndMetadata(int(o))
+            for name, o in offsets.items()
         }
-        self._waiting.append(self.transaction.send_offsets(wanted, GroupMetadata(group, int(generation), member, None)))
+        self._waiting.append(
+            self.transaction.send_offsets(wanted, GroupMetadata(group, int(generation), member, None))
+        )
 
     def _refuse(self, request: str, code: str, times: str = "1") -> None:
         number = ErrorCode[code]
         for _ in range(int(times)):
-            self._trouble.setdefault(request, []).append(lambda asked, version: self._broker.answer(asked, number, version))
+            self._trouble.setdefault(request, []).append(
+                lambda asked, version: self._broker.answer(asked, number, version)
+            )
 
     def _lose(self, request: str, times: str = "1", done: str = "no") -> None:
         def lost(asked: Message, version: int) -> SparklogError:
@@ -218,7 +263,11 @@ class TransactionWorld:
         for operation in [one for one in self._waiting if one.is_done]:
             self._waiting.remove(operation)
             error = operation.error
-            self._tell(f"{operation.name} done" if error is None else f"{operation.name} failed {type(error).__name__}: {error}")
+            self._tell(
+                f"{operation.name} done"
+                if error is None
+                else f"{operation.name} failed {type(error).__name__}: {error}"
+            )
 
     def _take(self, token: Errand | Shipment, answer: Message | SparklogError) -> None:
         if isinstance(token, Shipment):
@@ -238,7 +287,10 @@ class TransactionWorld:
         troubles = self._trouble.get(api.name, [])
         answer = troubles.pop(0)(request, version) if troubles else self._broker.answer(request, 0, version)
         self._answers.append((Micros(self._now + LATENCY_US), token, answer))
-        self._tell(f"-> {token.node if token.node is not None else '?'} {api.name} v{version} {_said(request)} => {_heard(answer)}")
+        self._tell(
+            f"-> {token.node if token.node is not None else '?'} {api.name} v{version} {_said(request)} => "
+            f"{_heard(answer)}"
+        )
 
     def _is_ready(self, node: NodeId | None) -> bool:
         return node is None or self._away.get(node, Micros(0)) <= self._now
@@ -259,12 +311,18 @@ def _said(request: Message) -> str:
     if isinstance(request, InitProducerIdRequest):
         return f"{request.producer_id}/{request.producer_epoch}"
     if isinstance(request, AddPartitionsToTxnRequest):
-        named = [f"{topic.name}-{number}" for topic in request.v3_and_below_topics for number in topic.partitions]
+        named = [
+            f"{topic.name}-{number}" for topic in request.v3_and_below_topics for number in topic.partitions
+        ]
         return f"{request.v3_and_below_producer_id}/{request.v3_and_below_producer_epoch} {' '.join(named)}"
     if isinstance(request, AddOffsetsToTxnRequest):
         return f"{request.producer_id}/{request.producer_epoch} {request.group_id}"
     if isinstance(request, TxnOffsetCommitRequest):
-        named = [f"{topic.name}-{one.partition_index}={one.committed_offset}" for topic in request.topics for one in topic.partitions]
+        named = [
+            f"{topic.name}-{one.partition_index}={one.committed_offset}"
+            for topic in request.topics
+            for one in topic.partitions
+        ]
         member = f" member={request.member_id}/{request.generation_id}" if request.member_id else ""
         return f"{request.producer_id}/{request.producer_epoch} {request.group_id}{member} {' '.join(named)}"
     if isinstance(request, EndTxnRequest):
@@ -288,7 +346,9 @@ def _heard(answer: Message | SparklogError) -> str:
         (told,) = answer.coordinators
         return ErrorCode(told.error_code).name if told.error_code else f"broker {told.node_id}"
     if isinstance(answer, AddPartitionsToTxnResponse):
-        return ErrorCode(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code).name
+        return ErrorCode(
+            answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        ).name
     if isinstance(answer, TxnOffsetCommitResponse):
         return ErrorCode(answer.topics[0].partitions[0].error_code).name
     if isinstance(answer, ProduceResponse):

@@ -1,4 +1,6 @@
-"""The other end of a connection, for tests: requests decoded, replies encoded, and a broker that follows a script."""
+"""The other end of a connection, for tests: requests decoded, replies encoded, and a broker that follows a
+script.
+"""
 
 import socket
 import threading
@@ -72,7 +74,10 @@ def versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
 
 
 def metadata(
-    topics: dict[str, Sequence[int]] | None = None, *, nodes: Sequence[tuple[int, int]] = ((1, 9092),), epoch: int = 0
+    topics: dict[str, Sequence[int]] | None = None,
+    *,
+    nodes: Sequence[tuple[int, int]] = ((1, 9092),),
+    epoch: int = 0,
 ) -> MetadataResponse:
     """A cluster on 127.0.0.1: (node id, port), and per topic the leaders of its partitions."""
     return MetadataResponse(
@@ -98,7 +103,9 @@ Handler = Callable[[Message], "Message | bytes | None"]
 
 
 class ScriptedBroker:
-    """Listens on loopback and answers by script; APIs without a handler are never answered. `seen` holds the requests in order."""
+    """Listens on loopback and answers by script; APIs without a handler are never answered. `seen` holds
+    the requests in order.
+    """
 
     def __init__(self, handlers: dict[str, Handler] | None = None) -> None:
         self.handlers: dict[str, Handler] = {"ApiVersions": lambda _: versions(), **(handlers or {})}
@@ -116,7 +123,9 @@ class ScriptedBroker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for sock in self._sockets:

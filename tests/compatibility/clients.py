@@ -1,4 +1,5 @@
-"""Three foreign client libraries behind one pair of functions: produce records with a codec, consume a partition from the beginning.
+"""Three foreign client libraries behind one pair of functions: produce records with a codec, consume a
+partition from the beginning.
 
 Settings are each library's defaults but for the codec, and no consumer belongs to a group.
 """
@@ -30,11 +31,17 @@ Consume = Callable[[str, str, int], list[Sent]]
 """(bootstrap servers, topic, count) -> the first `count` records of partition 0."""
 
 
-def produce_with_confluent(bootstrap_servers: str, topic: str, codec: str, records: Sequence[Sent]) -> list[int]:
-    return _produce_with_librdkafka({"bootstrap.servers": bootstrap_servers, "compression.type": codec}, topic, records)
+def produce_with_confluent(
+    bootstrap_servers: str, topic: str, codec: str, records: Sequence[Sent]
+) -> list[int]:
+    return _produce_with_librdkafka(
+        {"bootstrap.servers": bootstrap_servers, "compression.type": codec}, topic, records
+    )
 
 
-def produce_with_confluent_idempotent(bootstrap_servers: str, topic: str, codec: str, records: Sequence[Sent]) -> list[int]:
+def produce_with_confluent_idempotent(
+    bootstrap_servers: str, topic: str, codec: str, records: Sequence[Sent]
+) -> list[int]:
     settings = {"bootstrap.servers": bootstrap_servers, "compression.type": codec, "enable.idempotence": True}
     return _produce_with_librdkafka(settings, topic, records)
 
@@ -67,7 +74,9 @@ def _produce_with_librdkafka(settings: dict[str, object], topic: str, records: S
 
 def consume_with_confluent(bootstrap_servers: str, topic: str, count: int) -> list[Sent]:
     # A group id is mandatory in this library, though nothing is ever committed under it.
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused", "enable.auto.commit": False})
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "unused", "enable.auto.commit": False}
+    )
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
         messages = consumer.consume(count, timeout=PATIENCE_S)
@@ -77,16 +86,29 @@ def consume_with_confluent(bootstrap_servers: str, topic: str, count: int) -> li
     return [Sent(m.key(), m.value(), m.headers() or [], m.timestamp()[1]) for m in messages]
 
 
-def produce_with_aiokafka(bootstrap_servers: str, topic: str, codec: str, records: Sequence[Sent]) -> list[int]:
+def produce_with_aiokafka(
+    bootstrap_servers: str, topic: str, codec: str, records: Sequence[Sent]
+) -> list[int]:
     async def run() -> list[int]:
-        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap_servers, compression_type=None if codec == "none" else codec)
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=bootstrap_servers, compression_type=None if codec == "none" else codec
+        )
         await producer.start()
         try:
             pending = [
-                await producer.send(topic, key=r.key, value=r.value, headers=r.headers, timestamp_ms=r.timestamp_ms, partition=0)
+                await producer.send(
+                    topic,
+                    key=r.key,
+                    value=r.value,
+                    headers=r.headers,
+                    timestamp_ms=r.timestamp_ms,
+                    partition=0,
+                )
                 for r in records
             ]
-            return [metadata.offset for metadata in await asyncio.wait_for(asyncio.gather(*pending), PATIENCE_S)]
+            return [
+                metadata.offset for metadata in await asyncio.wait_for(asyncio.gather(*pending), PATIENCE_S)
+            ]
         finally:
             await producer.stop()
 
@@ -101,18 +123,28 @@ def consume_with_aiokafka(bootstrap_servers: str, topic: str, count: int) -> lis
             partition = aiokafka.TopicPartition(topic, 0)
             consumer.assign([partition])
             await consumer.seek_to_beginning(partition)
-            return [Sent(r.key, r.value, list(r.headers), r.timestamp) for r in [await consumer.getone() for _ in range(count)]]
+            return [
+                Sent(r.key, r.value, list(r.headers), r.timestamp)
+                for r in [await consumer.getone() for _ in range(count)]
+            ]
         finally:
             await consumer.stop()
 
     return asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
 
 
-def produce_with_kafka_python(bootstrap_servers: str, topic: str, codec: str, records: Sequence[Sent]) -> list[int]:
-    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap_servers, compression_type=None if codec == "none" else codec)
+def produce_with_kafka_python(
+    bootstrap_servers: str, topic: str, codec: str, records: Sequence[Sent]
+) -> list[int]:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=bootstrap_servers, compression_type=None if codec == "none" else codec
+    )
     try:
         pending = [
-            producer.send(topic, key=r.key, value=r.value, headers=r.headers, timestamp_ms=r.timestamp_ms, partition=0) for r in records
+            producer.send(
+                topic, key=r.key, value=r.value, headers=r.headers, timestamp_ms=r.timestamp_ms, partition=0
+            )
+            for r in records
         ]
         return [future.get(timeout=PATIENCE_S).offset for future in pending]
     finally:
@@ -120,12 +152,17 @@ def produce_with_kafka_python(bootstrap_servers: str, topic: str, codec: str, re
 
 
 def consume_with_kafka_python(bootstrap_servers: str, topic: str, count: int) -> list[Sent]:
-    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap_servers, consumer_timeout_ms=int(PATIENCE_S * 1000))
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=bootstrap_servers, consumer_timeout_ms=int(PATIENCE_S * 1000)
+    )
     try:
         partition = kafka.TopicPartition(topic, 0)
         consumer.assign([partition])
         consumer.seek_to_beginning(partition)
-        return [Sent(r.key, r.value, list(r.headers), r.timestamp) for _, r in zip(range(count), consumer, strict=False)]
+        return [
+            Sent(r.key, r.value, list(r.headers), r.timestamp)
+            for _, r in zip(range(count), consumer, strict=False)
+        ]
     finally:
         consumer.close()
 

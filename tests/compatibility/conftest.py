@@ -1,7 +1,9 @@
-"""A live broker for the tests against real clients: ours in a child process, or any other that speaks the protocol.
+"""A live broker for the tests against real clients: ours in a child process, or any other that speaks the
+protocol.
 
-`SPARKLOG_COMPAT_BOOTSTRAP=host:port` (and `SPARKLOG_COMPAT_DATA=directory` for its files) runs the same tests against a broker that is
-already up, such as a real Kafka: that is how the tests themselves are checked.
+`SPARKLOG_COMPAT_BOOTSTRAP=host:port` (and `SPARKLOG_COMPAT_DATA=directory` for its files) runs the same
+tests against a broker that is already up, such as a real Kafka: that is how the tests themselves are
+checked.
 """
 
 import itertools

@@ -1,9 +1,12 @@
-"""A member of a group as a process of its own, that can be killed: what it tells, line by line as JSON, is what its library told it.
+"""A member of a group as a process of its own, that can be killed: what it tells, line by line as JSON, is
+what its library told it.
 
-    python -m tests.compatibility.group_member LIBRARY '{"bootstrap": …, "group": …, "topics": […] or "pattern": …, "settings": {…}}'
+    python -m tests.compatibility.group_member LIBRARY '{"bootstrap": …, "group": …, "topics": […] or
+    "pattern": …, "settings": {…}}'
 
-It says `assigned`, `revoked` and `lost` with partitions as `topic:number`, `record` with [partition, offset, value], and `committed` when
-what it has read so far is committed. It leaves the group cleanly when its standard input ends. `group_member.js` is the same for kafkajs.
+It says `assigned`, `revoked` and `lost` with partitions as `topic:number`, `record` with [partition,
+offset, value], and `committed` when what it has read so far is committed. It leaves the group cleanly when
+its standard input ends. `group_member.js` is the same for kafkajs.
 """
 
 import asyncio
@@ -18,7 +21,9 @@ import confluent_kafka
 import kafka
 
 STEP_S = 0.1
-PATIENT_STEP_MS = 2_000  # kafka-python 3.0 may hang for good if a poll ends while the answer to its SyncGroup is on the way
+PATIENT_STEP_MS = (
+    2_000  # kafka-python 3.0 may hang for good if a poll ends while the answer to its SyncGroup is on the way
+)
 
 
 def tell(**said: object) -> None:
@@ -44,7 +49,12 @@ def end_of_input() -> threading.Event:
 
 
 def run_confluent(asked: dict[str, Any]) -> None:
-    settings = {"bootstrap.servers": asked["bootstrap"], "group.id": asked["group"], "auto.offset.reset": "earliest", "log_level": 0}
+    settings = {
+        "bootstrap.servers": asked["bootstrap"],
+        "group.id": asked["group"],
+        "auto.offset.reset": "earliest",
+        "log_level": 0,
+    }
     consumer = confluent_kafka.Consumer(settings | asked["settings"])
     topics = asked.get("topics") or [asked["pattern"]]
     consumer.subscribe(
@@ -58,7 +68,13 @@ def run_confluent(asked: dict[str, Any]) -> None:
         messages = [one for one in consumer.consume(500, STEP_S) if one.error() is None]
         for message in messages:
             value = message.value()
-            tell(record=[f"{message.topic()}:{message.partition()}", message.offset(), None if value is None else value.decode()])
+            tell(
+                record=[
+                    f"{message.topic()}:{message.partition()}",
+                    message.offset(),
+                    None if value is None else value.decode(),
+                ]
+            )
         if messages:
             try:
                 consumer.commit(asynchronous=False)
@@ -91,7 +107,9 @@ async def run_aiokafka(asked: dict[str, Any]) -> None:
         batches = await consumer.getmany(timeout_ms=int(STEP_S * 1000))
         for partition, records in batches.items():
             for record in records:
-                tell(record=[f"{partition.topic}:{partition.partition}", record.offset, record.value.decode()])
+                tell(
+                    record=[f"{partition.topic}:{partition.partition}", record.offset, record.value.decode()]
+                )
         if batches:
             try:
                 await consumer.commit()
@@ -110,7 +128,9 @@ def run_kafka_python(asked: dict[str, Any]) -> None:
         batches = consumer.poll(timeout_ms=PATIENT_STEP_MS)
         for partition, records in batches.items():
             for record in records:
-                tell(record=[f"{partition.topic}:{partition.partition}", record.offset, record.value.decode()])
+                tell(
+                    record=[f"{partition.topic}:{partition.partition}", record.offset, record.value.decode()]
+                )
         if batches:
             try:
                 consumer.commit()

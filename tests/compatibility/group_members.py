@@ -1,4 +1,6 @@
-"""Members of groups in processes of their own, by six ways that clients have to be one; and what is told of them, to wait for."""
+"""Members of groups in processes of their own, by six ways that clients have to be one; and what is told
+of them, to wait for.
+"""
 
 import json
 import os
@@ -18,7 +20,9 @@ KAFKAJS = PROJECT / ".node" / "node_modules"
 
 
 class Way(NamedTuple):
-    """A library and what it is told; `quick` are settings that shorten the wait for the dead, on a broker that allows it."""
+    """A library and what it is told; `quick` are settings that shorten the wait for the dead, on a broker
+    that allows it.
+    """
 
     library: str
     settings: dict[str, object]
@@ -32,13 +36,18 @@ _PYTHON_QUICK: dict[str, object] = {"session_timeout_ms": 1500, "heartbeat_inter
 WAYS = {
     "confluent-classic": Way("confluent", {}, _LIBRDKAFKA_QUICK),
     "confluent-cooperative": Way(
-        "confluent", {"partition.assignment.strategy": "cooperative-sticky"}, _LIBRDKAFKA_QUICK, is_cooperative=True
+        "confluent",
+        {"partition.assignment.strategy": "cooperative-sticky"},
+        _LIBRDKAFKA_QUICK,
+        is_cooperative=True,
     ),
     "confluent-consumer": Way("confluent", {"group.protocol": "consumer"}, {}, is_cooperative=True),
     "aiokafka": Way("aiokafka", {}, _PYTHON_QUICK, static="group_instance_id"),
     "kafka-python": Way("kafka-python", {}, _PYTHON_QUICK, static="group_instance_id"),
     # It sends heartbeats between its fetches only: one that waits longer than the session costs it its place.
-    "kafkajs": Way("kafkajs", {}, {"sessionTimeout": 1500, "heartbeatInterval": 300, "maxWaitTimeInMs": 200}, static=""),
+    "kafkajs": Way(
+        "kafkajs", {}, {"sessionTimeout": 1500, "heartbeatInterval": 300, "maxWaitTimeInMs": 200}, static=""
+    ),
 }
 
 
@@ -46,7 +55,9 @@ _CHANGED = threading.Condition()  # of all members: whoever waits for several he
 
 
 class Member:
-    """One process: what it owns now, what it has read, and whether it was ever asked to give a partition up."""
+    """One process: what it owns now, what it has read, and whether it was ever asked to give a partition
+    up.
+    """
 
     def __init__(
         self,
@@ -65,7 +76,10 @@ class Member:
             "group": group,
             "topics": list(topics) or None,
             "pattern": pattern,
-            "settings": given | (quick if is_quick else {}) | ({static: instance} if instance else {}) | dict(settings or {}),
+            "settings": given
+            | (quick if is_quick else {})
+            | ({static: instance} if instance else {})
+            | dict(settings or {}),
         }
         self.owned: set[str] = set()
         self.gave_up: set[str] = set()
@@ -106,7 +120,9 @@ class Member:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.kill()
         self._listener.join(PATIENCE_S)
         for pipe in (self._process.stdin, self._process.stdout):
@@ -145,12 +161,16 @@ def _command(library: str, asked: str) -> list[str]:
 
 
 def until_shared(members: Iterable[Member], *sizes: int, patience_s: float = PATIENCE_S) -> None:
-    """Wait until the members own so many partitions, each partition one owner; the sizes from small to large."""
+    """Wait until the members own so many partitions, each partition one owner; the sizes from small to
+    large.
+    """
     members = list(members)
 
     def is_shared() -> bool:
         owned = [partition for member in members for partition in member.owned]
-        return sorted(len(member.owned) for member in members) == sorted(sizes) and len(owned) == len(set(owned))
+        return sorted(len(member.owned) for member in members) == sorted(sizes) and len(owned) == len(
+            set(owned)
+        )
 
     with _CHANGED:
         assert _CHANGED.wait_for(is_shared, patience_s), [sorted(member.owned) for member in members]

@@ -1,4 +1,6 @@
-"""A real Kafka, one node as broker and controller, started from the jars on loopback ports of its own, stopped or killed at will."""
+"""A real Kafka, one node as broker and controller, started from the jars on loopback ports of its own,
+stopped or killed at will.
+"""
 
 import socket
 import subprocess
@@ -21,7 +23,13 @@ START_S_MAX = 40
 class RealKafka:
     """Its data directory outlives each process: `running` may be entered again and again."""
 
-    def __init__(self, root: Path, more: Mapping[str, object] | None = None, *, features: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        more: Mapping[str, object] | None = None,
+        *,
+        features: Mapping[str, int] | None = None,
+    ) -> None:
         """`features` are finalized at these levels in place of those that a new cluster has."""
         require_kafka_tools()
         self.data_dir = root / "kafka-data"
@@ -45,15 +53,29 @@ class RealKafka:
             **(more or {}),
         }
         self._conf.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        levels = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
+        levels = [
+            word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")
+        ]
         kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._conf, *levels)
 
     @contextmanager
     def running(self, *, is_killed: bool = False) -> Iterator[AdminClient]:
         """Start it and wait until it answers; at the end stop it cleanly, or kill it."""
         log4j = PROJECT / "conf" / "kafka-tools-log4j2.properties"
-        command = ["java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}"]
-        command += [f"-Dkafka.logs.dir={self._root}", "-cp", f"{KAFKA_JARS}/*", "kafka.Kafka", str(self._conf)]
+        command = [
+            "java",
+            "-Xmx384m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dlog4j2.configurationFile={log4j}",
+        ]
+        command += [
+            f"-Dkafka.logs.dir={self._root}",
+            "-cp",
+            f"{KAFKA_JARS}/*",
+            "kafka.Kafka",
+            str(self._conf),
+        ]
         with (self._root / "kafka.log").open("ab") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output)
         try:

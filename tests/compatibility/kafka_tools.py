@@ -1,4 +1,6 @@
-"""Kafka's own command-line tools, run from the jars of a release: each call is a Java process and takes most of a second."""
+"""Kafka's own command-line tools, run from the jars of a release: each call is a Java process and takes
+most of a second.
+"""
 
 import subprocess
 from collections.abc import Sequence
@@ -16,8 +18,12 @@ DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 
 
-def kafka_tool(main_class: str, *arguments: str | Path, given: str = "", complaints: Sequence[str] = ()) -> str:
-    """Run a tool with `given` on its standard input; its standard output, once it has ended well and warned of nothing but `complaints`."""
+def kafka_tool(
+    main_class: str, *arguments: str | Path, given: str = "", complaints: Sequence[str] = ()
+) -> str:
+    """Run a tool with `given` on its standard input; its standard output, once it has ended well and
+    warned of nothing but `complaints`.
+    """
     run = _run(main_class, arguments, given)
     assert run.returncode == 0, run.stderr + run.stdout
     found = [line for line in run.stderr.splitlines() if not line.startswith("Processed a total of")]
@@ -32,10 +38,18 @@ def all_that_is_said(main_class: str, *arguments: str | Path) -> str:
 
 
 def java_command(main_class: str, *arguments: str | Path) -> list[str]:
-    """The command that runs a tool, for those who talk to it while it runs; no test without Java and the jars."""
+    """The command that runs a tool, for those who talk to it while it runs; no test without Java and the
+    jars.
+    """
     require_kafka_tools()
     log4j = PROJECT / "conf" / "kafka-tools-log4j2.properties"
-    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}"]
+    command = [
+        "java",
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        f"-Dlog4j2.configurationFile={log4j}",
+    ]
     return [*command, "-cp", f"{KAFKA_JARS}/*", main_class, *map(str, arguments)]
 
 

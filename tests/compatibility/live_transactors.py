@@ -1,4 +1,6 @@
-"""Transactional clients in threads, ours and confluent-kafka's, that write down a history for the checker while their broker dies."""
+"""Transactional clients in threads, ours and confluent-kafka's, that write down a history for the checker
+while their broker dies.
+"""
 
 import contextlib
 import threading
@@ -17,7 +19,16 @@ from sparklog.client.membership_offsets import OffsetAndMetadata
 from sparklog.client.producer import Producer
 from sparklog.errors import RequestTimeout, SparklogError
 from sparklog.model import TopicPartition
-from sparklog_server.simulation.history import Commit, History, Initialized, OffsetRead, Outcome, Poll, Transaction, Write
+from sparklog_server.simulation.history import (
+    Commit,
+    History,
+    Initialized,
+    OffsetRead,
+    Outcome,
+    Poll,
+    Transaction,
+    Write,
+)
 
 CALL_S = 5.0
 TIMEOUT_MS = 60_000
@@ -148,7 +159,9 @@ class Theirs:
                     raise Abortable from raised
                 if not error.retriable() or time.monotonic() > self._until_s:
                     raise Finished from raised
-            except SystemError as raised:  # "returned NULL without setting an exception": it was fenced meanwhile
+            except (
+                SystemError
+            ) as raised:  # "returned NULL without setting an exception": it was fenced meanwhile
                 raise Finished from raised
 
     def init(self) -> None:
@@ -166,7 +179,11 @@ class Theirs:
             else:
                 self._failed += 1
 
-        self._call(lambda: self._producer.produce(partition.topic, b"%d" % value, partition=partition.partition, on_delivery=delivered))
+        self._call(
+            lambda: self._producer.produce(
+                partition.topic, b"%d" % value, partition=partition.partition, on_delivery=delivered
+            )
+        )
 
     def flush(self) -> dict[int, int]:
         def flush() -> None:
@@ -182,7 +199,9 @@ class Theirs:
     def send_offset(self, group: str, partition: TopicPartition, offset: int, number: int) -> None:
         consumer = confluent.Consumer({"bootstrap.servers": self._servers, "group.id": group, "log_level": 0})
         try:
-            position = confluent.TopicPartition(partition.topic, partition.partition, offset, metadata=str(number))
+            position = confluent.TopicPartition(
+                partition.topic, partition.partition, offset, metadata=str(number)
+            )
             metadata = consumer.consumer_group_metadata()
             self._call(lambda: self._producer.send_offsets_to_transaction([position], metadata, CALL_S))
         finally:
@@ -195,7 +214,9 @@ class Theirs:
         self._call(lambda: self._producer.abort_transaction(CALL_S))
 
     def close(self) -> None:
-        with contextlib.suppress(confluent.KafkaException, SystemError):  # it tells once more of what was fatal
+        with contextlib.suppress(
+            confluent.KafkaException, SystemError
+        ):  # it tells once more of what was fatal
             self._producer.purge()
 
 
@@ -233,7 +254,14 @@ class Recorder:
 
     # -- writing
 
-    def incarnation(self, make: type[Ours] | type[Theirs], transactional_id: str, number: int, group: str | None, seed: int) -> None:
+    def incarnation(
+        self,
+        make: type[Ours] | type[Theirs],
+        transactional_id: str,
+        number: int,
+        group: str | None,
+        seed: int,
+    ) -> None:
         """One producer, until it is fenced or the test is over."""
         random = Random(seed)
         writer: Writer = make(self.servers, transactional_id, self.until_s)
@@ -244,15 +272,28 @@ class Recorder:
             while not self.stop.is_set():
                 self._transaction(writer, transactional_id, number, group, random)
         except (Finished, Abortable):
-            if not any((one.transactional_id, one.incarnation) == (transactional_id, number) for one in self.history.initialized):
-                self.history.initialized.append(Initialized(transactional_id, number, asked_us, None, is_doubtful=True))
+            if not any(
+                (one.transactional_id, one.incarnation) == (transactional_id, number)
+                for one in self.history.initialized
+            ):
+                self.history.initialized.append(
+                    Initialized(transactional_id, number, asked_us, None, is_doubtful=True)
+                )
         finally:
             writer.close()
 
-    def _transaction(self, writer: Writer, transactional_id: str, incarnation: int, group: str | None, random: Random) -> None:
+    def _transaction(
+        self, writer: Writer, transactional_id: str, incarnation: int, group: str | None, random: Random
+    ) -> None:
         consumed = self._consume(group, random) if group is not None and random.random() < 0.5 else None
         with self._lock:
-            txn = Transaction(len(self.history.transactions), transactional_id, incarnation, self.now_us(), TIMEOUT_MS * 1000)
+            txn = Transaction(
+                len(self.history.transactions),
+                transactional_id,
+                incarnation,
+                self.now_us(),
+                TIMEOUT_MS * 1000,
+            )
             self.history.transactions.append(txn)
         writer.begin()
         try:
@@ -307,7 +348,9 @@ class Recorder:
             consumer.assign(self.partitions)
             consumer.seek_to_beginning()
             while not self.stop.is_set():
-                self.history.polls.extend(self._poll(consumer, name, list(self.partitions), is_committed=is_committed))
+                self.history.polls.extend(
+                    self._poll(consumer, name, list(self.partitions), is_committed=is_committed)
+                )
 
     def _consumer(self, *, is_committed: bool) -> Consumer:
         return Consumer(
@@ -317,17 +360,30 @@ class Recorder:
             reconnect_backoff_max_ms=100,
         )
 
-    def _poll(self, consumer: Consumer, name: str, partitions: list[TopicPartition], *, is_committed: bool) -> list[Poll]:
+    def _poll(
+        self, consumer: Consumer, name: str, partitions: list[TopicPartition], *, is_committed: bool
+    ) -> list[Poll]:
         asked_us = self.now_us()
         starts = {partition: consumer.position(partition) for partition in partitions}
         records = consumer.poll(200)
         told_us = self.now_us()
         found = {
-            partition: tuple((one.offset, int(one.value or b"-1")) for one in records if one.topic_partition == partition)
+            partition: tuple(
+                (one.offset, int(one.value or b"-1")) for one in records if one.topic_partition == partition
+            )
             for partition in partitions
         }
         return [
-            Poll(name, partition, is_committed, starts[partition], consumer.position(partition), found[partition], asked_us, told_us)
+            Poll(
+                name,
+                partition,
+                is_committed,
+                starts[partition],
+                consumer.position(partition),
+                found[partition],
+                asked_us,
+                told_us,
+            )
             for partition in partitions
         ]
 
@@ -356,7 +412,18 @@ class Recorder:
                     if records:
                         limit = records[-1][0] + 1
                         # What it has fetched ahead was asked for before this call.
-                        self.history.polls.append(Poll(name, partition, True, stands[partition], limit, records, asked_us, self.now_us()))
+                        self.history.polls.append(
+                            Poll(
+                                name,
+                                partition,
+                                True,
+                                stands[partition],
+                                limit,
+                                records,
+                                asked_us,
+                                self.now_us(),
+                            )
+                        )
                         stands[partition] = limit
         finally:
             consumer.close()
@@ -366,10 +433,14 @@ class Recorder:
         asked_us = self.now_us()
         try:
             with Admin(bootstrap_servers=self.servers, default_api_timeout_ms=10_000) as admin:
-                found = admin.list_group_offsets({group: [partition]}, require_stable=True)[group].get(partition)
+                found = admin.list_group_offsets({group: [partition]}, require_stable=True)[group].get(
+                    partition
+                )
         except SparklogError:
             return None
-        told = None if found is None else (found.offset, int(found.metadata.rstrip("\0") or -1))  # librdkafka sends the end of a C string
+        told = (
+            None if found is None else (found.offset, int(found.metadata.rstrip("\0") or -1))
+        )  # librdkafka sends the end of a C string
         return OffsetRead(group, partition, True, False, told, asked_us, self.now_us())
 
     # -- the end

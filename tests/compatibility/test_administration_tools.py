@@ -1,4 +1,6 @@
-"""Administration as Kafka's own tools do it: what they print of us is what they print of a real Kafka, side by side."""
+"""Administration as Kafka's own tools do it: what they print of us is what they print of a real Kafka,
+side by side.
+"""
 
 import json
 import re
@@ -42,11 +44,16 @@ def test_kafka_log_dirs_tells_sizes_that_are_those_of_the_files(live: LiveBroker
     producer = confluent_kafka.Producer({"bootstrap.servers": live.bootstrap_servers})
     producer.produce(topic, b"x" * 1000, partition=1)
     assert producer.flush(PATIENCE_S) == 0
-    output = kafka_tool(LOG_DIRS, "--bootstrap-server", live.bootstrap_servers, "--describe", "--topic-list", topic)
+    output = kafka_tool(
+        LOG_DIRS, "--bootstrap-server", live.bootstrap_servers, "--describe", "--topic-list", topic
+    )
     told = json.loads(output.splitlines()[-1])
     ((directory,),) = [broker["logDirs"] for broker in told["brokers"]]
     assert directory["error"] is None
-    sizes = {part["partition"]: (part["size"], part["offsetLag"], part["isFuture"]) for part in directory["partitions"]}
+    sizes = {
+        part["partition"]: (part["size"], part["offsetLag"], part["isFuture"])
+        for part in directory["partitions"]
+    }
     (log,) = live.data_dir.rglob(f"{topic}-1/*.log")
     assert sizes == {f"{topic}-0": (0, 0, False), f"{topic}-1": (log.stat().st_size, 0, False)}
 
@@ -54,30 +61,55 @@ def test_kafka_log_dirs_tells_sizes_that_are_those_of_the_files(live: LiveBroker
 def test_kafka_configs_sets_tells_and_removes_quotas(live: LiveBroker) -> None:
     server = ("--bootstrap-server", live.bootstrap_servers)
     user = ("--entity-type", "users", "--entity-name", f"u-{live.create('n')}")
-    output = kafka_tool(tools.CONFIGS, *server, "--alter", *user, "--add-config", "producer_byte_rate=1024,request_percentage=2.5")
+    output = kafka_tool(
+        tools.CONFIGS,
+        *server,
+        "--alter",
+        *user,
+        "--add-config",
+        "producer_byte_rate=1024,request_percentage=2.5",
+    )
     assert output == f"Completed updating config for user {user[-1]}.\n"
     described = kafka_tool(tools.CONFIGS, *server, "--describe", *user)
     assert described.startswith(f"Quota configs for user-principal '{user[-1]}' are ")
-    assert {"producer_byte_rate=1024.0", "request_percentage=2.5"} == set(re.findall(r"\w+=[\d.]+", described))
+    assert {"producer_byte_rate=1024.0", "request_percentage=2.5"} == set(
+        re.findall(r"\w+=[\d.]+", described)
+    )
     (log,) = live.data_dir.rglob("__cluster_metadata-0/*0.log")
     dumped = kafka_tool(tools.DUMP_LOG, "--cluster-metadata-decoder", "--files", log)
-    kept = [json.loads(line.partition("payload: ")[2])["data"] for line in dumped.splitlines() if '"CLIENT_QUOTA_RECORD"' in line]
+    kept = [
+        json.loads(line.partition("payload: ")[2])["data"]
+        for line in dumped.splitlines()
+        if '"CLIENT_QUOTA_RECORD"' in line
+    ]
     entity = [{"entityType": "user", "entityName": user[-1]}]
     assert sorted((one["key"], one["value"]) for one in kept if one["entity"] == entity) == [
         ("producer_byte_rate", 1024.0),
         ("request_percentage", 2.5),
     ]
-    kafka_tool(tools.CONFIGS, *server, "--alter", *user, "--delete-config", "producer_byte_rate,request_percentage")
+    kafka_tool(
+        tools.CONFIGS, *server, "--alter", *user, "--delete-config", "producer_byte_rate,request_percentage"
+    )
     assert kafka_tool(tools.CONFIGS, *server, "--describe", *user) == ""
 
 
 def test_a_producer_of_librdkafka_over_its_quota_is_told_and_loses_nothing(live: LiveBroker) -> None:
     topic = live.create("throttled")
     client = ("--entity-type", "clients", "--entity-name", topic)
-    kafka_tool(tools.CONFIGS, "--bootstrap-server", live.bootstrap_servers, "--alter", *client, "--add-config", "producer_byte_rate=20000")
+    kafka_tool(
+        tools.CONFIGS,
+        "--bootstrap-server",
+        live.bootstrap_servers,
+        "--alter",
+        *client,
+        "--add-config",
+        "producer_byte_rate=20000",
+    )
     delays: list[float] = []
     settings = {"bootstrap.servers": live.bootstrap_servers, "client.id": topic, "batch.num.messages": 1}
-    producer = confluent_kafka.Producer({**settings, "throttle_cb": lambda event: delays.append(event.throttle_time)})
+    producer = confluent_kafka.Producer(
+        {**settings, "throttle_cb": lambda event: delays.append(event.throttle_time)}
+    )
     # Ten windows of a second hold 200 kB.
     for _ in range(24):
         producer.produce(topic, b"x" * 10_000)
@@ -109,7 +141,9 @@ def conversation(server: str, work: Path) -> Iterator[tuple[str, str]]:
     def topics(name: str, *arguments: str) -> tuple[str, str]:
         return said(f"topics {name}", tools.TOPICS, *at, *arguments)
 
-    yield topics("create assigned", "--create", "--topic", "a", "--replica-assignment", f"{NODE_ID},{NODE_ID}")
+    yield topics(
+        "create assigned", "--create", "--topic", "a", "--replica-assignment", f"{NODE_ID},{NODE_ID}"
+    )
     yield topics("create again", "--create", "--topic", "a")
     yield topics("create if there is none", "--create", "--topic", "a", "--if-not-exists")
     yield topics("create on nobody", "--create", "--topic", "b", "--replica-assignment", "7")
@@ -123,9 +157,25 @@ def conversation(server: str, work: Path) -> Iterator[tuple[str, str]]:
     yield topics("create a name that collides", "--create", "--topic", "x_y")
     yield topics("shrink", "--alter", "--topic", "b", "--partitions", "1")
     yield topics("grow by nothing", "--alter", "--topic", "b", "--partitions", "3")
-    yield topics("grow assigned", "--alter", "--topic", "a", "--partitions", "3", "--replica-assignment", f"{NODE_ID},{NODE_ID},{NODE_ID}")
     yield topics(
-        "grow onto nobody", "--alter", "--topic", "a", "--partitions", "4", "--replica-assignment", f"{NODE_ID},{NODE_ID},{NODE_ID},7"
+        "grow assigned",
+        "--alter",
+        "--topic",
+        "a",
+        "--partitions",
+        "3",
+        "--replica-assignment",
+        f"{NODE_ID},{NODE_ID},{NODE_ID}",
+    )
+    yield topics(
+        "grow onto nobody",
+        "--alter",
+        "--topic",
+        "a",
+        "--partitions",
+        "4",
+        "--replica-assignment",
+        f"{NODE_ID},{NODE_ID},{NODE_ID},7",
     )
     yield topics("describe", "--describe", "--topic", "a|b")
     yield topics("describe page by page", "--describe", "--partition-size-limit-per-response", "2")
@@ -140,12 +190,36 @@ def conversation(server: str, work: Path) -> Iterator[tuple[str, str]]:
     yield said("quorum replication", METADATA_QUORUM, *at, "describe", "--replication")
 
     for kind in ("preferred", "unclean"):
-        yield said(f"elect all {kind}", LEADER_ELECTION, *at, "--election-type", kind, "--all-topic-partitions")
-        yield said(f"elect one {kind}", LEADER_ELECTION, *at, "--election-type", kind, "--topic", "a", "--partition", "0")
-        yield said(f"elect none {kind}", LEADER_ELECTION, *at, "--election-type", kind, "--topic", "missing", "--partition", "0")
+        yield said(
+            f"elect all {kind}", LEADER_ELECTION, *at, "--election-type", kind, "--all-topic-partitions"
+        )
+        yield said(
+            f"elect one {kind}",
+            LEADER_ELECTION,
+            *at,
+            "--election-type",
+            kind,
+            "--topic",
+            "a",
+            "--partition",
+            "0",
+        )
+        yield said(
+            f"elect none {kind}",
+            LEADER_ELECTION,
+            *at,
+            "--election-type",
+            kind,
+            "--topic",
+            "missing",
+            "--partition",
+            "0",
+        )
 
     def plan(name: str, *moves: tuple[str, int, list[int]]) -> Path:
-        partitions = [{"topic": topic, "partition": partition, "replicas": nodes} for topic, partition, nodes in moves]
+        partitions = [
+            {"topic": topic, "partition": partition, "replicas": nodes} for topic, partition, nodes in moves
+        ]
         path = work / f"{name}.json"
         path.write_text(json.dumps({"version": 1, "partitions": partitions}))
         return path
@@ -170,14 +244,25 @@ def conversation(server: str, work: Path) -> Iterator[tuple[str, str]]:
         return said(f"quotas {name}", tools.CONFIGS, *at, *arguments)
 
     for number, entity in enumerate(QUOTA_ENTITIES):
-        yield quotas(f"set {number}", "--alter", *entity, "--add-config", f"consumer_byte_rate={1000 + number}")
+        yield quotas(
+            f"set {number}", "--alter", *entity, "--add-config", f"consumer_byte_rate={1000 + number}"
+        )
     yield quotas(
-        "set for an address", "--alter", "--entity-type", "ips", "--entity-name", "127.0.0.1", "--add-config", "connection_creation_rate=5"
+        "set for an address",
+        "--alter",
+        "--entity-type",
+        "ips",
+        "--entity-name",
+        "127.0.0.1",
+        "--add-config",
+        "connection_creation_rate=5",
     )
     yield quotas("set a fraction", "--alter", *QUOTA_ENTITIES[0], "--add-config", "consumer_byte_rate=1.5")
     yield quotas("set nothing", "--alter", *QUOTA_ENTITIES[0], "--add-config", "consumer_byte_rate=0")
     yield quotas("set an unknown key", "--alter", *QUOTA_ENTITIES[0], "--add-config", "no_such_rate=1")
-    yield quotas("delete what is not there", "--alter", *QUOTA_ENTITIES[0], "--delete-config", "producer_byte_rate")
+    yield quotas(
+        "delete what is not there", "--alter", *QUOTA_ENTITIES[0], "--delete-config", "producer_byte_rate"
+    )
     for number, entity in enumerate(QUOTA_ENTITIES):
         yield quotas(f"describe {number}", "--describe", *entity)
     yield quotas("describe users", "--describe", "--entity-type", "users")
@@ -193,36 +278,66 @@ def without_security(server: str) -> Iterator[tuple[str, str]]:
 
     def credentials(name: str, *arguments: str) -> tuple[str, str]:
         user = ("--entity-type", "users", "--entity-name", "salted")
-        return name, plainly(all_that_is_said(tools.CONFIGS, "--bootstrap-server", server, *arguments[:1], *user, *arguments[1:]), server)
+        return name, plainly(
+            all_that_is_said(
+                tools.CONFIGS, "--bootstrap-server", server, *arguments[:1], *user, *arguments[1:]
+            ),
+            server,
+        )
 
     def rules(name: str, *arguments: str) -> tuple[str, str]:
         return name, plainly(all_that_is_said(ACLS, "--bootstrap-server", server, *arguments), server)
 
-    yield credentials("set a credential", "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=p]")
+    yield credentials(
+        "set a credential", "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=p]"
+    )
     yield credentials("set another", "--alter", "--add-config", "SCRAM-SHA-512=[password=p]")
-    yield credentials("set two at once", "--alter", "--add-config", "SCRAM-SHA-256=[password=p],SCRAM-SHA-512=[password=p]")
+    yield credentials(
+        "set two at once", "--alter", "--add-config", "SCRAM-SHA-256=[password=p],SCRAM-SHA-512=[password=p]"
+    )
     yield credentials("delete a credential", "--alter", "--delete-config", "SCRAM-SHA-512")
     yield credentials("describe credentials", "--describe")
     yield credentials("delete it again", "--alter", "--delete-config", "SCRAM-SHA-512")
     yield rules("list access rules", "--list")
-    yield rules("add an access rule", "--add", "--allow-principal", "User:a", "--operation", "Read", "--topic", "a")
-    yield rules("remove an access rule", "--remove", "--force", "--allow-principal", "User:a", "--operation", "Read", "--topic", "a")
+    yield rules(
+        "add an access rule", "--add", "--allow-principal", "User:a", "--operation", "Read", "--topic", "a"
+    )
+    yield rules(
+        "remove an access rule",
+        "--remove",
+        "--force",
+        "--allow-principal",
+        "User:a",
+        "--operation",
+        "Read",
+        "--topic",
+        "a",
+    )
 
 
 def plainly(output: str, server: str) -> str:
-    """Without what differs by chance: times, ids, ports, paths and offsets of the metadata log, and the order of Java's hash tables."""
+    """Without what differs by chance: times, ids, ports, paths and offsets of the metadata log, and the
+    order of Java's hash tables.
+    """
     text = output.replace(server, "SERVER").replace(server.rpartition(":")[2], "PORT")
     text = re.sub(r"(TopicId|ClusterId|directoryId)(\"?:\s*\"?)[\w-]{22}", r"\1\2ID", text)
     text = re.sub(r"\[\d{4}-\d\d-\d\d [\d:,]+\]", "[TIME]", text)
     text = re.sub(r"\"logDir\":\"[^\"]*\"", '"logDir":"DIR"', text)
     text = re.sub(r"\"log_dirs\":\s*\[\"[^\"]*\"\]", '"log_dirs":["DIR"]', text)
     text = re.sub(r"^(LeaderEpoch|HighWatermark):.*$", r"\1: N", text, flags=re.MULTILINE)
-    # With voters that are named in its settings Kafka knows no directories of theirs, and with the feature for eligible leaders it
-    # sets min.insync.replicas for the whole cluster.
+    # With voters that are named in its settings Kafka knows no directories of theirs, and with the feature
+    # for eligible leaders it sets min.insync.replicas for the whole cluster.
     text = text.replace('"directoryId": "ID", ', "").replace("Configs: min.insync.replicas=1", "Configs: ")
-    text = re.sub(r"^(\d+)\s*\t[\w-]{22}\t\d+\s*\t(\d+)\s*\t\d+\s*\t\d+\s*\t(\w+)\s*$", r"\1 ID N \2 T T \3", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^(\d+)\s*\t[\w-]{22}\t\d+\s*\t(\d+)\s*\t\d+\s*\t\d+\s*\t(\w+)\s*$",
+        r"\1 ID N \2 T T \3",
+        text,
+        flags=re.MULTILINE,
+    )
     text = re.sub(r"\"endpoints\": \[[^\]]*\]", '"endpoints": []', text)
-    return "\n".join(_sorted_inside(line) for line in text.splitlines() if not line.lstrip().startswith("at "))
+    return "\n".join(
+        _sorted_inside(line) for line in text.splitlines() if not line.lstrip().startswith("at ")
+    )
 
 
 def _sorted_inside(line: str) -> str:
@@ -244,13 +359,17 @@ def test_kafkas_tools_print_of_us_what_they_print_of_a_real_kafka(tmp_path: Path
     with embedded(data_dir=tmp_path / "ours", node_id=NODE_ID) as broker:
         found = dict(conversation(broker.bootstrap_servers, tmp_path))
     different = {name: (expected[name], said) for name, said in found.items() if said != expected[name]}
-    assert not different, "\n".join(f"== {name}\n-- Kafka\n{theirs}\n-- ours\n{ours}" for name, (theirs, ours) in different.items())
+    assert not different, "\n".join(
+        f"== {name}\n-- Kafka\n{theirs}\n-- ours\n{ours}" for name, (theirs, ours) in different.items()
+    )
 
 
 # -- clients
 
 
-def test_the_admin_client_of_librdkafka_keeps_scram_credentials_and_is_refused_an_access_rule(live: LiveBroker) -> None:
+def test_the_admin_client_of_librdkafka_keeps_scram_credentials_and_is_refused_an_access_rule(
+    live: LiveBroker,
+) -> None:
     admin = AdminClient({"bootstrap.servers": live.bootstrap_servers})
     user = live.create("user")
     mechanism = confluent_kafka.admin.ScramMechanism.SCRAM_SHA_512
@@ -273,42 +392,64 @@ def test_the_admin_client_of_librdkafka_keeps_scram_credentials_and_is_refused_a
         admin.create_acls([rule])[rule].result(timeout=PATIENCE_S)
 
 
-def test_the_admin_client_of_librdkafka_creates_with_replicas_written_out_and_describes_the_cluster(live: LiveBroker) -> None:
+def test_the_admin_client_of_librdkafka_creates_with_replicas_written_out_and_describes_the_cluster(
+    live: LiveBroker,
+) -> None:
     admin = AdminClient({"bootstrap.servers": live.bootstrap_servers})
     node = next(iter(admin.list_topics(timeout=PATIENCE_S).brokers))
     topic = f"assigned-{live.create('n')}"
-    admin.create_topics([NewTopic(topic, 2, replica_assignment=[[node], [node]])])[topic].result(timeout=PATIENCE_S)
-    described = admin.describe_topics(confluent_kafka.TopicCollection([topic]))[topic].result(timeout=PATIENCE_S)
-    assert [(part.id, part.leader.id, [one.id for one in part.replicas]) for part in described.partitions] == [
+    admin.create_topics([NewTopic(topic, 2, replica_assignment=[[node], [node]])])[topic].result(
+        timeout=PATIENCE_S
+    )
+    described = admin.describe_topics(confluent_kafka.TopicCollection([topic]))[topic].result(
+        timeout=PATIENCE_S
+    )
+    assert [
+        (part.id, part.leader.id, [one.id for one in part.replicas]) for part in described.partitions
+    ] == [
         (0, node, [node]),
         (1, node, [node]),
     ]
     cluster = admin.describe_cluster(include_authorized_operations=True).result(timeout=PATIENCE_S)
     assert (cluster.controller.id, len(cluster.authorized_operations)) == (node, 7)
-    elected = admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, [confluent_kafka.TopicPartition(topic, 0)])
+    elected = admin.elect_leaders(
+        confluent_kafka.ElectionType.PREFERRED, [confluent_kafka.TopicPartition(topic, 0)]
+    )
     error = elected.result(timeout=PATIENCE_S)[confluent_kafka.TopicPartition(topic, 0)]
     assert error.code() == confluent_kafka.KafkaError.ELECTION_NOT_NEEDED
     with pytest.raises(confluent_kafka.KafkaException) as refused:
-        admin.create_topics([NewTopic(f"{topic}-2", 1, replica_assignment=[[node + 6]])])[f"{topic}-2"].result(timeout=PATIENCE_S)
+        admin.create_topics([NewTopic(f"{topic}-2", 1, replica_assignment=[[node + 6]])])[
+            f"{topic}-2"
+        ].result(timeout=PATIENCE_S)
     assert refused.value.args[0].code() == confluent_kafka.KafkaError.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_the_admin_client_of_kafka_python_asks_about_a_cluster_of_one(live: LiveBroker) -> None:
     topic = live.create("asked-about", partitions=2)
-    producer = confluent_kafka.Producer({"bootstrap.servers": live.bootstrap_servers, "enable.idempotence": True})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": live.bootstrap_servers, "enable.idempotence": True}
+    )
     producer.produce(topic, b"x", partition=0)
     assert producer.flush(PATIENCE_S) == 0
     admin = KafkaAdminClient(bootstrap_servers=live.bootstrap_servers)
     try:
         (page,) = admin.describe_topic_partitions([topic], response_partition_limit=1)["topics"]
         assert [part["partition_index"] for part in page["partitions"]] == [0]
-        (state,) = admin.describe_producers([kafka.TopicPartition(topic, 0)])[kafka.TopicPartition(topic, 0)].active_producers
+        (state,) = admin.describe_producers([kafka.TopicPartition(topic, 0)])[
+            kafka.TopicPartition(topic, 0)
+        ].active_producers
         assert (state.producer_epoch, state.last_sequence) == (0, 0)
-        (voters,) = [part["current_voters"] for one in admin.describe_metadata_quorum()["topics"] for part in one["partitions"]]
+        (voters,) = [
+            part["current_voters"]
+            for one in admin.describe_metadata_quorum()["topics"]
+            for part in one["partitions"]
+        ]
         assert len(voters) == 1
         assert admin.list_partition_reassignments() == {}
         directories = [one for broker in admin.describe_log_dirs() for one in broker["log_dirs"]]
-        assert all(one["error_code"] == 0 and one["total_bytes"] > one["usable_bytes"] > 0 for one in directories)
+        assert all(
+            one["error_code"] == 0 and one["total_bytes"] > one["usable_bytes"] > 0 for one in directories
+        )
         assert admin.describe_features()["metadata.version"]["finalized"] == (30, 30)
     finally:
         admin.close()

@@ -1,4 +1,5 @@
-"""Our assignors beside Java's own, on the subscriptions that we would send: the same shares where Java specifies them.
+"""Our assignors beside Java's own, on the subscriptions that we would send: the same shares where Java
+specifies them.
 
 Sticky shares depend on the order of a Java hash map: there, as much is kept as Java keeps, and it is as even.
 """
@@ -27,12 +28,16 @@ class Case:
     def __init__(self, seed: int) -> None:
         random = Random(seed)
         self.name = ("range", "roundrobin", *STICKY)[seed % 4]
-        self.counts = {topic: random.randint(1, 7) for topic in random.sample(["a", "b", "c"], random.randint(1, 3))}
+        self.counts = {
+            topic: random.randint(1, 7) for topic in random.sample(["a", "b", "c"], random.randint(1, 3))
+        }
         topics, is_even = sorted(self.counts), random.random() < 0.6 or (self.name in STICKY and seed % 3 > 0)
         self.members = [
             Subscriber(
                 f"m{number}",
-                tuple(topics) if is_even else tuple(sorted(random.sample(topics, random.randint(1, len(topics))))),
+                tuple(topics)
+                if is_even
+                else tuple(sorted(random.sample(topics, random.randint(1, len(topics))))),
                 random.choice((None, f"i{random.randint(10, 99)}{number}")),
                 generation=random.choice((3, 3, 2)),
             )
@@ -48,7 +53,10 @@ class Case:
             for number in range(count):
                 if wanting and random.random() < 0.8:
                     owned[random.choice(wanting)].append(TopicPartition(topic, number))
-        self.members = [Subscriber(m.member_id, m.topics, m.instance_id, tuple(owned[m.member_id]), m.generation) for m in self.members]
+        self.members = [
+            Subscriber(m.member_id, m.topics, m.instance_id, tuple(owned[m.member_id]), m.generation)
+            for m in self.members
+        ]
 
     def metadata(self, member: Subscriber) -> bytes:
         owned = () if self.name == "sticky" else member.owned
@@ -61,7 +69,9 @@ class Case:
 
     def ours(self) -> Shares:
         told = [subscriber(self.name, m.member_id, m.instance_id, self.metadata(m)) for m in self.members]
-        return {member_id: sorted(share) for member_id, share in ASSIGNORS[self.name](told, self.counts).items()}
+        return {
+            member_id: sorted(share) for member_id, share in ASSIGNORS[self.name](told, self.counts).items()
+        }
 
 
 def of_java(cases: Sequence[Case], tmp_path: Path) -> list[Shares]:
@@ -69,7 +79,9 @@ def of_java(cases: Sequence[Case], tmp_path: Path) -> list[Shares]:
     source = Path(__file__).parent / "Assignors.java"
     command = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{KAFKA_JARS}/*", str(source)]
     given = "".join(case.line() + "\n" for case in cases)
-    run = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    run = subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+    )
     assert run.returncode == 0, run.stderr
     lines = [line for line in run.stdout.splitlines() if line.startswith("m0:")]
     return [{word.split(":")[0]: partitions(word.split(":")[1]) for word in line.split()} for line in lines]

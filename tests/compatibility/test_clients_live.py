@@ -17,15 +17,22 @@ START_MS = 1_700_000_000_000
 
 
 def assorted_records() -> list[Sent]:
-    """Null, empty, short and long keys and values, with and without headers; enough to fill several batches."""
+    """Null, empty, short and long keys and values, with and without headers; enough to fill several
+    batches.
+    """
     odd = [
         Sent(None, b"value only", [], START_MS),
         Sent(b"tombstone", None, [], START_MS + 1),
         Sent(b"", b"", [("empty", b"")], START_MS + 2),
-        Sent(b"k" * 300, b"v" * 70_000, [("a", b"1"), ("a", b"2"), ("name", "Müller".encode())], START_MS + 3),
+        Sent(
+            b"k" * 300, b"v" * 70_000, [("a", b"1"), ("a", b"2"), ("name", "Müller".encode())], START_MS + 3
+        ),
     ]
     even = [
-        Sent(b"%d" % number, b'{"flight": %d, "delay": %d}' % (number, number % 60), [], START_MS + 4 + number) for number in range(1_000)
+        Sent(
+            b"%d" % number, b'{"flight": %d, "delay": %d}' % (number, number % 60), [], START_MS + 4 + number
+        )
+        for number in range(1_000)
     ]
     return odd + even
 
@@ -43,8 +50,11 @@ def test_what_one_client_writes_every_client_reads(live: LiveBroker, producer: s
         assert consume(live.bootstrap_servers, topic, len(records)) == records, f"read by {consumer}"
 
 
-def test_librdkafka_lists_all_topics_though_its_request_ends_in_three_bytes_too_many(live: LiveBroker) -> None:
-    # librdkafka 2.16 writes the null array of Metadata v13 in its old form: Kafka reads all topics and passes over the three bytes left.
+def test_librdkafka_lists_all_topics_though_its_request_ends_in_three_bytes_too_many(
+    live: LiveBroker,
+) -> None:
+    # librdkafka 2.16 writes the null array of Metadata v13 in its old form: Kafka reads all topics and passes
+    # over the three bytes left.
     topic = live.create("listed")
     cluster = AdminClient({"bootstrap.servers": live.bootstrap_servers}).list_topics(timeout=PATIENCE_S)
     assert topic in cluster.topics
@@ -53,7 +63,9 @@ def test_librdkafka_lists_all_topics_though_its_request_ends_in_three_bytes_too_
 
 def test_a_topic_is_created_when_a_producer_first_asks_for_it(live: LiveBroker) -> None:
     topic = live.create("sibling") + "-unborn"
-    offsets = produce_with_confluent(live.bootstrap_servers, topic, "none", [Sent(None, b"first", [], START_MS)])
+    offsets = produce_with_confluent(
+        live.bootstrap_servers, topic, "none", [Sent(None, b"first", [], START_MS)]
+    )
     assert offsets == [0]
 
 
@@ -80,7 +92,9 @@ def test_a_consumer_that_waits_is_woken_by_the_next_record(live: LiveBroker) -> 
     topic = live.create("waiting")
 
     async def run() -> list[bytes | None]:
-        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=live.bootstrap_servers, fetch_max_wait_ms=20_000, request_timeout_ms=40_000)
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=live.bootstrap_servers, fetch_max_wait_ms=20_000, request_timeout_ms=40_000
+        )
         producer = aiokafka.AIOKafkaProducer(bootstrap_servers=live.bootstrap_servers)
         await consumer.start()
         await producer.start()
@@ -102,8 +116,12 @@ def test_a_consumer_that_waits_is_woken_by_the_next_record(live: LiveBroker) -> 
     assert asyncio.run(run()) == [b"%d" % number for number in range(20)]
 
 
-@pytest.mark.parametrize("rounds", [500, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
-def test_reading_the_latest_offset_after_an_acknowledged_write_never_misses_it(live: LiveBroker, rounds: int) -> None:
+@pytest.mark.parametrize(
+    "rounds", [500, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+)
+def test_reading_the_latest_offset_after_an_acknowledged_write_never_misses_it(
+    live: LiveBroker, rounds: int
+) -> None:
     topic = live.create("read-latest")
 
     async def run() -> None:

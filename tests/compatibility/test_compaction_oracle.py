@@ -24,7 +24,9 @@ def test_dump_log_reads_compacted_segments_of_all_codecs(tmp_path: Path) -> None
     disk = OsDisk()
     directory = tmp_path / "t-0"
     directory.mkdir()
-    settings = LogSettings(segment_bytes=100_000, index_interval_bytes=1000, is_compacted=True, delete_retention_ms=1000)
+    settings = LogSettings(
+        segment_bytes=100_000, index_interval_bytes=1000, is_compacted=True, delete_retention_ms=1000
+    )
     log = PartitionLog.open(disk, str(directory), T0, TOPIC_ID, settings, now=NOW)
     log.append(batch(3, producer_id=9, key=b"key-1"), EPOCH, NOW)
     fill(log, Random(1), count=4000, keys=900, codecs=tuple(Codec))
@@ -32,7 +34,16 @@ def test_dump_log_reads_compacted_segments_of_all_codecs(tmp_path: Path) -> None
     for now_ms in (0, 500):
         compact(disk, log, now_ms=START_MS + now_ms)
     log.close(NOW)
-    log = PartitionLog.open(disk, str(directory), T0, TOPIC_ID, settings, now=NOW, recovery_point=log.log_end_offset, was_clean=True)
+    log = PartitionLog.open(
+        disk,
+        str(directory),
+        T0,
+        TOPIC_ID,
+        settings,
+        now=NOW,
+        recovery_point=log.log_end_offset,
+        was_clean=True,
+    )
 
     logs = sorted(directory.glob("*.log"))
     complaints: list[str] = []
@@ -44,12 +55,16 @@ def test_dump_log_reads_compacted_segments_of_all_codecs(tmp_path: Path) -> None
             last = record.offset
         complaints += [f"Non-consecutive offsets in {file}", *pairs] if pairs else []
     names = ",".join(map(str, logs))
-    dumped = kafka_tool(tools.DUMP_LOG, "--deep-iteration", "--print-data-log", "--files", names, complaints=complaints)
+    dumped = kafka_tool(
+        tools.DUMP_LOG, "--deep-iteration", "--print-data-log", "--files", names, complaints=complaints
+    )
     assert "isvalid: false" not in dumped
     expected = [record.offset for place in read_all(log) for record in decode_records(place.content)]
     assert [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", dumped, re.MULTILINE)] == expected
     assert re.search(r"lastOffset: 2 count: 0 baseSequence: 0 lastSequence: 2 producerId: 9 ", dumped)
     assert re.search(rf"deleteHorizonMs: OptionalLong\[{START_MS + 1000}\]", dumped)
-    indexes = ",".join(str(path) for suffix in ("index", "timeindex") for path in sorted(directory.glob(f"*.{suffix}")))
+    indexes = ",".join(
+        str(path) for suffix in ("index", "timeindex") for path in sorted(directory.glob(f"*.{suffix}"))
+    )
     checked = kafka_tool(tools.DUMP_LOG, "--index-sanity-check", "--files", indexes)
     assert "mismatch" not in checked.lower()

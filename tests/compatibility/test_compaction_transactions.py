@@ -1,4 +1,6 @@
-"""What compaction leaves of transactions that a real Kafka wrote: Kafka's tool reads it, and Kafka itself serves it as before."""
+"""What compaction leaves of transactions that a real Kafka wrote: Kafka's tool reads it, and Kafka itself
+serves it as before.
+"""
 
 import re
 import time
@@ -34,7 +36,9 @@ def write(kafka: RealKafka) -> dict[str, str]:
     """Transactions of three producers, a third of them aborted; what is committed last for each key."""
     random = Random(7)
     producers = [
-        confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"p{number}"})
+        confluent_kafka.Producer(
+            {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"p{number}"}
+        )
         for number in range(PRODUCERS)
     ]
     for producer in producers:
@@ -42,7 +46,10 @@ def write(kafka: RealKafka) -> dict[str, str]:
     kept: dict[str, str] = {}
     for number in range(TRANSACTIONS):
         producer = producers[number % len(producers)]
-        written = {f"k{random.randrange(KEYS)}": f"{number}-{position}" * 20 for position in range(random.randrange(1, 6))}
+        written = {
+            f"k{random.randrange(KEYS)}": f"{number}-{position}" * 20
+            for position in range(random.randrange(1, 6))
+        }
         producer.begin_transaction()
         for key, value in written.items():
             producer.produce(TOPIC, value, key)
@@ -58,7 +65,12 @@ def write(kafka: RealKafka) -> dict[str, str]:
 def read(kafka: RealKafka) -> list[tuple[str, str]]:
     """What a read-committed consumer sees, from the start to the end."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "r", "isolation.level": "read_committed", "enable.partition.eof": "true"}
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "r",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": "true",
+        }
     )
     consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
     seen: list[tuple[str, str]] = []
@@ -75,7 +87,9 @@ def opened(disk: OsDisk, directory: Path, now: Instant) -> PartitionLog:
     """The log as Kafka has left it, or we have."""
     (told,) = re.findall(r"topic_id: (\S+)", (directory / "partition.metadata").read_text())
     topic_id = Uuid(urlsafe_b64decode(told + "=="))
-    return PartitionLog.open(disk, str(directory), TopicPartition(TOPIC, 0), topic_id, SETTINGS, now=now, recovery_point=Offset(0))
+    return PartitionLog.open(
+        disk, str(directory), TopicPartition(TOPIC, 0), topic_id, SETTINGS, now=now, recovery_point=Offset(0)
+    )
 
 
 def compacted(disk: OsDisk, directory: Path, wall_ms: int) -> PartitionLog:
@@ -101,16 +115,23 @@ def test_kafka_serves_its_own_transactions_after_we_have_compacted_them(tmp_path
     markers = []
     for later_ms in (0, 10_000, 20_000):
         log = compacted(disk, directory, wall_ms + later_ms)
-        records = [record for place in read_all(log) for record in decode_records(place.content, include_control=True)]
+        records = [
+            record
+            for place in read_all(log)
+            for record in decode_records(place.content, include_control=True)
+        ]
         aborted = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
         markers.append(sum(1 for one in records if len(one.key or b"") == MARKERS_KEY))
         log.close(Instant(NOW.mono_us, Millis(wall_ms + later_ms)))
-    # The first round takes the data, the second sees that it is gone and says when its markers may go, the third takes them: but those of
-    # what is still there, and of the last batch of a producer, which stays for its sequence.
+    # The first round takes the data, the second sees that it is gone and says when its markers may go, the
+    # third takes them: but those of what is still there, and of the last batch of a producer, which stays for
+    # its sequence.
     assert markers[:2] == [TRANSACTIONS, TRANSACTIONS]
     assert markers[2] <= len(kept) + PRODUCERS
     assert len(aborted) <= PRODUCERS
-    names = ",".join(str(path) for suffix in ("log", "txnindex") for path in sorted(directory.glob(f"*.{suffix}")))
+    names = ",".join(
+        str(path) for suffix in ("log", "txnindex") for path in sorted(directory.glob(f"*.{suffix}"))
+    )
     assert "isvalid: false" not in all_that_is_said(tools.DUMP_LOG, "--deep-iteration", "--files", names)
     with kafka.running():
         seen = [(key, value) for key, value in read(kafka) if key != "the last"]

@@ -1,4 +1,6 @@
-"""Settings as clients and Kafka's own tool change and tell them, against our broker and, side by side, against a real Kafka."""
+"""Settings as clients and Kafka's own tool change and tell them, against our broker and, side by side,
+against a real Kafka.
+"""
 
 import re
 from collections.abc import Callable
@@ -28,8 +30,13 @@ def test_confluents_admin_client_alters_and_describes(live: LiveBroker) -> None:
     admin = confluent.AdminClient({"bootstrap.servers": live.bootstrap_servers})
     operations = confluent.AlterConfigOpType
 
-    def alter(kind: confluent.ResourceType, name: str, *changes: tuple[str, confluent.AlterConfigOpType, str]) -> None:
-        entries = [confluent.ConfigEntry(key, value, incremental_operation=operation) for key, operation, value in changes]
+    def alter(
+        kind: confluent.ResourceType, name: str, *changes: tuple[str, confluent.AlterConfigOpType, str]
+    ) -> None:
+        entries = [
+            confluent.ConfigEntry(key, value, incremental_operation=operation)
+            for key, operation, value in changes
+        ]
         resource = confluent.ConfigResource(kind, name, incremental_configs=entries)
         admin.incremental_alter_configs([resource])[resource].result(timeout=PATIENCE_S)
 
@@ -38,16 +45,34 @@ def test_confluents_admin_client_alters_and_describes(live: LiveBroker) -> None:
         entry = admin.describe_configs([resource])[resource].result(timeout=PATIENCE_S)[key]
         return entry.value, confluent.ConfigSource(entry.source).name
 
-    alter(confluent.ResourceType.TOPIC, topic, ("retention.ms", operations.SET, "1000"), ("cleanup.policy", operations.APPEND, "compact"))
-    assert told(confluent.ResourceType.TOPIC, topic, "cleanup.policy") == ("delete,compact", "DYNAMIC_TOPIC_CONFIG")
-    alter(confluent.ResourceType.TOPIC, topic, ("cleanup.policy", operations.SUBTRACT, "delete"), ("retention.ms", operations.DELETE, ""))
+    alter(
+        confluent.ResourceType.TOPIC,
+        topic,
+        ("retention.ms", operations.SET, "1000"),
+        ("cleanup.policy", operations.APPEND, "compact"),
+    )
+    assert told(confluent.ResourceType.TOPIC, topic, "cleanup.policy") == (
+        "delete,compact",
+        "DYNAMIC_TOPIC_CONFIG",
+    )
+    alter(
+        confluent.ResourceType.TOPIC,
+        topic,
+        ("cleanup.policy", operations.SUBTRACT, "delete"),
+        ("retention.ms", operations.DELETE, ""),
+    )
     assert told(confluent.ResourceType.TOPIC, topic, "cleanup.policy") == ("compact", "DYNAMIC_TOPIC_CONFIG")
     assert told(confluent.ResourceType.TOPIC, topic, "retention.ms") == ("604800000", "DEFAULT_CONFIG")
     alter(confluent.ResourceType.BROKER, NODE, ("log.cleaner.backoff.ms", operations.SET, "14000"))
-    assert told(confluent.ResourceType.BROKER, NODE, "log.cleaner.backoff.ms") == ("14000", "DYNAMIC_BROKER_CONFIG")
+    assert told(confluent.ResourceType.BROKER, NODE, "log.cleaner.backoff.ms") == (
+        "14000",
+        "DYNAMIC_BROKER_CONFIG",
+    )
     alter(confluent.ResourceType.BROKER, NODE, ("log.cleaner.backoff.ms", operations.DELETE, ""))
     assert told(confluent.ResourceType.BROKER, NODE, "log.cleaner.backoff.ms") == ("15000", "DEFAULT_CONFIG")
-    with pytest.raises(KafkaException, match=r"Unknown topic config name: retention\.m, did you mean retention\.ms\?"):
+    with pytest.raises(
+        KafkaException, match=r"Unknown topic config name: retention\.m, did you mean retention\.ms\?"
+    ):
         alter(confluent.ResourceType.TOPIC, topic, ("retention.m", operations.SET, "1"))
 
 
@@ -61,7 +86,9 @@ def test_kafka_pythons_admin_client_alters_and_describes(live: LiveBroker) -> No
 
     try:
         for is_incremental, retention in ((True, "1000"), (False, "2000")):
-            admin.alter_configs([ConfigResource("TOPIC", topic, {"retention.ms": retention})], incremental=is_incremental)
+            admin.alter_configs(
+                [ConfigResource("TOPIC", topic, {"retention.ms": retention})], incremental=is_incremental
+            )
             assert of("TOPIC", topic)["retention.ms"]["value"] == retention
         admin.alter_configs([ConfigResource("GROUP", "a-group", {"consumer.session.timeout.ms": "50000"})])
         assert of("GROUP", "a-group")["consumer.session.timeout.ms"]["value"] == "50000"
@@ -88,14 +115,21 @@ def test_kafka_configs_alters_and_describes_a_topic(live: LiveBroker) -> None:
     assert configs("--describe", *entity) == (
         f"Dynamic configs for topic {topic} are:\n"
         "  cleanup.policy=compact,delete sensitive=false "
-        "synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}\n"
+        "synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, "
+        "DEFAULT_CONFIG:log.cleanup.policy=delete}\n"
         "  retention.ms=1000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=1000}\n"
     )
 
 
 STEPS: dict[str, list[tuple[str, ...]]] = {
     "topics": [
-        ("--alter", "--entity-name", "told", "--add-config", "retention.ms=1000,cleanup.policy=[compact,delete],max.message.bytes=5000"),
+        (
+            "--alter",
+            "--entity-name",
+            "told",
+            "--add-config",
+            "retention.ms=1000,cleanup.policy=[compact,delete],max.message.bytes=5000",
+        ),
         ("--describe", "--entity-name", "told"),
         ("--describe", "--entity-name", "told", "--all"),
         ("--alter", "--entity-name", "told", "--delete-config", "retention.ms,cleanup.policy"),
@@ -109,7 +143,13 @@ STEPS: dict[str, list[tuple[str, ...]]] = {
             "--add-config",
             "log.segment.bytes=2097152,log.cleaner.threads=2,num.io.threads=9,min.insync.replicas=2",
         ),
-        ("--alter", "--entity-name", NODE, "--add-config", "log.segment.bytes=3145728,log.retention.ms=100000"),
+        (
+            "--alter",
+            "--entity-name",
+            NODE,
+            "--add-config",
+            "log.segment.bytes=3145728,log.retention.ms=100000",
+        ),
         ("--describe", "--entity-default"),
         ("--describe", "--entity-name", NODE),
         ("--describe", "--entity-name", NODE, "--all"),
@@ -120,30 +160,54 @@ STEPS: dict[str, list[tuple[str, ...]]] = {
     ],
     "brokers again": [
         ("--alter", "--entity-name", NODE, "--delete-config", "log.segment.bytes,log.retention.ms"),
-        ("--alter", "--entity-default", "--delete-config", "log.segment.bytes,log.cleaner.threads,num.io.threads,min.insync.replicas"),
+        (
+            "--alter",
+            "--entity-default",
+            "--delete-config",
+            "log.segment.bytes,log.cleaner.threads,num.io.threads,min.insync.replicas",
+        ),
         ("--describe", "--entity-name", NODE),
         ("--describe", "--entity-default"),
     ],
     "groups": [
-        ("--alter", "--entity-name", "a-group", "--add-config", "consumer.session.timeout.ms=50000,share.isolation.level=read_committed"),
+        (
+            "--alter",
+            "--entity-name",
+            "a-group",
+            "--add-config",
+            "consumer.session.timeout.ms=50000,share.isolation.level=read_committed",
+        ),
         ("--describe", "--entity-name", "a-group"),
         ("--describe", "--entity-name", "a-group", "--all"),
         ("--describe",),
-        ("--alter", "--entity-name", "a-group", "--delete-config", "consumer.session.timeout.ms,share.isolation.level"),
+        (
+            "--alter",
+            "--entity-name",
+            "a-group",
+            "--delete-config",
+            "consumer.session.timeout.ms,share.isolation.level",
+        ),
         ("--describe", "--entity-name", "a-group"),
     ],
     "client-metrics": [
-        ("--alter", "--entity-name", "m", "--add-config", "interval.ms=1000,metrics=[org.apache.,x],match=[client_id=a.*]"),
+        (
+            "--alter",
+            "--entity-name",
+            "m",
+            "--add-config",
+            "interval.ms=1000,metrics=[org.apache.,x],match=[client_id=a.*]",
+        ),
         ("--describe", "--entity-name", "m"),
         ("--describe",),
         ("--alter", "--entity-name", "m", "--delete-config", "interval.ms,metrics,match"),
         ("--describe",),
     ],
 }
-# What differs because the two brokers are told different things, or because a broker of one laptop must be finite and closed. Kafka writes
-# a default of min.insync.replicas for the cluster where it keeps eligible leader replicas: we do not, so neither may the Kafka compared.
+# What differs because the two brokers are told different things, or because a broker of one laptop must be
+# finite and closed. Kafka writes a default of min.insync.replicas for the cluster where it keeps eligible
+# leader replicas: we do not, so neither may the Kafka compared.
 OTHERWISE = re.compile(
-    r"^  (node\.id|broker\.id|log\.dirs?|listeners|advertised\.listeners|controller\.listener\.names|controller\.quorum\.voters"
+    r"^  (node\.id|broker\.id|log\.dirs?|listeners|advertised\.listeners|controller\.listener\.names|controller\.quorum\.voters"  # noqa: E501
     r"|process\.roles|max\.connections|queued\.max\.request\.bytes"
     r"|(offsets\.topic|transaction\.state\.log)\.(replication\.factor|min\.isr)|group\.initial\.rebalance\.delay\.ms|sparklog\.[a-z.]+)="
 )

@@ -1,4 +1,6 @@
-"""Groups as the world's clients have them: members come, leave and are killed; what one commits, the next goes on from."""
+"""Groups as the world's clients have them: members come, leave and are killed; what one commits, the next
+goes on from.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -69,7 +71,9 @@ def come_and_go(broker: LiveBroker, way: str, *, is_quick: bool, patience_s: flo
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_partitions_have_one_owner_each_while_members_come_leave_and_are_killed(quick: LiveBroker, way: str) -> None:
+def test_partitions_have_one_owner_each_while_members_come_leave_and_are_killed(
+    quick: LiveBroker, way: str
+) -> None:
     come_and_go(quick, way, is_quick=True)
 
 
@@ -98,19 +102,25 @@ def test_the_next_member_goes_on_where_the_last_committed(live: LiveBroker, way:
 def test_a_static_member_that_comes_back_disturbs_nobody(quick: LiveBroker, way: str) -> None:
     topic = quick.create("static", partitions=PARTITIONS)
     group = f"g-{topic}"
-    patient = {"session.timeout.ms": 30_000} if WAYS[way].library == "confluent" else {"session_timeout_ms": 30_000}
+    patient = (
+        {"session.timeout.ms": 30_000} if WAYS[way].library == "confluent" else {"session_timeout_ms": 30_000}
+    )
     settings = {} if way == "confluent-consumer" else patient
     with ExitStack() as stack:
 
         def member(instance: str) -> Member:
-            return stack.enter_context(Member(quick.bootstrap_servers, way, group, topic, instance=instance, settings=settings))
+            return stack.enter_context(
+                Member(quick.bootstrap_servers, way, group, topic, instance=instance, settings=settings)
+            )
 
         one, other = member("one"), member("other")
         until_shared([one, other], 3, 3)
         kept = set(one.owned)
         other.gave_up.clear()
         if way == "confluent-consumer":
-            one.leave()  # KIP-848 refuses a namesake until the other has said that it goes for a while: -2 by a static member's close
+            # KIP-848 refuses a namesake until the other has said that it goes for a while: -2 by a static
+            # member's close
+            one.leave()
         else:
             one.kill()
         again = member("one")
@@ -143,11 +153,17 @@ def test_a_group_of_kip_848_follows_new_topics_that_match_its_pattern(quick: Liv
 def kind_of(broker: LiveBroker, group: str) -> str:
     """The kind of a group, as an admin client lists it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-    return next(one.type.name for one in admin.list_consumer_groups().result(timeout=30).valid if one.group_id == group)
+    return next(
+        one.type.name
+        for one in admin.list_consumer_groups().result(timeout=30).valid
+        if one.group_id == group
+    )
 
 
 @pytest.mark.parametrize("way", ["confluent-classic", "confluent-cooperative"])
-def test_a_live_group_moves_to_the_new_protocol_and_back_with_members_of_both(quick: LiveBroker, way: str) -> None:
+def test_a_live_group_moves_to_the_new_protocol_and_back_with_members_of_both(
+    quick: LiveBroker, way: str
+) -> None:
     topic = quick.create("migrated", partitions=PARTITIONS)
     group = f"g-{topic}"
     write(quick, topic, 2)

@@ -1,4 +1,6 @@
-"""Kafka's own tools on our groups: each prints what it prints of a real Kafka, reads our records of groups, and both keep each other's."""
+"""Kafka's own tools on our groups: each prints what it prints of a real Kafka, reads our records of
+groups, and both keep each other's.
+"""
 
 import asyncio
 import re
@@ -26,9 +28,13 @@ pytestmark = pytest.mark.compat
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 FORMATTERS = "org.apache.kafka.tools.consumer."
-LOADING = {confluent_kafka.KafkaError.NOT_COORDINATOR, confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+LOADING = {
+    confluent_kafka.KafkaError.NOT_COORDINATOR,
+    confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 NEW_PROTOCOL = (
-    "The consumer rebalance protocol (KIP-848) is production-ready! Set group.protocol=consumer to try it out. "
+    "The consumer rebalance protocol (KIP-848) is production-ready! Set group.protocol=consumer to try it "
+    "out. "
     "See https://kafka.apache.org/documentation/#consumer_rebalance_protocol"
 )
 
@@ -53,7 +59,9 @@ def write(bootstrap: str, topic: str, count: int) -> None:
 def commit(bootstrap: str, group: str, topic: str, *offsets: int) -> None:
     """Commit for partitions 0, 1, … by a consumer that is no member."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
-    parts = [confluent_kafka.TopicPartition(topic, partition, offset) for partition, offset in enumerate(offsets)]
+    parts = [
+        confluent_kafka.TopicPartition(topic, partition, offset) for partition, offset in enumerate(offsets)
+    ]
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -68,11 +76,15 @@ def commit(bootstrap: str, group: str, topic: str, *offsets: int) -> None:
 
 
 def plain(printed: str) -> str:
-    """Without what differs between two runs of one broker: made-up ids, ports, topic ids, and so many spaces."""
+    """Without what differs between two runs of one broker: made-up ids, ports, topic ids, and so many
+    spaces.
+    """
     printed = re.sub(r"rdkafka-[0-9a-f-]{36}|(?<=\s)[\w+/-]{22}(?= +/127)", "MEMBER", printed)
     printed = re.sub(r"127\.0\.0\.1:\d+", "BROKER", printed)
     printed = re.sub(r"^(\s+at |Caused by: ).*\n", "", printed, flags=re.MULTILINE)
-    return "\n".join(sorted(re.sub(r" +", " ", line).strip() for line in printed.splitlines() if line.strip()))
+    return "\n".join(
+        sorted(re.sub(r" +", " ", line).strip() for line in printed.splitlines() if line.strip())
+    )
 
 
 def tour(bootstrap: str) -> Iterator[tuple[str, str]]:
@@ -123,13 +135,19 @@ def tour(bootstrap: str) -> Iterator[tuple[str, str]]:
     yield run("--delete-offsets", "--group", "nobody", "--topic", "t:0")
     yield run("--delete", "--group", "simple", "--group", "nobody")
     yield run("--list")
-    for arguments in (["--topic", "t"], ["--topic", "t", "--time", "earliest"], ["--topic-partitions", "t:1", "--time", "max-timestamp"]):
+    for arguments in (
+        ["--topic", "t"],
+        ["--topic", "t", "--time", "earliest"],
+        ["--topic-partitions", "t:1", "--time", "max-timestamp"],
+    ):
         yield " ".join(arguments), plain(kafka_tool(tools.GET_OFFSETS, *server, *arguments))
 
 
 def rows_of(printed: str) -> list[list[str]]:
     """The lines of a table, without its header, in words."""
-    return sorted(line.split() for line in printed.splitlines() if line.strip() and not line.startswith("GROUP"))
+    return sorted(
+        line.split() for line in printed.splitlines() if line.strip() and not line.startswith("GROUP")
+    )
 
 
 def test_kafka_consumer_groups_lists_describes_resets_and_deletes(broker: LiveBroker) -> None:
@@ -142,7 +160,9 @@ def test_kafka_consumer_groups_lists_describes_resets_and_deletes(broker: LiveBr
         ["tooled-group", "tooled", "0", "4", "10", "6", "-", "-", "-"],
         ["tooled-group", "tooled", "1", "7", "10", "3", "-", "-", "-"],
     ]
-    reset = kafka_tool(GROUPS, *group, "--reset-offsets", "--topic", "tooled", "--shift-by", "-2", "--execute")
+    reset = kafka_tool(
+        GROUPS, *group, "--reset-offsets", "--topic", "tooled", "--shift-by", "-2", "--execute"
+    )
     assert rows_of(reset) == [["tooled-group", "tooled", "0", "2"], ["tooled-group", "tooled", "1", "5"]]
     deleted = kafka_tool(GROUPS, *group, "--delete")
     assert deleted.strip() == "Deletion of requested consumer groups ('tooled-group') was successful."
@@ -150,8 +170,19 @@ def test_kafka_consumer_groups_lists_describes_resets_and_deletes(broker: LiveBr
 
 def test_the_console_consumer_of_a_group_goes_on_where_it_stopped(broker: LiveBroker) -> None:
     write(broker.bootstrap_servers, "console", 5)
-    server = ("--bootstrap-server", broker.bootstrap_servers, "--topic", "console", "--group", "console-group", "--timeout-ms", "20000")
-    classic = kafka_tool(tools.CONSOLE_CONSUMER, *server, "--from-beginning", "--max-messages", "5", complaints=[NEW_PROTOCOL])
+    server = (
+        "--bootstrap-server",
+        broker.bootstrap_servers,
+        "--topic",
+        "console",
+        "--group",
+        "console-group",
+        "--timeout-ms",
+        "20000",
+    )
+    classic = kafka_tool(
+        tools.CONSOLE_CONSUMER, *server, "--from-beginning", "--max-messages", "5", complaints=[NEW_PROTOCOL]
+    )
     consumer = ("--command-property", "group.protocol=consumer")
     modern = kafka_tool(tools.CONSOLE_CONSUMER, *server, *consumer, "--max-messages", "5")
     assert sorted(map(int, (classic + modern).split())) == list(range(10))
@@ -171,7 +202,9 @@ def lag_by_confluent(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     asked = [confluent_kafka.ConsumerGroupTopicPartitions(group)]
     found = admin.list_consumer_group_offsets(asked)[group].result(timeout=30).topic_partitions
     parts = {confluent_kafka.TopicPartition(topic, one.partition): OffsetSpec.latest() for one in found}
-    ends = {part.partition: future.result(timeout=30).offset for part, future in admin.list_offsets(parts).items()}
+    ends = {
+        part.partition: future.result(timeout=30).offset for part, future in admin.list_offsets(parts).items()
+    }
     return {one.partition: ends[one.partition] - one.offset for one in found}
 
 
@@ -200,20 +233,29 @@ def test_kafkas_tools_read_our_records_of_groups_and_offsets(broker: LiveBroker)
         with Member(broker.bootstrap_servers, way, group, "recorded", is_quick=False) as member:
             member.until(lambda one: len(one.records) == 10 and not one.uncommitted)
             member.leave()
-    logs = [path for path in sorted(broker.data_dir.rglob("__consumer_offsets-*/*.log")) if path.stat().st_size]
+    logs = [
+        path for path in sorted(broker.data_dir.rglob("__consumer_offsets-*/*.log")) if path.stat().st_size
+    ]
     dumped = kafka_tool(tools.DUMP_LOG, "--offsets-decoder", "--files", ",".join(map(str, logs)))
     assert "isvalid: false" not in dumped
-    offset = r'key: {{"type":"1","data":{{"group":"{}","topic":"recorded","partition":{}}}}} payload: {{"version":"4","data":{{"offset":5,'
+    offset = r'key: {{"type":"1","data":{{"group":"{}","topic":"recorded","partition":{}}}}} payload: {{"version":"4","data":{{"offset":5,'  # noqa: E501
     for group in ("recorded-classic", "recorded-modern"):
         for partition in (0, 1):
             assert re.search(offset.format(group, partition), dumped), (group, partition)
     assert (
-        '"type":"2","data":{"group":"recorded-classic"}} payload: {"version":"3","data":{"protocolType":"consumer","generation":1' in dumped
+        '"type":"2","data":{"group":"recorded-classic"}} payload: {"version":"3","data":{"protocolType":"consumer","generation":1'  # noqa: E501
+        in dumped
     )
     # Of the KIP-848 group: its epoch, its members, its target and what each member has.
     for kind in ("3", "5", "6", "7", "8"):
         assert f'"type":"{kind}","data":{{"groupId":"recorded-modern"' in dumped, kind
-    from_beginning = ("--bootstrap-server", broker.bootstrap_servers, "--topic", "__consumer_offsets", "--from-beginning")
+    from_beginning = (
+        "--bootstrap-server",
+        broker.bootstrap_servers,
+        "--topic",
+        "__consumer_offsets",
+        "--from-beginning",
+    )
     for formatter, count, said in (
         ("OffsetsMessageFormatter", 40, '"topic":"recorded"'),
         ("GroupMetadataMessageFormatter", 40, '"members":[{'),
@@ -232,13 +274,17 @@ def test_kafkas_tools_read_our_records_of_groups_and_offsets(broker: LiveBroker)
 
 
 def place(source: Path, target: Path, topic: str = "__consumer_offsets") -> None:
-    """Put one broker's partitions of a topic where another keeps them, under the topic id that this one knows them by."""
+    """Put one broker's partitions of a topic where another keeps them, under the topic id that this one
+    knows them by.
+    """
     for directory in sorted(target.glob(f"{topic}-*")):
         metadata = (directory / "partition.metadata").read_bytes()
         shutil.rmtree(directory)
         shutil.copytree(source / directory.name, directory)
         (directory / "partition.metadata").write_bytes(metadata)
-    (target / ".kafka_cleanshutdown").unlink(missing_ok=True)  # nothing that was noted of the files before holds for these
+    (target / ".kafka_cleanshutdown").unlink(
+        missing_ok=True
+    )  # nothing that was noted of the files before holds for these
 
 
 def use(bootstrap: str) -> None:
@@ -267,7 +313,9 @@ def test_a_real_kafka_goes_on_with_our_groups_and_we_with_its(tmp_path: Path) ->
         assert {group: committed_of(ours.bootstrap_servers, group) for group in USED} == USED
         commit(ours.bootstrap_servers, "simple", "t", 5, 8)
         commit(ours.bootstrap_servers, "ours", "t", 2, 3)
-        with Member(ours.bootstrap_servers, "confluent-consumer", "our-modern", "t", is_quick=False) as member:
+        with Member(
+            ours.bootstrap_servers, "confluent-consumer", "our-modern", "t", is_quick=False
+        ) as member:
             member.until(lambda one: len(one.records) == 20 and not one.uncommitted)
             member.leave()
     place(data_dir, kafka_broker.data_dir)
@@ -295,6 +343,8 @@ def test_kafka_consumer_groups_prints_what_it_prints_of_a_real_kafka(tmp_path: P
         expected = list(tour(kafka_broker.bootstrap_servers))
     assert len(printed) == len(expected)
     differing = [
-        f"{name}\n--- ours\n{one}\n--- Kafka's\n{other}" for (name, one), (_, other) in zip(printed, expected, strict=True) if one != other
+        f"{name}\n--- ours\n{one}\n--- Kafka's\n{other}"
+        for (name, one), (_, other) in zip(printed, expected, strict=True)
+        if one != other
     ]
     assert not differing, "\n\n".join(differing)

@@ -1,4 +1,6 @@
-"""Our tools and Kafka's, side by side: the same batches and index entries, and no objection to a directory that a real Kafka wrote."""
+"""Our tools and Kafka's, side by side: the same batches and index entries, and no objection to a directory
+that a real Kafka wrote.
+"""
 
 import json
 import re
@@ -27,7 +29,9 @@ class Shown(NamedTuple):
     returncode: int
 
     def of(self, kind: str, *columns: str) -> list[tuple[int, ...]]:
-        return [tuple(int(str(row[column])) for column in columns) for row in self.rows if row.get("kind") == kind]
+        return [
+            tuple(int(str(row[column])) for column in columns) for row in self.rows if row.get("kind") == kind
+        ]
 
 
 def sparklog(*arguments: str | Path) -> Shown:
@@ -47,20 +51,26 @@ def agrees_with_kafkas_dump(directory: Path) -> None:
         index, times = log.with_suffix(".index"), log.with_suffix(".timeindex")
         files = ",".join(str(file) for file in (log, index, times) if file.stat().st_size)
         is_first = int(log.stem) == 0
-        starts = [] if is_first else [f"Non-consecutive offsets in {log}", f"  -1 is followed by {int(log.stem)}"]
+        starts = (
+            [] if is_first else [f"Non-consecutive offsets in {log}", f"  -1 is followed by {int(log.stem)}"]
+        )
         dumped = kafka_tool(tools.DUMP_LOG, "--deep-iteration", "--files", files, complaints=starts)
         ours = sparklog("inspect", "--deep", log)
         assert ours.returncode == 0
-        fields = (
-            r"^baseOffset: (-?\d+) lastOffset: (-?\d+) count: (-?\d+) .* partitionLeaderEpoch: (-?\d+) .* position: (\d+) .* size: (\d+) "
-        )
+        fields = r"^baseOffset: (-?\d+) lastOffset: (-?\d+) count: (-?\d+) .* partitionLeaderEpoch: (-?\d+) .* position: (\d+) .* size: (\d+) "  # noqa: E501
         columns = ("base_offset", "last_offset", "records", "leader_epoch", "position", "bytes")
         assert ours.of("batch", *columns) == numbers(fields, dumped)
         assert len(ours.of("batch", "position")) > 10
-        assert [offset for (offset,) in ours.of("record", "offset")] == [at for (at,) in numbers(r"^\| offset: (\d+) ", dumped)]
+        assert [offset for (offset,) in ours.of("record", "offset")] == [
+            at for (at,) in numbers(r"^\| offset: (\d+) ", dumped)
+        ]
         entries = sparklog("inspect", index, times)
-        assert entries.of("offset-index", "offset", "position") == numbers(r"^offset: (\d+) position: (\d+)$", dumped)
-        assert entries.of("time-index", "timestamp", "offset") == numbers(r"^timestamp: (\d+) offset: (\d+)$", dumped)
+        assert entries.of("offset-index", "offset", "position") == numbers(
+            r"^offset: (\d+) position: (\d+)$", dumped
+        )
+        assert entries.of("time-index", "timestamp", "offset") == numbers(
+            r"^timestamp: (\d+) offset: (\d+)$", dumped
+        )
 
 
 def test_our_tool_and_kafkas_see_the_same_in_what_we_wrote(tmp_path: Path) -> None:
@@ -86,9 +96,17 @@ def test_nothing_is_damaged_in_a_real_kafkas_directory_stopped_or_killed(tmp_pat
     assert next(row["records"] for row in stopped.rows if row["partition"] == "theirs-0") == 10_000
     agrees_with_kafkas_dump(kafka.data_dir / "theirs-0")
     metadata = kafka.data_dir / "__cluster_metadata-0"
-    shown = sparklog("inspect", "--deep", *sorted(metadata.glob("*.log")), *sorted(metadata.glob("*.checkpoint")))
+    shown = sparklog(
+        "inspect", "--deep", *sorted(metadata.glob("*.log")), *sorted(metadata.glob("*.checkpoint"))
+    )
     names = {str(row["name"]) for row in shown.rows if row["kind"] in ("metadata", "control")}
-    assert {"LEADER_CHANGE", "TopicRecord", "PartitionRecord", "RegisterBrokerRecord", "FeatureLevelRecord"} <= names
+    assert {
+        "LEADER_CHANGE",
+        "TopicRecord",
+        "PartitionRecord",
+        "RegisterBrokerRecord",
+        "FeatureLevelRecord",
+    } <= names
     assert "unreadable" not in names
 
     with kafka.running(is_killed=True):

@@ -1,4 +1,6 @@
-"""Our consumer in live groups: with members of other libraries beside it, through deaths, restarts and commits."""
+"""Our consumer in live groups: with members of other libraries beside it, through deaths, restarts and
+commits.
+"""
 
 import multiprocessing
 import os
@@ -35,7 +37,9 @@ def fill(live: LiveBroker, topic: str, count: int = COUNT) -> None:
 
 
 class Ours:
-    """Our consumer, polled by a thread of its own until closed; what it holds can be looked at from outside."""
+    """Our consumer, polled by a thread of its own until closed; what it holds can be looked at from
+    outside.
+    """
 
     def __init__(self, live: LiveBroker, topic: str, group: str, **given: Any) -> None:
         chosen = {"auto_offset_reset": "earliest", "auto_commit_interval_ms": 100} | given
@@ -77,7 +81,11 @@ class Confluent:
     """The same with librdkafka."""
 
     def __init__(self, live: LiveBroker, topic: str, group: str, **given: Any) -> None:
-        chosen = {"bootstrap.servers": live.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"} | given
+        chosen = {
+            "bootstrap.servers": live.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+        } | given
         if chosen.get("group.protocol") != "consumer":
             chosen |= {"heartbeat.interval.ms": 300, "session.timeout.ms": 6000}
         self.held: tuple[int, ...] = ()
@@ -90,7 +98,9 @@ class Confluent:
 
     def _run(self) -> None:
         while not self._is_closing:
-            self.values += [message.value() for message in self._consumer.consume(50, 0.05) if message.error() is None]
+            self.values += [
+                message.value() for message in self._consumer.consume(50, 0.05) if message.error() is None
+            ]
             self.held = tuple(sorted(one.partition for one in self._consumer.assignment()))
         self._consumer.close()
         self.held = ()
@@ -162,7 +172,11 @@ def describe(*made: Any) -> str:
 
 
 STRATEGIES = {
-    "range": ("range", {"partition.assignment.strategy": "range"}, kafka.coordinator.assignors.range.RangePartitionAssignor),
+    "range": (
+        "range",
+        {"partition.assignment.strategy": "range"},
+        kafka.coordinator.assignors.range.RangePartitionAssignor,
+    ),
     "roundrobin": (
         "roundrobin",
         {"partition.assignment.strategy": "roundrobin"},
@@ -230,7 +244,12 @@ def test_both_libraries_share_a_group_of_the_new_protocol(live: LiveBroker) -> N
 def test_reading_goes_on_where_the_group_has_committed(live: LiveBroker, protocol: str) -> None:
     topic = live.create("own-resume", partitions=PARTITIONS)
     fill(live, topic)
-    given = {"bootstrap_servers": live.bootstrap_servers, "group_id": topic, "auto_offset_reset": "earliest", "group_protocol": protocol}
+    given = {
+        "bootstrap_servers": live.bootstrap_servers,
+        "group_id": topic,
+        "auto_offset_reset": "earliest",
+        "group_protocol": protocol,
+    }
     read: list[bytes | None] = []
     with Consumer(**given, max_poll_records=50) as first:  # type: ignore[arg-type]
         first.subscribe([topic])
@@ -254,14 +273,21 @@ def test_commits_of_ours_are_those_that_others_resume_from(live: LiveBroker) -> 
             producer.send(topic, b"%d" % number)
     partition = TopicPartition(topic, 0)
     answers: list[object] = []
-    with Consumer(bootstrap_servers=live.bootstrap_servers, group_id=topic, enable_auto_commit=False) as consumer:
+    with Consumer(
+        bootstrap_servers=live.bootstrap_servers, group_id=topic, enable_auto_commit=False
+    ) as consumer:
         consumer.assign([partition])
         consumer.commit({partition: 4})
-        consumer.commit_async({partition: 7}, lambda offsets, error: answers.append((offsets[partition].offset, error)))
+        consumer.commit_async(
+            {partition: 7}, lambda offsets, error: answers.append((offsets[partition].offset, error))
+        )
         while not answers:
             consumer.poll(10)
         assert answers == [(7, None)]
-        assert consumer.committed([partition, TopicPartition(topic, 9)]) == {partition: (7, "", -1), TopicPartition(topic, 9): None}
+        assert consumer.committed([partition, TopicPartition(topic, 9)]) == {
+            partition: (7, "", -1),
+            TopicPartition(topic, 9): None,
+        }
     other = Confluent(live, topic, topic)
     with members(other):
         wait_until(lambda: other.values == [b"7", b"8", b"9"])
@@ -269,7 +295,9 @@ def test_commits_of_ours_are_those_that_others_resume_from(live: LiveBroker) -> 
 
 def _read_until_killed(bootstrap_servers: str, topic: str, protocol: str, told: Any) -> None:
     given = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 300} if protocol == "classic" else {}
-    with Consumer(bootstrap_servers=bootstrap_servers, group_id=topic, group_protocol=protocol, **given) as consumer:  # type: ignore[arg-type]
+    with Consumer(
+        bootstrap_servers=bootstrap_servers, group_id=topic, group_protocol=protocol, **given
+    ) as consumer:  # type: ignore[arg-type]
         consumer.subscribe([topic], on_assign=lambda _: told.set())
         while True:
             consumer.poll(100)
@@ -280,7 +308,9 @@ def test_the_partitions_of_a_killed_process_go_to_the_others(live: LiveBroker, p
     topic = live.create("own-killed", partitions=PARTITIONS)
     spawning = multiprocessing.get_context("spawn")
     told = spawning.Event()
-    victim = spawning.Process(target=_read_until_killed, args=(live.bootstrap_servers, topic, protocol, told), daemon=True)
+    victim = spawning.Process(
+        target=_read_until_killed, args=(live.bootstrap_servers, topic, protocol, told), daemon=True
+    )
     victim.start()
     assert told.wait(PATIENCE_S)
     ours = Ours(live, topic, topic, group_protocol=protocol)

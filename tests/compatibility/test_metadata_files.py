@@ -1,4 +1,6 @@
-"""Kafka's own decoder reads the snapshots of our metadata log, record by record, and a Kafka begins with them."""
+"""Kafka's own decoder reads the snapshots of our metadata log, record by record, and a Kafka begins with
+them.
+"""
 
 import json
 import re
@@ -24,7 +26,11 @@ def create(bootstrap_servers: str, *topics: NewTopic) -> None:
 
 def test_dump_log_reads_a_metadata_snapshot(tmp_path: Path) -> None:
     with embedded(data_dir=tmp_path / "data", metadata_log_max_record_bytes_between_snapshots=4000) as broker:
-        create(broker.bootstrap_servers, NewTopic("plain", 60, 1), NewTopic("configured", 2, 1, config={"retention.ms": "1234567"}))
+        create(
+            broker.bootstrap_servers,
+            NewTopic("plain", 60, 1),
+            NewTopic("configured", 2, 1, config={"retention.ms": "1234567"}),
+        )
     snapshots = sorted((tmp_path / "data").rglob("*.checkpoint"))
     assert snapshots
 
@@ -39,7 +45,10 @@ def test_dump_log_reads_a_metadata_snapshot(tmp_path: Path) -> None:
     types = [record["type"] for record in records]
     assert types[:3] == ["FEATURE_LEVEL_RECORD", "FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD"]
     assert types.count("PARTITION_RECORD") == 62
-    assert {record["data"]["name"] for record in records if record["type"] == "TOPIC_RECORD"} == {"plain", "configured"}
+    assert {record["data"]["name"] for record in records if record["type"] == "TOPIC_RECORD"} == {
+        "plain",
+        "configured",
+    }
     assert [record["data"]["value"] for record in records if record["type"] == "CONFIG_RECORD"] == ["1234567"]
 
 
@@ -47,7 +56,11 @@ def test_dump_log_reads_a_metadata_snapshot(tmp_path: Path) -> None:
 def test_kafka_begins_with_nothing_but_our_snapshot_and_we_go_on_behind_kafka(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path)
     with embedded(data_dir=kafka.data_dir, metadata_log_max_record_bytes_between_snapshots=4000) as broker:
-        create(broker.bootstrap_servers, NewTopic("ours", 60, 1), NewTopic("configured", 2, 1, config={"retention.ms": "1234567"}))
+        create(
+            broker.bootstrap_servers,
+            NewTopic("ours", 60, 1),
+            NewTopic("configured", 2, 1, config={"retention.ms": "1234567"}),
+        )
     directory = kafka.data_dir / "__cluster_metadata-0"
     assert list(directory.glob("*.checkpoint"))
     for pattern in ("*.log", "*.index", "*.timeindex", "*.snapshot", "leader-epoch-checkpoint"):
@@ -59,5 +72,13 @@ def test_kafka_begins_with_nothing_but_our_snapshot_and_we_go_on_behind_kafka(tm
         assert {partition.leader for partition in found["ours"].partitions.values()} == {1}
         create(kafka.bootstrap_servers, NewTopic("theirs", 3, 1))
     with embedded(data_dir=kafka.data_dir) as broker:
-        topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=PATIENCE_S).topics
-        assert {name: len(topic.partitions) for name, topic in topics.items()} == {"ours": 60, "configured": 2, "theirs": 3}
+        topics = (
+            AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            .list_topics(timeout=PATIENCE_S)
+            .topics
+        )
+        assert {name: len(topic.partitions) for name, topic in topics.items()} == {
+            "ours": 60,
+            "configured": 2,
+            "theirs": 3,
+        }

@@ -1,6 +1,8 @@
-"""What our recovery knows of producers from a log that a real Kafka wrote is, byte for byte, the snapshot that Kafka wrote of it.
+"""What our recovery knows of producers from a log that a real Kafka wrote is, byte for byte, the snapshot
+that Kafka wrote of it.
 
-But for the times: Kafka keeps those of the records, we keep those of the appends, which of a log without snapshots is when it was opened.
+But for the times: Kafka keeps those of the records, we keep those of the appends, which of a log without
+snapshots is when it was opened.
 """
 
 import shutil
@@ -24,7 +26,11 @@ pytestmark = pytest.mark.compat
 
 def produce(kafka: RealKafka, name: str | None, *, count: int, ending: str = "") -> None:
     """Records of one producer; with a name, in a transaction with that ending."""
-    settings: dict[str, object] = {"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True, "log_level": 0}
+    settings: dict[str, object] = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "enable.idempotence": True,
+        "log_level": 0,
+    }
     producer = confluent_kafka.Producer(settings if name is None else {**settings, "transactional.id": name})
     if name is not None:
         producer.init_transactions(PATIENCE_S)
@@ -57,7 +63,15 @@ def test_producers_recovered_from_kafkas_log_make_kafkas_snapshot(tmp_path: Path
     for path in (kafka.data_dir / "t-0").glob("*.log"):
         shutil.copy(path, copy)
     now = Instant(Micros(0), Millis(int(time.time() * 1000)))
-    log = PartitionLog.open(OsDisk(), str(copy), TopicPartition("t", 0), Uuid(bytes(16)), LogSettings(), now=now, recovery_point=Offset(0))
+    log = PartitionLog.open(
+        OsDisk(),
+        str(copy),
+        TopicPartition("t", 0),
+        Uuid(bytes(16)),
+        LogSettings(),
+        now=now,
+        recovery_point=Offset(0),
+    )
     assert log.log_end_offset == int(newest.stem)
     kafkas = ProducerState.parse(expected)
     assert kafkas.render() == expected

@@ -1,4 +1,6 @@
-"""Kafka's own log dump reads segments made of our batches: every codec, every way of building them, and control records."""
+"""Kafka's own log dump reads segments made of our batches: every codec, every way of building them, and
+control records.
+"""
 
 from array import array
 from pathlib import Path
@@ -47,12 +49,22 @@ def test_kafka_reads_every_record_of_every_codec(tmp_path: Path) -> None:
         offsets.append(offsets[-1] + len(content))
     column = BinaryColumn(None, offsets, b"".join(contents))
     for codec in Codec:
-        rows = [(b"k" if row % 2 else None, b"value-%d " % row * 10, [("h", b"x")], TIME_MS + row) for row in range(LARGE)]
+        rows = [
+            (b"k" if row % 2 else None, b"value-%d " % row * 10, [("h", b"x")], TIME_MS + row)
+            for row in range(LARGE)
+        ]
         batches.append(build_batch(rows, codec=codec, base_offset=base_offset, leader_epoch=0))
         base_offset += LARGE
         sequences = array("i", [7])
         written = write_batches(
-            500, value=column, timestamp_ms=TIME_MS, partition_count=1, codec=codec, producer_id=3, producer_epoch=0, sequences=sequences
+            500,
+            value=column,
+            timestamp_ms=TIME_MS,
+            partition_count=1,
+            codec=codec,
+            producer_id=3,
+            producer_epoch=0,
+            sequences=sequences,
         )
         for whole in written.batches:
             scan.stamp(whole.batch, base_offset, 0)
@@ -62,7 +74,9 @@ def test_kafka_reads_every_record_of_every_codec(tmp_path: Path) -> None:
     told = [line for line in lines if line.startswith("baseOffset:")]
     assert len(told) == len(batches)
     assert all("isvalid: true" in line for line in told)
-    assert [f"compresscodec: {codec.name.lower()}" in line for codec, line in zip(Codec, told[::2], strict=True)] == [True] * len(Codec)
+    assert [
+        f"compresscodec: {codec.name.lower()}" in line for codec, line in zip(Codec, told[::2], strict=True)
+    ] == [True] * len(Codec)
     assert sum(line.startswith("| offset:") for line in lines) == base_offset
     assert sum("payload: column-499" in line and "sequence: 506 " in line for line in lines) == len(Codec)
 
@@ -71,11 +85,27 @@ def test_kafka_understands_our_control_records(tmp_path: Path) -> None:
     lines = dump(
         tmp_path,
         [
-            build_marker(Marker(ControlType.COMMIT, 7), producer_id=3, producer_epoch=0, timestamp_ms=TIME_MS, leader_epoch=0),
-            build_control(LeaderChange(leader_id=3, voters=[Voter(3)], granting_voters=[Voter(3)]), timestamp_ms=TIME_MS, base_offset=1),
+            build_marker(
+                Marker(ControlType.COMMIT, 7),
+                producer_id=3,
+                producer_epoch=0,
+                timestamp_ms=TIME_MS,
+                leader_epoch=0,
+            ),
+            build_control(
+                LeaderChange(leader_id=3, voters=[Voter(3)], granting_voters=[Voter(3)]),
+                timestamp_ms=TIME_MS,
+                base_offset=1,
+            ),
             build_control(KRaftVersion(k_raft_version=1), timestamp_ms=TIME_MS, base_offset=2),
             build_control(
-                KRaftVoters(voters=[QuorumVoter(1, DIRECTORY, [VoterEndpoint("C", "host", 9093)], KRaftVersionFeature(0, 1))]),
+                KRaftVoters(
+                    voters=[
+                        QuorumVoter(
+                            1, DIRECTORY, [VoterEndpoint("C", "host", 9093)], KRaftVersionFeature(0, 1)
+                        )
+                    ]
+                ),
                 timestamp_ms=TIME_MS,
                 base_offset=3,
             ),

@@ -1,4 +1,6 @@
-"""Our record batches against two foreign implementations, `aiokafka` and `kafka-python`: each reads what the other wrote."""
+"""Our record batches against two foreign implementations, `aiokafka` and `kafka-python`: each reads what
+the other wrote.
+"""
 
 from collections.abc import Callable
 from random import Random
@@ -31,7 +33,9 @@ def aiokafka_plain() -> tuple[Any, Any]:
     return module._DefaultRecordBatchBuilderPy, module._DefaultRecordBatchPy
 
 
-each_oracle = pytest.mark.parametrize("oracle", [kafka_python, aiokafka_compiled, aiokafka_plain], ids=lambda oracle: oracle.__name__)
+each_oracle = pytest.mark.parametrize(
+    "oracle", [kafka_python, aiokafka_compiled, aiokafka_plain], ids=lambda oracle: oracle.__name__
+)
 each_codec = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 
 
@@ -42,7 +46,8 @@ def rows(seed: int) -> list[Row]:
         key = None if random.random() < 0.3 else random.randbytes(random.randrange(12))
         value = None if random.random() < 0.1 else b"%d " % index * random.randrange(60)
         headers: list[tuple[str, bytes | None]] = [
-            (f"h{n}é", None if random.random() < 0.2 else random.randbytes(n)) for n in range(random.randrange(4))
+            (f"h{n}é", None if random.random() < 0.2 else random.randbytes(n))
+            for n in range(random.randrange(4))
         ]
         made.append((key, value, headers, 1_700_000_000_000 + random.randrange(-5000, 5000)))
     return made
@@ -50,7 +55,13 @@ def rows(seed: int) -> list[Row]:
 
 def built_there(builder: Any, rows: list[Row], codec: Codec) -> bytes:
     batch = builder(
-        magic=2, compression_type=codec, is_transactional=1, producer_id=77, producer_epoch=3, base_sequence=9, batch_size=1 << 30
+        magic=2,
+        compression_type=codec,
+        is_transactional=1,
+        producer_id=77,
+        producer_epoch=3,
+        base_sequence=9,
+        batch_size=1 << 30,
     )
     for index, (key, value, headers, timestamp) in enumerate(rows):
         batch.append(index, timestamp=timestamp, key=key, value=value, headers=headers)
@@ -60,7 +71,10 @@ def built_there(builder: Any, rows: list[Row], codec: Codec) -> bytes:
 def read_there(reader: Any, batch: bytes) -> list[tuple[int, Row]]:
     records = reader(batch)
     assert records.validate_crc()
-    return [(record.offset, (record.key, record.value, list(record.headers), record.timestamp)) for record in records]
+    return [
+        (record.offset, (record.key, record.value, list(record.headers), record.timestamp))
+        for record in records
+    ]
 
 
 @each_oracle
@@ -72,7 +86,12 @@ def test_what_they_wrote_is_read_here(oracle: Callable[[], tuple[Any, Any]], cod
     batch = built_there(builder, written, codec)
     header = read_header(batch)
     assert (header.size, header.codec, header.record_count) == (len(batch), codec, len(written))
-    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.is_transactional) == (77, 3, 9, True)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.is_transactional) == (
+        77,
+        3,
+        9,
+        True,
+    )
     assert [(r.key, r.value, list(r.headers), r.timestamp) for r in decode_records(batch)] == written
     assert sum(piece.count for piece in read_columns([batch])) == len(written)
     scan.check_batch(batch, False)
@@ -81,10 +100,14 @@ def test_what_they_wrote_is_read_here(oracle: Callable[[], tuple[Any, Any]], cod
 @each_oracle
 @each_codec
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_written_here_is_read_there(oracle: Callable[[], tuple[Any, Any]], codec: Codec, seed: int) -> None:
+def test_what_is_written_here_is_read_there(
+    oracle: Callable[[], tuple[Any, Any]], codec: Codec, seed: int
+) -> None:
     _, reader = oracle()
     written = rows(seed)
-    batch = bytes(build_batch(written, codec=codec, base_offset=500, producer_id=1, producer_epoch=0, base_sequence=0))
+    batch = bytes(
+        build_batch(written, codec=codec, base_offset=500, producer_id=1, producer_epoch=0, base_sequence=0)
+    )
     assert read_there(reader, batch) == list(enumerate(written, start=500))
 
 

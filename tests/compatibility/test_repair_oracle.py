@@ -1,4 +1,6 @@
-"""Kafka's own tool reads a log that was repaired: batches without records stand where something was taken out."""
+"""Kafka's own tool reads a log that was repaired: batches without records stand where something was taken
+out.
+"""
 
 import re
 from pathlib import Path
@@ -20,9 +22,15 @@ def test_dump_log_accepts_a_repaired_log_and_its_indexes(tmp_path: Path) -> None
     for path, content in files_of(disk).items():
         if path.startswith(f"{LOG}/"):
             (tmp_path / path.rpartition("/")[2]).write_bytes(content)
-    paths = [*sorted(tmp_path.glob("*.log")), *sorted(tmp_path.glob("*.index")), *sorted(tmp_path.glob("*.timeindex"))]
+    paths = [
+        *sorted(tmp_path.glob("*.log")),
+        *sorted(tmp_path.glob("*.index")),
+        *sorted(tmp_path.glob("*.timeindex")),
+    ]
     dumped = kafka_tool(DUMP_LOG, "--files", ",".join(map(str, paths)))
-    batches = re.findall(r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .* isvalid: (\w+)$", dumped, re.MULTILINE)
+    batches = re.findall(
+        r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .* isvalid: (\w+)$", dumped, re.MULTILINE
+    )
     assert {valid for *_, valid in batches} == {"true"}
     assert [int(base) for base, *_ in batches[1:]] == [int(last) + 1 for _, last, *_ in batches[:-1]]
     assert [count for *_, count, _ in batches].count("0") == 1

@@ -1,4 +1,6 @@
-"""The transaction coordinator answers as a real Kafka does, in every cell of the table that a real Kafka has filled in."""
+"""The transaction coordinator answers as a real Kafka does, in every cell of the table that a real Kafka
+has filled in.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +13,18 @@ from sparklog_server.broker.ending import marker_writer
 from sparklog_server.broker.transactions import nobody_writes
 from tests.broker.participants import SETTINGS
 from tests.broker.world import World
-from tests.compatibility.transaction_cells import HISTORIES, Cell, Outcome, Speaker, cells, outcome, overflow, prepare, set_level, table
+from tests.compatibility.transaction_cells import (
+    HISTORIES,
+    Cell,
+    Outcome,
+    Speaker,
+    cells,
+    outcome,
+    overflow,
+    prepare,
+    set_level,
+    table,
+)
 from tests.compatibility.transaction_kafka import kafka_speaker, measured
 
 
@@ -61,7 +74,11 @@ def ours(speaker: Speaker, asked: Iterable[Cell]) -> dict[Cell, Outcome]:
 
 def difference(kafka: dict[Cell, Outcome], other: dict[Cell, Outcome]) -> list[str]:
     """The cells that differ, a line each."""
-    return [f"{cell}\n  kafka {told}\n  other {other[cell]}" for cell, told in kafka.items() if other[cell] != told]
+    return [
+        f"{cell}\n  kafka {told}\n  other {other[cell]}"
+        for cell, told in kafka.items()
+        if other[cell] != told
+    ]
 
 
 def test_the_table_has_every_cell() -> None:

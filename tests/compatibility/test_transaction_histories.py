@@ -1,4 +1,6 @@
-"""Histories of real clients, ours and confluent's, whose broker is killed and stopped under them: searched like those of the simulation."""
+"""Histories of real clients, ours and confluent's, whose broker is killed and stopped under them: searched
+like those of the simulation.
+"""
 
 import signal
 import time
@@ -34,7 +36,9 @@ def broker(data_dir: Path, port: int) -> BrokerProcess:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("lasts_s", "seed"), [(8, 1), *(pytest.param(60, seed, marks=pytest.mark.long) for seed in range(2, 5))], ids=lambda value: str(value)
+    ("lasts_s", "seed"),
+    [(8, 1), *(pytest.param(60, seed, marks=pytest.mark.long) for seed in range(2, 5))],
+    ids=lambda value: str(value),
 )
 def test_transactions_of_real_clients_are_as_promised_though_their_broker_is_killed_and_stopped(
     tmp_path: Path, lasts_s: int, seed: int
@@ -54,7 +58,9 @@ def test_transactions_of_real_clients_are_as_promised_though_their_broker_is_kil
             numbers[index] += 1
             name, make, group = WRITERS[index]
             number, its_seed = numbers[index], random.randrange(1 << 30)
-            threads.append(recorder.guarded(name, lambda: recorder.incarnation(make, name, number, group, its_seed)))
+            threads.append(
+                recorder.guarded(name, lambda: recorder.incarnation(make, name, number, group, its_seed))
+            )
 
         for index in numbers:
             incarnate(index)
@@ -80,9 +86,11 @@ def test_transactions_of_real_clients_are_as_promised_though_their_broker_is_kil
         recorder.stop.set()
         for thread in threads:
             thread.join(max(1.0, recorder.until_s - time.monotonic()))
-        # librdkafka may wait in send_offsets_to_transaction for good if its broker dies then, whatever its timeout (its issue 5456): such
-        # a producer counts as one that has died.
-        assert [thread.name for thread in threads if thread.is_alive() and not thread.name.startswith("theirs")] == []
+        # librdkafka may wait in send_offsets_to_transaction for good if its broker dies then, whatever its
+        # timeout (its issue 5456): such a producer counts as one that has died.
+        assert [
+            thread.name for thread in threads if thread.is_alive() and not thread.name.startswith("theirs")
+        ] == []
         assert [repr(one) for one in recorder.failures] == []
         recorder.conclude([name for name, _, _ in WRITERS], ["g0", "g1"])
     finally:

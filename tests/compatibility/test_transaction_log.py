@@ -34,28 +34,48 @@ def test_dump_log_decodes_the_transactions_of_old_and_new_clients(live: LiveBrok
         new.commit()
 
     told_old, told_new = _told(live, old_id), _told(live, new_id)
-    # Empty, Ongoing, PrepareCommit, CompleteCommit, and the same with an abort; the last record follows the answer to the client.
-    assert [(state, epoch) for state, epoch, _ in told_old][:6] == [(0, 0), (1, 0), (2, 0), (4, 0), (1, 0), (3, 0)]
+    # Empty, Ongoing, PrepareCommit, CompleteCommit, and the same with an abort; the last record follows the
+    # answer to the client.
+    assert [(state, epoch) for state, epoch, _ in told_old][:6] == [
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (4, 0),
+        (1, 0),
+        (3, 0),
+    ]
     assert [(state, epoch) for state, epoch, _ in told_new][:3] == [(0, 0), (1, 0), (2, 1)]
     assert {version for *_, version in told_old} == {0}
     assert {version for *_, version in told_new[1:]} == {2}
 
 
 def _told(live: LiveBroker, transactional_id: str) -> list[tuple[int, int, int]]:
-    """The (state, producer epoch, client's transaction version) of an id's records, as `kafka-dump-log` says them."""
-    log = files_of(live, f"__transaction_state-{partition_for(transactional_id, 50)}") / "00000000000000000000.log"
+    """The (state, producer epoch, client's transaction version) of an id's records, as `kafka-dump-log`
+    says them.
+    """
+    log = (
+        files_of(live, f"__transaction_state-{partition_for(transactional_id, 50)}")
+        / "00000000000000000000.log"
+    )
     dumped = kafka_tool(tools.DUMP_LOG, "--deep-iteration", "--transaction-log-decoder", "--files", log)
     assert "isvalid: false" not in dumped
     assert "Could not decode" not in dumped
-    payloads = re.findall(r'"transactionalId":"' + re.escape(transactional_id) + r'".* payload: (\{.*\})$', dumped, re.MULTILINE)
+    payloads = re.findall(
+        r'"transactionalId":"' + re.escape(transactional_id) + r'".* payload: (\{.*\})$', dumped, re.MULTILINE
+    )
     values = [json.loads(payload)["data"] for payload in payloads]
-    return [(one["transactionStatus"], one["producerEpoch"], one.get("clientTransactionVersion", 0)) for one in values]
+    return [
+        (one["transactionStatus"], one["producerEpoch"], one.get("clientTransactionVersion", 0))
+        for one in values
+    ]
 
 
 def test_dump_log_decodes_offsets_that_were_committed_within_transactions(live: LiveBroker) -> None:
     topic = live.create("in-the-offsets")
     consumer = confluent_kafka.Consumer({"bootstrap.servers": live.bootstrap_servers, "group.id": topic})
-    producer = confluent_kafka.Producer({"bootstrap.servers": live.bootstrap_servers, "transactional.id": topic})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": live.bootstrap_servers, "transactional.id": topic}
+    )
     producer.init_transactions(PATIENCE_S)
     for offset, end in ((7, producer.commit_transaction), (9, producer.abort_transaction)):
         producer.begin_transaction()

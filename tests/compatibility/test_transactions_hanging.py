@@ -1,4 +1,6 @@
-"""Kafka's own tool ends a hanging transaction of ours: in a topic of records, and in the partition that keeps a group's offsets."""
+"""Kafka's own tool ends a hanging transaction of ours: in a topic of records, and in the partition that
+keeps a group's offsets.
+"""
 
 import time
 from pathlib import Path
@@ -8,7 +10,12 @@ import pytest
 from sparklog.local_broker import embedded
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from sparklog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -30,7 +37,13 @@ class Stray(Hasty):
 
     def stray_record(self) -> int:
         records = [(None, b"stray", (), int(time.time() * 1000) - HOUR_MS)]
-        batch = build_batch(records, producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=0, is_transactional=True)
+        batch = build_batch(
+            records,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
         data = [TopicProduceData(name=self._topic, partition_data=[PartitionProduceData(0, bytes(batch))])]
         answer = self._speaker.ask(ProduceRequest(self.id, -1, 30_000, data), 11, ProduceResponse)
         assert isinstance(answer, ProduceResponse)
@@ -44,19 +57,34 @@ class Stray(Hasty):
         return answer.topics[0].partitions[0].error_code
 
     def find_group(self) -> int:
-        answer = self._speaker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4, FindCoordinatorResponse)
+        answer = self._speaker.ask(
+            FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4, FindCoordinatorResponse
+        )
         assert isinstance(answer, FindCoordinatorResponse)
         return answer.coordinators[0].error_code
 
 
 def open_in(servers: str, topic: str) -> int:
     """How many transactions the tool finds open in partition 0 of a topic."""
-    told = kafka_tool(TRANSACTIONS, "--bootstrap-server", servers, "describe-producers", "--topic", topic, "--partition", "0")
+    told = kafka_tool(
+        TRANSACTIONS,
+        "--bootstrap-server",
+        servers,
+        "describe-producers",
+        "--topic",
+        topic,
+        "--partition",
+        "0",
+    )
     return sum(line.split()[-1] != "None" for line in told.splitlines()[1:])
 
 
 def test_kafkas_tool_ends_a_hanging_transaction(tmp_path: Path) -> None:
-    with embedded(data_dir=tmp_path / "data", transaction_partition_verification_enable=False, offsets_topic_num_partitions=1) as broker:
+    with embedded(
+        data_dir=tmp_path / "data",
+        transaction_partition_verification_enable=False,
+        offsets_topic_num_partitions=1,
+    ) as broker:
         servers = broker.bootstrap_servers
         topic = LiveBroker(servers, broker.data_dir).create("hangs")
         speaker = KafkaSpeaker(int(servers.rpartition(":")[2]))

@@ -1,6 +1,8 @@
-"""Kafka's own TransactionalMessageCopier over our broker while that is killed and started anew: every record is copied once.
+"""Kafka's own TransactionalMessageCopier over our broker while that is killed and started anew: every
+record is copied once.
 
-Java clients of Kafka 4 speak transaction version 2 (KIP-890) where the cluster does: Produce adds partitions, every end bumps the epoch.
+Java clients of Kafka 4 speak transaction version 2 (KIP-890) where the cluster does: Produce adds
+partitions, every end bumps the epoch.
 """
 
 import json
@@ -28,7 +30,9 @@ COPYING_S = 120
 
 
 class Bounced:
-    """A broker that keeps its port and its files from one life to the next; every life but the last ends by SIGKILL."""
+    """A broker that keeps its port and its files from one life to the next; every life but the last ends
+    by SIGKILL.
+    """
 
     def __init__(self, data_dir: Path) -> None:
         (port,) = free_ports(1)
@@ -64,15 +68,27 @@ def bounced(data_dir: Path) -> Iterator[Bounced]:
 
 
 class Copier:
-    """One copier: it copies a partition, or its share of a topic, to the end that was the end when it began."""
+    """One copier: it copies a partition, or its share of a topic, to the end that was the end when it
+    began.
+    """
 
     def __init__(self, broker: Bounced, transactional_id: str, *arguments: str) -> None:
-        command = java_command(COPIER, "--broker-list", broker.bootstrap_servers, "--transactional-id", transactional_id, *arguments)
+        command = java_command(
+            COPIER,
+            "--broker-list",
+            broker.bootstrap_servers,
+            "--transactional-id",
+            transactional_id,
+            *arguments,
+        )
         self._child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._said: list[dict[str, object]] = []
         self._moved = threading.Condition()
         self._complaints: list[str] = []
-        self._readers = [threading.Thread(target=self._listen, daemon=True), threading.Thread(target=self._hear_out, daemon=True)]
+        self._readers = [
+            threading.Thread(target=self._listen, daemon=True),
+            threading.Thread(target=self._hear_out, daemon=True),
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -93,7 +109,9 @@ class Copier:
     def wait_for(self, count: int) -> None:
         """Return once so many records were copied, or nothing is left to copy."""
         with self._moved:
-            assert self._moved.wait_for(lambda: self._copied() >= count or self._child.poll() is not None, COPYING_S), self._said[-1:]
+            assert self._moved.wait_for(
+                lambda: self._copied() >= count or self._child.poll() is not None, COPYING_S
+            ), self._said[-1:]
         assert self._copied() >= count or self._child.poll() == 0, "".join(self._complaints)
 
     def kill(self) -> None:
@@ -128,12 +146,23 @@ def filled(broker: Bounced, name: str, count: int, *, partitions: int = 1) -> st
 
 def from_to(source: str, target: str, *, size: int) -> tuple[str, ...]:
     return (
-        *("--input-topic", source, "--output-topic", target, "--consumer-group", f"of-{source}", "--transaction-size", str(size)),
+        *(
+            "--input-topic",
+            source,
+            "--output-topic",
+            target,
+            "--consumer-group",
+            f"of-{source}",
+            "--transaction-size",
+            str(size),
+        ),
         *("--input-partition", "0", "--enable-random-aborts", "--use-group-metadata"),
     )
 
 
-def test_a_java_producer_of_the_second_version_copies_each_record_once_though_the_broker_is_killed(tmp_path: Path) -> None:
+def test_a_java_producer_of_the_second_version_copies_each_record_once_though_the_broker_is_killed(
+    tmp_path: Path,
+) -> None:
     count, size = 1_200, 30
     with bounced(tmp_path / "data") as broker:
         source = filled(broker, "source", count)
@@ -145,7 +174,8 @@ def test_a_java_producer_of_the_second_version_copies_each_record_once_though_th
         assert read(broker.live, target) == [str(number) for number in range(count)]
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             found = admin.describe_transactions(["copier"])["copier"]
-            # Every end, also of the aborted ones, has bumped the epoch: a producer of version 1 would have kept its own.
+            # Every end, also of the aborted ones, has bumped the epoch: a producer of version 1 would have
+            # kept its own.
             assert found.producer_epoch >= count // size
             assert admin.find_hanging_transactions(topics=[source, target], longer_than_ms=0) == []
 

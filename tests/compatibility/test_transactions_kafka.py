@@ -1,4 +1,6 @@
-"""What only a real Kafka of one's own shows: both transaction versions, a change between them, a kill, and transactions that hang."""
+"""What only a real Kafka of one's own shows: both transaction versions, a change between them, a kill, and
+transactions that hang.
+"""
 
 import time
 from pathlib import Path
@@ -15,7 +17,12 @@ from sparklog.kernels import scan
 from sparklog.local_broker import embedded
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import build_batch
-from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tests.compatibility.clients import PATIENCE_S
 from tests.compatibility.conftest import LiveBroker
 from tests.compatibility.kafka_broker import RealKafka
@@ -29,7 +36,9 @@ def at_version(kafka: RealKafka, level: int) -> None:
     with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
         now = admin.describe_features()["transaction.version"].finalized_level
         if now != level:
-            admin.update_features({"transaction.version": level}, upgrade_type="upgrade" if level > now else "safe-downgrade")
+            admin.update_features(
+                {"transaction.version": level}, upgrade_type="upgrade" if level > now else "safe-downgrade"
+            )
 
 
 def writes(one: Producer, topic: str, *names: str) -> None:
@@ -47,7 +56,9 @@ def test_transactions_of_every_version_and_across_a_change_of_it(tmp_path: Path)
         live = LiveBroker(kafka.bootstrap_servers, kafka.data_dir)
         topic = live.create("versions")
         at_version(kafka, 1)
-        with Producer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="v", connections_max_idle_ms=1) as one:
+        with Producer(
+            bootstrap_servers=kafka.bootstrap_servers, transactional_id="v", connections_max_idle_ms=1
+        ) as one:
             one.init()
             writes(one, topic, "a", "xb", "c")
             at_version(kafka, 2)
@@ -82,7 +93,9 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(tmp_path: Pa
         live = LiveBroker(kafka.bootstrap_servers, kafka.data_dir)
         topic = live.create("hangs")
         at = TopicPartition(topic, 0)
-        settings = ClientSettings.from_kafka({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "h"})
+        settings = ClientSettings.from_kafka(
+            {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "h"}
+        )
         with BatchWriter(settings) as writer:
             writer.init()
             identity = writer.identity
@@ -93,7 +106,9 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(tmp_path: Pa
             network.wait_for_topic(topic, deadline)
             data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, stray)])]
             request = ProduceRequest("h", -1, 30_000, data)
-            reply = network.call(request, ProduceResponse, node=network.cluster.leader(at), deadline=deadline, version_max=11)
+            reply = network.call(
+                request, ProduceResponse, node=network.cluster.leader(at), deadline=deadline, version_max=11
+            )
             assert reply.responses[0].partition_responses[0].error_code == 0
         with Producer(bootstrap_servers=kafka.bootstrap_servers) as plain:
             plain.send(topic, "after").result(PATIENCE_S)
@@ -102,25 +117,36 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(tmp_path: Pa
         assert (hanging.partition, hanging.producer.transaction_start_offset) == (at, 0)
         held = hanging.producer
         admin.abort_transaction(
-            at, producer_id=held.producer_id, producer_epoch=held.producer_epoch, coordinator_epoch=held.coordinator_epoch
+            at,
+            producer_id=held.producer_id,
+            producer_epoch=held.producer_epoch,
+            coordinator_epoch=held.coordinator_epoch,
         )
         assert admin.find_hanging_transactions(topics=[topic]) == []
         assert read(live, topic) == ["after"]
 
 
 def in_transaction(bootstrap_servers: str, name: str, offset: int) -> confluent_kafka.Producer:
-    """A producer that has committed an offset of `t-0` for the group of its own name, in a transaction that is open."""
-    one = confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": 600_000})
+    """A producer that has committed an offset of `t-0` for the group of its own name, in a transaction
+    that is open.
+    """
+    one = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": 600_000}
+    )
     one.init_transactions(PATIENCE_S)
     one.begin_transaction()
-    group = confluent_kafka.Consumer({"bootstrap.servers": bootstrap_servers, "group.id": name}).consumer_group_metadata()
+    group = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": name}
+    ).consumer_group_metadata()
     one.send_offsets_to_transaction([confluent_kafka.TopicPartition("t", 0, offset)], group, PATIENCE_S)
     return one
 
 
 def committed_by(bootstrap_servers: str, group: str) -> int:
     """What a consumer, which waits until it is decided, finds committed for `t-0`."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "isolation.level": "read_committed"})
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": group, "isolation.level": "read_committed"}
+    )
     try:
         (found,) = consumer.committed([confluent_kafka.TopicPartition("t", 0)], timeout=5)
     finally:
@@ -141,18 +167,25 @@ def test_we_go_on_with_the_transactions_of_offsets_that_a_real_kafka_has_begun(t
     with embedded(data_dir=data_dir) as ours:
         write(ours.bootstrap_servers, "t", 10)
         commit(ours.bootstrap_servers, "unused", "t", 1, 1)
-        confluent_kafka.Producer({"bootstrap.servers": ours.bootstrap_servers, "transactional.id": "unused"}).init_transactions(PATIENCE_S)
+        confluent_kafka.Producer(
+            {"bootstrap.servers": ours.bootstrap_servers, "transactional.id": "unused"}
+        ).init_transactions(PATIENCE_S)
     for topic in ("__consumer_offsets", "__transaction_state"):
         place(kafka.data_dir, data_dir, topic)
     with embedded(data_dir=data_dir) as ours:
         servers = ours.bootstrap_servers
-        # By an administrator, who asks by name: to a consumer, `t` is another topic now than the one that offsets were committed of.
+        # By an administrator, who asks by name: to a consumer, `t` is another topic now than the one that
+        # offsets were committed of.
         assert [committed_of(servers, name) for name in ("kept", "dropped")] == [[5, 2], [2, 2]]
         with pytest.raises(confluent_kafka.KafkaException):  # not before it is decided
             committed_by(servers, "open")
         with Admin(bootstrap_servers=servers) as admin:
             told = admin.describe_transactions(["kept", "dropped", "open"])
-            assert [told[name].state for name in ("kept", "dropped", "open")] == ["CompleteCommit", "CompleteAbort", "Ongoing"]
+            assert [told[name].state for name in ("kept", "dropped", "open")] == [
+                "CompleteCommit",
+                "CompleteAbort",
+                "Ongoing",
+            ]
             admin.fence_producers(["open"])
         assert committed_by(servers, "open") < 0
         assert committed_of(servers, "open") == [2, 2]

@@ -1,4 +1,6 @@
-"""Our own transactional clients: what they write, read, fence and end, against our broker or a real Kafka, beside confluent's clients."""
+"""Our own transactional clients: what they write, read, fence and end, against our broker or a real Kafka,
+beside confluent's clients.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -39,7 +41,9 @@ def tid(live: LiveBroker) -> str:
 
 
 def client(live: LiveBroker, **given: str) -> ClientSettings:
-    return ClientSettings.from_kafka({"bootstrap.servers": live.bootstrap_servers, **{k.replace("_", "."): v for k, v in given.items()}})
+    return ClientSettings.from_kafka(
+        {"bootstrap.servers": live.bootstrap_servers, **{k.replace("_", "."): v for k, v in given.items()}}
+    )
 
 
 def producer(live: LiveBroker, tid: str) -> Producer:
@@ -49,23 +53,34 @@ def producer(live: LiveBroker, tid: str) -> Producer:
 
 
 def read(
-    live: LiveBroker, topic: str, *, isolation: IsolationLevel = "read_committed", partitions: int = 1, is_stable: bool = False
+    live: LiveBroker,
+    topic: str,
+    *,
+    isolation: IsolationLevel = "read_committed",
+    partitions: int = 1,
+    is_stable: bool = False,
 ) -> list[str]:
-    """Values of all partitions in the order of partition and offset: up to the end of the log, or only what is stable at this moment.
+    """Values of all partitions in the order of partition and offset: up to the end of the log, or only
+    what is stable at this moment.
 
-    A coordinator answers before its markers are written, so that reading to the end of the log is also to wait for them.
+    A coordinator answers before its markers are written, so that reading to the end of the log is also to
+    wait for them.
     """
     parts = [TopicPartition(topic, number) for number in range(partitions)]
     found: list[tuple[int, int, str]] = []
     with (
-        Consumer(bootstrap_servers=live.bootstrap_servers, isolation_level=isolation, auto_offset_reset="earliest") as consumer,
+        Consumer(
+            bootstrap_servers=live.bootstrap_servers, isolation_level=isolation, auto_offset_reset="earliest"
+        ) as consumer,
         Consumer(bootstrap_servers=live.bootstrap_servers) as other,
     ):
         ends = (consumer if is_stable else other).end_offsets(parts)
         consumer.assign(parts)
         deadline = time.monotonic() + PATIENCE_S
         while any(consumer.position(part) < ends[part] for part in parts):
-            assert time.monotonic() < deadline, {str(part): (consumer.position(part), ends[part]) for part in parts}
+            assert time.monotonic() < deadline, {
+                str(part): (consumer.position(part), ends[part]) for part in parts
+            }
             found += [(one.partition, one.offset, (one.value or b"").decode()) for one in consumer.poll(200)]
     return [value for _, _, value in sorted(found)]
 
@@ -102,7 +117,8 @@ def test_whole_batches_and_ranges_leave_out_what_was_aborted(live: LiveBroker, t
             writer.add(topic, 0, batch(f"{number}x", f"{number}y"), 2)
             writer.flush()
             writer.commit() if number % 2 else writer.abort()
-    # Records at 0 1 (aborted), marker 2, records 3 4, marker 5, records 6 7 (aborted), marker 8, records 9 10, marker 11.
+    # Records at 0 1 (aborted), marker 2, records 3 4, marker 5, records 6 7 (aborted), marker 8, records 9
+    # 10, marker 11.
     with RangeReader(client(live), isolation_level="read_committed") as ranges:
 
         def values(start: int, limit: int) -> list[str]:
@@ -115,12 +131,19 @@ def test_whole_batches_and_ranges_leave_out_what_was_aborted(live: LiveBroker, t
                 if start <= record.offset < limit
             ]
 
-        told = {(start, limit): values(start, limit) for start, limit in ((0, 2), (0, 3), (2, 3), (1, 5), (4, 6), (5, 9), (8, 12), (0, 12))}
+        told = {
+            (start, limit): values(start, limit)
+            for start, limit in ((0, 2), (0, 3), (2, 3), (1, 5), (4, 6), (5, 9), (8, 12), (0, 12))
+        }
     assert told == {
         **{(0, 2): [], (0, 3): [], (2, 3): [], (1, 5): ["1x", "1y"], (4, 6): ["1y"], (5, 9): []},
         **{(8, 12): ["3x", "3y"], (0, 12): ["1x", "1y", "3x", "3y"]},
     }
-    with Consumer(bootstrap_servers=live.bootstrap_servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
+    with Consumer(
+        bootstrap_servers=live.bootstrap_servers,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    ) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         assert read(live, topic) == ["1x", "1y", "3x", "3y"]
         views = consumer.poll_batches(PATIENCE_MS)
@@ -129,7 +152,9 @@ def test_whole_batches_and_ranges_leave_out_what_was_aborted(live: LiveBroker, t
     assert data == [3, 9]
 
 
-def test_an_open_transaction_holds_readers_back_and_committing_lets_them_go_on(live: LiveBroker, tid: str) -> None:
+def test_an_open_transaction_holds_readers_back_and_committing_lets_them_go_on(
+    live: LiveBroker, tid: str
+) -> None:
     topic = live.create("open")
     with Producer(bootstrap_servers=live.bootstrap_servers) as plain:
         plain.send(topic, "before").result(PATIENCE_S)
@@ -187,7 +212,9 @@ def test_offsets_and_records_of_a_transaction_come_together(live: LiveBroker, ti
     assert admin.list_group_offsets([tid], require_stable=True)[tid][at].offset == 20
 
 
-def test_a_younger_producer_fences_the_older_and_aborts_what_that_one_has_open(live: LiveBroker, tid: str) -> None:
+def test_a_younger_producer_fences_the_older_and_aborts_what_that_one_has_open(
+    live: LiveBroker, tid: str
+) -> None:
     topic = live.create("fenced")
     with producer(live, tid) as older:
         older.begin()
@@ -217,7 +244,9 @@ def test_a_late_batch_of_a_fenced_producer_does_not_get_into_the_log(live: LiveB
     assert read(live, topic, isolation="read_uncommitted") == ["a"]
 
 
-def test_a_transaction_is_ended_by_whoever_knows_its_identity(live: LiveBroker, tid: str, admin: Admin) -> None:
+def test_a_transaction_is_ended_by_whoever_knows_its_identity(
+    live: LiveBroker, tid: str, admin: Admin
+) -> None:
     topic = live.create("identity")
     identities: list[ProducerIdentity] = []
     for name in ("committed", "aborted", "left"):
@@ -235,17 +264,28 @@ def test_a_transaction_is_ended_by_whoever_knows_its_identity(live: LiveBroker, 
     ]
     committed, aborted, left = identities
     described = admin.describe_transactions([left.transactional_id])[left.transactional_id]
-    assert (described.state, described.producer_id, described.producer_epoch) == ("Ongoing", left.producer_id, left.producer_epoch)
+    assert (described.state, described.producer_id, described.producer_epoch) == (
+        "Ongoing",
+        left.producer_id,
+        left.producer_epoch,
+    )
     assert described.partitions == (TopicPartition(topic, 0),)
     ended = admin.end_transaction(committed, is_commit=True)
     assert admin.end_transaction(committed, is_commit=True) == ended, "the same once more changes nothing"
     assert refused(lambda: admin.end_transaction(committed, is_commit=False)) is ErrorCode.INVALID_TXN_STATE
     admin.end_transaction(aborted, is_commit=False)
-    assert admin.fence_producers([left.transactional_id])[left.transactional_id].producer_epoch > left.producer_epoch
+    assert (
+        admin.fence_producers([left.transactional_id])[left.transactional_id].producer_epoch
+        > left.producer_epoch
+    )
     assert refused(lambda: admin.end_transaction(left, is_commit=True)) is ErrorCode.PRODUCER_FENCED
     assert read(live, topic) == ["committed"]
-    assert [one.transactional_id for one in admin.list_transactions(prefix=f"{tid}.", states=["Ongoing"])] == []
-    assert [one.transactional_id for one in admin.list_transactions(pattern=f"{tid}.(left|nobody)")] == [left.transactional_id]
+    assert [
+        one.transactional_id for one in admin.list_transactions(prefix=f"{tid}.", states=["Ongoing"])
+    ] == []
+    assert [one.transactional_id for one in admin.list_transactions(pattern=f"{tid}.(left|nobody)")] == [
+        left.transactional_id
+    ]
 
 
 def test_an_id_that_nobody_uses_is_told(tid: str, admin: Admin) -> None:
@@ -255,7 +295,9 @@ def test_an_id_that_nobody_uses_is_told(tid: str, admin: Admin) -> None:
     assert refused(lambda: admin.list_transactions(states=["Perhaps"])) is ErrorCode.INVALID_REQUEST
 
 
-def test_no_transaction_hangs_where_coordinators_know_them_all(live: LiveBroker, tid: str, admin: Admin) -> None:
+def test_no_transaction_hangs_where_coordinators_know_them_all(
+    live: LiveBroker, tid: str, admin: Admin
+) -> None:
     topic = live.create("known")
     with producer(live, tid) as writer:
         writer.begin()
@@ -289,7 +331,9 @@ def test_calls_out_of_order_change_nothing(live: LiveBroker, tid: str) -> None:
 
 def test_confluents_clients_and_ours_read_each_others_transactions(live: LiveBroker, tid: str) -> None:
     topic = live.create("both")
-    theirs = confluent.Producer({"bootstrap.servers": live.bootstrap_servers, "transactional.id": f"{tid}-theirs"})
+    theirs = confluent.Producer(
+        {"bootstrap.servers": live.bootstrap_servers, "transactional.id": f"{tid}-theirs"}
+    )
     theirs.init_transactions(PATIENCE_S)
     with producer(live, tid) as ours:
         for number in range(4):
@@ -302,7 +346,12 @@ def test_confluents_clients_and_ours_read_each_others_transactions(live: LiveBro
             ours.commit() if number % 2 else ours.abort()
     assert read(live, topic) == ["theirs0", "ours1", "theirs2", "ours3"]
     reader = confluent.Consumer(
-        {"bootstrap.servers": live.bootstrap_servers, "group.id": tid, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+        {
+            "bootstrap.servers": live.bootstrap_servers,
+            "group.id": tid,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
     )
     reader.assign([confluent.TopicPartition(topic, 0)])
     found: list[bytes | None] = []

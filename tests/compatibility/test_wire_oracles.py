@@ -1,7 +1,9 @@
-"""Our messages against two foreign codecs, `kio` and `kafka-python`, which took them from Kafka's definitions on their own.
+"""Our messages against two foreign codecs, `kio` and `kafka-python`, which took them from Kafka's
+definitions on their own.
 
-Written once for all messages: for each API, version and direction that an oracle knows, tame random messages are copied into the
-oracle's classes field by field, and both sides must write the same bytes; the oracle must also read ours back as what it wrote.
+Written once for all messages: for each API, version and direction that an oracle knows, tame random
+messages are copied into the oracle's classes field by field, and both sides must write the same bytes; the
+oracle must also read ours back as what it wrote.
 """
 
 import dataclasses
@@ -32,7 +34,11 @@ MESSAGES_PER_VERSION = 5
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 Case = tuple[Api, type[Message], str]
-CASES: list[Case] = [case for api in API_BY_KEY.values() for case in ((api, api.request(), "request"), (api, api.reply(), "response"))]
+CASES: list[Case] = [
+    case
+    for api in API_BY_KEY.values()
+    for case in ((api, api.request(), "request"), (api, api.reply(), "response"))
+]
 
 
 def over(cases: list[Case]) -> pytest.MarkDecorator:
@@ -55,10 +61,12 @@ def folded(name: str) -> str:
 
 
 def fields_by_name(cls: type[Message], version: int) -> dict[str, Field]:
-    return {folded(field.name): field for field in schema.fields(cls) if field.since <= version <= field.until}
+    return {
+        folded(field.name): field for field in schema.fields(cls) if field.since <= version <= field.until
+    }
 
 
-# -- kio ----------------------------------------------------------------------------------------------------------------------------------
+# -- kio -----------------------------------------------------------------------------------------------------
 
 
 @over(CASES)
@@ -128,7 +136,7 @@ def leaves(annotation: Any) -> Iterator[Any]:
         yield from leaves(argument)
 
 
-# -- kafka-python -------------------------------------------------------------------------------------------------------------------------
+# -- kafka-python --------------------------------------------------------------------------------------------
 
 
 def kafka_python_classes() -> dict[str, Any]:
@@ -140,7 +148,8 @@ def kafka_python_classes() -> dict[str, Any]:
 
 
 KAFKA_PYTHON = kafka_python_classes()
-# It reads every ApiVersionsResponse with an error as v0, and cannot write a DeleteTopicsRequest that it has read.
+# It reads every ApiVersionsResponse with an error as v0, and cannot write a DeleteTopicsRequest that it has
+# read.
 NOT_READ_BACK = {"ApiVersionsResponse", "DeleteTopicsRequest"}
 
 
@@ -156,12 +165,16 @@ def test_kafka_python_writes_the_same_bytes(api: Api, cls: type[Message], kind: 
 
 
 def kafka_python_container(theirs: Any, struct: Any, message: Message, version: int) -> Any:
-    """The same message in kafka-python's class; a tag that is set there is always sent, so those with defaults are left out."""
+    """The same message in kafka-python's class; a tag that is set there is always sent, so those with
+    defaults are left out.
+    """
     ours = fields_by_name(type(message), version)
     values = {}
     for declared in struct.fields.values():
         name = folded(declared.name)
-        if name == "authorizedoperations" and name not in ours:  # its own name for what is permitted on a cluster or a topic
+        if (
+            name == "authorizedoperations" and name not in ours
+        ):  # its own name for what is permitted on a cluster or a topic
             name = next((longer for longer in ours if longer.endswith(name)), name)
         field = ours.pop(name, None)
         if field is None:

@@ -1,4 +1,5 @@
-"""What a transaction coordinator answers to each request in each state: cells of (history, request, producer), asked of any broker.
+"""What a transaction coordinator answers to each request in each state: cells of (history, request,
+producer), asked of any broker.
 
 A cell begins with a history, steps that bring a new transactional id into a state:
 
@@ -8,10 +9,11 @@ A cell begins with a history, steps that bring a new transactional id into a sta
     commit, abort    EndTxn, and the end of its markers unless they are held
     hold, release    markers are written no more, or again
 
-The request of the cell then comes from the current producer, from its previous or next epoch, or from another producer id. `outcome`
-tells the error, the identity in the answer, and what DescribeTransactions tells afterwards. Identities are relative to the one before the
-request: `same+1` is the same producer id in the next epoch, `new0` another producer id in epoch 0.
-"""
+The request of the cell then comes from the current producer, from its previous or next epoch, or from
+another producer id. `outcome` tells the error, the identity in the answer, and what DescribeTransactions
+tells afterwards. Identities are relative to the one before the request: `same+1` is the same producer id
+in the next epoch, `new0` another producer id in epoch 0.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,18 +29,30 @@ from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from sparklog.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from sparklog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from sparklog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+from sparklog.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 from sparklog.wire.schema import Message
 
 TABLE = Path(__file__).with_suffix(".tsv")
@@ -59,7 +73,9 @@ HISTORIES: dict[str, tuple[str, ...]] = {
     "CompleteAbort": ("init init add abort", "init keep add abort", "init init add hold init release"),
     "after Complete": ("init add commit init", "init add commit keep", "init add hold init release init"),
 }
-"""The states, each with the histories that lead to it; PrepareEpochFence is seen as the PrepareAbort that it becomes."""
+"""The states, each with the histories that lead to it; PrepareEpochFence is seen as the PrepareAbort that
+it becomes.
+"""
 OF_THE_SERVER = ("PrepareEpochFence", "CompleteAbort", "after Complete")
 """The states in which the transaction version of the cluster matters, as against that of the client."""
 WHO = ("current", "previous", "next", "other")
@@ -76,7 +92,9 @@ class Speaker(Protocol):
 
 
 class Cell(NamedTuple):
-    """A place in the table: transaction versions of cluster and client, what happened to the id, what is asked, and by which producer."""
+    """A place in the table: transaction versions of cluster and client, what happened to the id, what is
+    asked, and by which producer.
+    """
 
     cluster: int
     client: int
@@ -138,7 +156,10 @@ class Transactor:
             error, told = self.init("nobody" if name == "init" else "current")
             while error is ErrorCode.CONCURRENT_TRANSACTIONS and not self._is_held:
                 error, told = self.init("nobody" if name == "init" else "current")
-            assert error is (ErrorCode.CONCURRENT_TRANSACTIONS if self._is_held else ErrorCode.NONE), (self.id, error)
+            assert error is (ErrorCode.CONCURRENT_TRANSACTIONS if self._is_held else ErrorCode.NONE), (
+                self.id,
+                error,
+            )
             self.identity = self.identity if told.producer_id < 0 else told
         elif name == "add":
             error, _ = self.add("current")
@@ -150,7 +171,9 @@ class Transactor:
             self.settled()
 
     def settled(self) -> str:
-        """The state, once nothing is under way but what is held; the producer knows its identity as the coordinator has it."""
+        """The state, once nothing is under way but what is held; the producer knows its identity as the
+        coordinator has it.
+        """
         while True:
             state, self.identity = self.described()
             if self._is_held or not state.startswith("Prepare"):
@@ -206,7 +229,9 @@ class Transactor:
         return code_of(found[0].results_by_partition[0].partition_error_code), Identity(-1, -1)
 
     def offsets(self, who: str) -> tuple[ErrorCode, Identity]:
-        answer = self.speaker.ask(AddOffsetsToTxnRequest(self.id, *self._as(who), GROUP), 4, AddOffsetsToTxnResponse)
+        answer = self.speaker.ask(
+            AddOffsetsToTxnRequest(self.id, *self._as(who), GROUP), 4, AddOffsetsToTxnResponse
+        )
         assert isinstance(answer, AddOffsetsToTxnResponse)
         return code_of(answer.error_code), Identity(-1, -1)
 
@@ -219,9 +244,17 @@ class Transactor:
 
     def produce(self, who: str) -> tuple[ErrorCode, Identity]:
         producer_id, epoch = self._as(who)
-        batch = build_batch([(None, b"v", (), 0)], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, is_transactional=True)
+        batch = build_batch(
+            [(None, b"v", (), 0)],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
         data = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(0, bytes(batch))])]
-        answer = self.speaker.ask(ProduceRequest(self.id, -1, 30_000, data), 10 + self.client, ProduceResponse)
+        answer = self.speaker.ask(
+            ProduceRequest(self.id, -1, 30_000, data), 10 + self.client, ProduceResponse
+        )
         assert isinstance(answer, ProduceResponse)
         return code_of(answer.responses[0].partition_responses[0].error_code), Identity(-1, -1)
 
@@ -248,12 +281,16 @@ REQUESTS: dict[str, Callable[[Transactor, str], tuple[ErrorCode, Identity]]] = {
     "commit": Transactor.commit,
     "abort": Transactor.abort,
 }
-"""AddPartitionsToTxn to add and to verify, AddOffsetsToTxn, TxnOffsetCommit, Produce, EndTxn by its verdicts."""
+"""AddPartitionsToTxn to add and to verify, AddOffsetsToTxn, TxnOffsetCommit, Produce, EndTxn by its
+verdicts.
+"""
 
 
 def prepare(speaker: Speaker) -> None:
     """The topics, and the two coordinators."""
-    speaker.ask(CreateTopicsRequest(topics=[CreatableTopic(TOPIC, 1, 1)], timeout_ms=30_000), 7, CreateTopicsResponse)
+    speaker.ask(
+        CreateTopicsRequest(topics=[CreatableTopic(TOPIC, 1, 1)], timeout_ms=30_000), 7, CreateTopicsResponse
+    )
     for key, key_type in ((GROUP, 0), ("a", 1)):
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         while True:
@@ -264,13 +301,18 @@ def prepare(speaker: Speaker) -> None:
     one = Transactor(speaker, "begun", 1)
     while one.init("nobody")[0] is not ErrorCode.NONE:
         pass
-    while one.offsets("nobody")[0] in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+    while one.offsets("nobody")[0] in (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ):
         pass
 
 
 def set_level(speaker: Speaker, level: int) -> None:
     """The cluster's transaction version."""
-    update = FeatureUpdateKey("transaction.version", max_version_level=level, upgrade_type=UPGRADE if level > 1 else SAFE_DOWNGRADE)
+    update = FeatureUpdateKey(
+        "transaction.version", max_version_level=level, upgrade_type=UPGRADE if level > 1 else SAFE_DOWNGRADE
+    )
     answer = speaker.ask(UpdateFeaturesRequest(feature_updates=[update]), 1, UpdateFeaturesResponse)
     assert isinstance(answer, UpdateFeaturesResponse)
     assert not answer.error_code, answer
@@ -289,12 +331,16 @@ def outcome(speaker: Speaker, cell: Cell, transactional_id: str) -> Outcome:
 
 
 def overflow(speaker: Speaker) -> list[tuple[str, ...]]:
-    """What is said around the end of a transaction in the last epoch, which gives its producer another producer id."""
+    """What is said around the end of a transaction in the last epoch, which gives its producer another
+    producer id.
+    """
     one = Transactor(speaker, "overflow", 2)
     one.step("init")
     old = Identity(one.identity.producer_id, LAST_EPOCH)
     for epoch in range(LAST_EPOCH):
-        answer = speaker.ask(InitProducerIdRequest(one.id, 60_000, old.producer_id, epoch), 5, InitProducerIdResponse)
+        answer = speaker.ask(
+            InitProducerIdRequest(one.id, 60_000, old.producer_id, epoch), 5, InitProducerIdResponse
+        )
         assert isinstance(answer, InitProducerIdResponse)
         assert answer.producer_epoch == epoch + 1
     one.settled()

@@ -1,6 +1,7 @@
 """A real Kafka whose transaction markers can be held: the table of `transaction_cells` is what it says.
 
-The inter-broker listener is advertised at the address of a relay, so the markers that the coordinator sends to its own broker pass here:
+The inter-broker listener is advertised at the address of a relay, so the markers that the coordinator
+sends to its own broker pass here:
 
     coordinator ── WriteTxnMarkers ──► Relay (holds them while it is told to) ──► the broker's listener
 
@@ -18,7 +19,16 @@ from sparklog.effects import FileSlice
 from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.schema import Message
 from tests.compatibility.kafka_broker import RealKafka, free_ports
-from tests.compatibility.transaction_cells import TABLE, Cell, Outcome, cells, outcome, prepare, set_level, written
+from tests.compatibility.transaction_cells import (
+    TABLE,
+    Cell,
+    Outcome,
+    cells,
+    outcome,
+    prepare,
+    set_level,
+    written,
+)
 
 WRITE_TXN_MARKERS = 27
 PATIENCE_S = 30
@@ -84,7 +94,9 @@ class KafkaSpeaker:
     def ask(self, request: Message, version: int, reply: type[Message]) -> Message:
         self._correlation_id += 1
         chunks = encode_request(request, version, self._correlation_id, "cells")
-        self._socket.sendall(b"".join(chunk.read() if isinstance(chunk, FileSlice) else bytes(chunk) for chunk in chunks))
+        self._socket.sendall(
+            b"".join(chunk.read() if isinstance(chunk, FileSlice) else bytes(chunk) for chunk in chunks)
+        )
         size = int.from_bytes(self._replies.read(4), "big")
         correlation_id, message = decode_reply(reply, version, self._replies.read(size))
         assert correlation_id == self._correlation_id

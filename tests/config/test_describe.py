@@ -1,4 +1,6 @@
-"""What DescribeConfigs tells of where a broker listens and who it is: what is in force, and where it comes from."""
+"""What DescribeConfigs tells of where a broker listens and who it is: what is in force, and where it comes
+from.
+"""
 
 from sparklog_server.config.describe import ConfigRow, ConfigSynonym, Source, describe_broker
 from sparklog_server.config.layers import Layers
@@ -7,7 +9,9 @@ from sparklog_server.config.settings import BrokerSettings
 
 def told(**given: str) -> dict[str, ConfigRow]:
     """The rows by key of a broker whose port 0 was bound as 4711."""
-    settings = BrokerSettings.of({name.replace("_", "."): value for name, value in given.items()}).with_bound_ports({"PLAINTEXT": 4711})
+    settings = BrokerSettings.of(
+        {name.replace("_", "."): value for name, value in given.items()}
+    ).with_bound_ports({"PLAINTEXT": 4711})
     return {row.name: row for row in describe_broker(Layers.of(settings))}
 
 
@@ -16,7 +20,10 @@ def test_listeners_are_told_with_the_ports_that_were_bound_also_among_the_synony
     bound = ConfigSynonym("listeners", "PLAINTEXT://127.0.0.1:4711", Source.STATIC_BROKER)
     assert (rows["listeners"].value, rows["listeners"].synonyms[0]) == (bound.value, bound)
     advertised = ConfigSynonym("advertised.listeners", "PLAINTEXT://localhost:4711", Source.STATIC_BROKER)
-    assert (rows["advertised.listeners"].value, rows["advertised.listeners"].synonyms) == (advertised.value, (advertised,))
+    assert (rows["advertised.listeners"].value, rows["advertised.listeners"].synonyms) == (
+        advertised.value,
+        (advertised,),
+    )
     assert rows["advertised.listeners"].is_read_only
 
 

@@ -1,4 +1,6 @@
-"""Every key of Kafka 4.3 is known with Kafka's type, default, bounds and time of change; each difference is listed here with its reason."""
+"""Every key of Kafka 4.3 is known with Kafka's type, default, bounds and time of change; each difference
+is listed here with its reason.
+"""
 
 import re
 from pathlib import Path
@@ -11,7 +13,8 @@ from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import key_of
 from sparklog_server.config.topic_settings import TopicSettings, topic_keys
 
-# A laptop's broker of one must run as it comes, be reachable from nowhere else, and hold finite amounts of everything.
+# A laptop's broker of one must run as it comes, be reachable from nowhere else, and hold finite amounts of
+# everything.
 OUR_DEFAULTS = {
     "node.id": "1",
     "process.roles": "broker,controller",
@@ -44,7 +47,11 @@ OUR_BOUNDS = {
 }
 # A listener is opened and closed with the broker: better to refuse the change than to take it and do nothing.
 OUR_UPDATES = {"listeners": Update.READ_ONLY, "listener.security.protocol.map": Update.READ_ONLY}
-UPDATES = {"read-only": Update.READ_ONLY, "per-broker": Update.PER_BROKER, "cluster-wide": Update.CLUSTER_WIDE}
+UPDATES = {
+    "read-only": Update.READ_ONLY,
+    "per-broker": Update.PER_BROKER,
+    "cluster-wide": Update.CLUSTER_WIDE,
+}
 
 
 class KafkaKey(NamedTuple):

@@ -52,9 +52,13 @@ def test_the_sample_that_comes_with_kafka_is_understood(tmp_path: Path) -> None:
     assert not any("num.partitions" in warning for warning in loaded.warnings)
 
 
-def test_what_is_given_on_the_command_line_wins_over_the_file_and_the_file_over_the_program(tmp_path: Path) -> None:
+def test_what_is_given_on_the_command_line_wins_over_the_file_and_the_file_over_the_program(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path, "num.partitions=3\nnode.id=7\n")
-    settings = load(path, ["num.partitions=5"], defaults={"num.partitions": "2", "node.id": "2", "log.dirs": "/d"}).settings
+    settings = load(
+        path, ["num.partitions=5"], defaults={"num.partitions": "2", "node.id": "2", "log.dirs": "/d"}
+    ).settings
     assert (settings.num_partitions, settings.node_id, settings.log_dirs) == (5, 7, ("/d",))
 
 
@@ -71,13 +75,20 @@ def test_without_a_file_there_is_a_broker_of_one_on_loopback() -> None:
         ("num.partitons=3", "unknown setting num.partitons (FILE line 2), did you mean num.partitions?"),
         (
             "num.partitions=many",
-            "many for configuration num.partitions: Not a number of type INT (FILE line 2; num.partitions takes a whole",
+            "many for configuration num.partitions: Not a number of type INT (FILE line 2; num.partitions "
+            "takes a whole",
         ),
-        ("num.partitions=0", "Value must be at least 1 (FILE line 2; num.partitions takes a whole number of at least 1)"),
+        (
+            "num.partitions=0",
+            "Value must be at least 1 (FILE line 2; num.partitions takes a whole number of at least 1)",
+        ),
         ("auto.create.topics.enable=yes", "Expected value to be either true or false (FILE line 2"),
         ("log.cleanup.policy=shred", "String must be one of: compact, delete (FILE line 2"),
         ("log.segment.bytes=10", "Value must be at least 1048576 (FILE line 2"),
-        ("num.io.threads=none", "none for configuration num.io.threads: Not a number of type INT (FILE line 2"),
+        (
+            "num.io.threads=none",
+            "none for configuration num.io.threads: Not a number of type INT (FILE line 2",
+        ),
         ("log.cleaner.min.cleanable.ratio=nan", "Not a number of type DOUBLE"),
         ("node.id=1_000", "Not a number of type INT"),
         ("fetch.max.bytes=3000000000", "Not a number of type INT"),

@@ -14,15 +14,23 @@ def of(**given: str) -> BrokerSettings:
 
 
 def test_an_open_listener_needs_a_name_that_clients_can_use() -> None:
-    with pytest.raises(SettingsError, match=r"set advertised\.listeners=PLAINTEXT://<a name clients can resolve>:9092"):
+    with pytest.raises(
+        SettingsError, match=r"set advertised\.listeners=PLAINTEXT://<a name clients can resolve>:9092"
+    ):
         BrokerSettings.of({"listeners": "PLAINTEXT://0.0.0.0:9092"}, is_insecure_allowed=True)
-    given = {"listeners": "PLAINTEXT://0.0.0.0:9092", "advertised.listeners": "PLAINTEXT://kafka.example:9092"}
+    given = {
+        "listeners": "PLAINTEXT://0.0.0.0:9092",
+        "advertised.listeners": "PLAINTEXT://kafka.example:9092",
+    }
     assert BrokerSettings.of(given, is_insecure_allowed=True).advertised("PLAINTEXT").host == "kafka.example"
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "example.org", "[::]", "[2001:db8::1]", ""])
 def test_nothing_but_loopback_is_open_without_saying_so(host: str) -> None:
-    given = {"listeners": f"PLAINTEXT://{host}:9092", "advertised.listeners": "PLAINTEXT://kafka.example:9092"}
+    given = {
+        "listeners": f"PLAINTEXT://{host}:9092",
+        "advertised.listeners": "PLAINTEXT://kafka.example:9092",
+    }
     with pytest.raises(SettingsError, match="--insecure"):
         BrokerSettings.of(given)
     assert BrokerSettings.of(given, is_insecure_allowed=True).listeners[0].port == 9092
@@ -70,7 +78,12 @@ def test_each_listener_is_advertised_under_its_own_name() -> None:
     assert str(settings.advertised("OUT")) == "OUT://localhost:3"
     assert settings.inter_broker_listener_name == "IN"
     with pytest.raises(SettingsError, match=r"no listener named OUT"):
-        of(**{"advertised_listeners": "OUT://localhost:3", "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,OUT:PLAINTEXT"})
+        of(
+            **{
+                "advertised_listeners": "OUT://localhost:3",
+                "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,OUT:PLAINTEXT",
+            }
+        )
 
 
 def test_a_port_the_system_chose_takes_the_place_of_zero() -> None:
@@ -108,9 +121,15 @@ def test_the_finest_unit_given_wins_and_negative_hours_are_for_ever() -> None:
 
 
 def test_a_topic_overrides_what_the_broker_supplies() -> None:
-    defaults = BrokerSettings.of({"log.segment.bytes": "2097152", "sparklog.ack.flush": "never"}).topic_defaults()
+    defaults = BrokerSettings.of(
+        {"log.segment.bytes": "2097152", "sparklog.ack.flush": "never"}
+    ).topic_defaults()
     topic = TopicSettings.of(defaults, {"segment.bytes": "1048576", "cleanup.policy": "compact, delete"})
-    assert (topic.segment_bytes, topic.sparklog_ack_flush, topic.cleanup_policy) == (1_048_576, "never", ("compact", "delete"))
+    assert (topic.segment_bytes, topic.sparklog_ack_flush, topic.cleanup_policy) == (
+        1_048_576,
+        "never",
+        ("compact", "delete"),
+    )
     assert TopicSettings.of(defaults, {}) is defaults
     assert TopicSettings.of(defaults, {"internal.segment.bytes": "100"}).segment_bytes_effective == 100
 
@@ -121,9 +140,12 @@ def row(rows: list[ConfigRow], name: str) -> ConfigRow:
 
 def test_a_topics_rows_tell_where_each_value_comes_from() -> None:
     settings = of(log_retention_hours="2", num_partitions="3")
-    rows = describe_topic(Layers.of(settings, cluster={"log.segment.bytes": "2097152"}), {"max.message.bytes": "5000"})
+    rows = describe_topic(
+        Layers.of(settings, cluster={"log.segment.bytes": "2097152"}), {"max.message.bytes": "5000"}
+    )
     retention = row(rows, "retention.ms")
-    # Kafka tells only of places from the first on that has the key's own name at the broker, log.retention.ms.
+    # Kafka tells only of places from the first on that has the key's own name at the broker,
+    # log.retention.ms.
     assert (retention.value, retention.source, retention.synonyms) == ("7200000", Source.DEFAULT, ())
     size = row(rows, "max.message.bytes")
     assert (size.value, size.source, size.is_default) == ("5000", Source.TOPIC, False)
@@ -136,9 +158,9 @@ def test_a_topics_rows_tell_where_each_value_comes_from() -> None:
 
 
 def test_a_brokers_rows_hide_secrets_and_say_what_may_change() -> None:
-    settings = BrokerSettings.of({"ssl.key.password": "secret", "listeners": "PLAINTEXT://127.0.0.1:0"}).with_bound_ports(
-        {"PLAINTEXT": 40001}
-    )
+    settings = BrokerSettings.of(
+        {"ssl.key.password": "secret", "listeners": "PLAINTEXT://127.0.0.1:0"}
+    ).with_bound_ports({"PLAINTEXT": 40001})
     rows = describe_broker(Layers.of(settings))
     secret = row(rows, "ssl.key.password")
     assert (secret.value, secret.is_sensitive, secret.source) == (None, True, Source.STATIC_BROKER)

@@ -27,7 +27,13 @@ def test_a_fenced_broker_that_falls_silent_is_not_asked_after_for_ever() -> None
     )
     image = MetadataImage(brokers={NodeId(2): fenced})
     brokers = Brokers(NodeId(1), "cluster", session_timeout_ms=9000)
-    brokers.heartbeat(image, BrokerHeartbeatRequest(broker_id=2, broker_epoch=7, want_fence=True), Offset(9), at(0), _no_topics)
+    brokers.heartbeat(
+        image,
+        BrokerHeartbeatRequest(broker_id=2, broker_epoch=7, want_fence=True),
+        Offset(9),
+        at(0),
+        _no_topics,
+    )
     assert brokers.deadline() == at(9).mono_us
     assert brokers.fence_silent(image, at(10), _no_topics) == ()
     assert brokers.deadline() is None

@@ -16,10 +16,14 @@ from tests.controller.test_partition_changes import DIRECTORIES, TOPIC_ID, after
 ELSEWHERE = Uuid(b"e" * 16)
 
 
-def assign(image: MetadataImage, node: int, directory: Uuid, topic_id: Uuid = TOPIC_ID, index: int = 0) -> tuple[int, PartitionImage, int]:
+def assign(
+    image: MetadataImage, node: int, directory: Uuid, topic_id: Uuid = TOPIC_ID, index: int = 0
+) -> tuple[int, PartitionImage, int]:
     """(error code, the partition then, how many records say so)."""
     asked = AssignReplicasToDirsRequestTopicData(topic_id, [AssignReplicasToDirsRequestPartitionData(index)])
-    request = AssignReplicasToDirsRequest(node, node, [AssignReplicasToDirsRequestDirectoryData(directory, [asked])])
+    request = AssignReplicasToDirsRequest(
+        node, node, [AssignReplicasToDirsRequestDirectoryData(directory, [asked])]
+    )
     outcome = assign_replicas_to_dirs(image, request, lambda _: TopicSettings())
     (told,) = outcome.reply.directories
     assert told.id == directory
@@ -34,7 +38,11 @@ def test_the_directory_of_the_one_replica_is_written_down_and_nothing_else_chang
     code, partition, records = assign(image, 2, ELSEWHERE)
     assert (code, records) == (0, 1)
     assert partition.directories == (DIRECTORIES[1], ELSEWHERE)
-    assert (partition.leader, partition.leader_epoch, partition.isr) == (before.leader, before.leader_epoch, before.isr)
+    assert (partition.leader, partition.leader_epoch, partition.isr) == (
+        before.leader,
+        before.leader_epoch,
+        before.isr,
+    )
 
 
 def test_a_leader_whose_replica_goes_to_a_directory_that_is_offline_leads_no_more() -> None:

@@ -14,17 +14,33 @@ from sparklog.wire.messages.alter_partition_reassignments import (
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from sparklog.wire.schema import Message
 from sparklog_server.config.topic_settings import TopicSettings
-from sparklog_server.controller.partition_changes import PREFERRED, UNCLEAN, alter_partition_reassignments, elect_leaders
+from sparklog_server.controller.partition_changes import (
+    PREFERRED,
+    UNCLEAN,
+    alter_partition_reassignments,
+    elect_leaders,
+)
 from sparklog_server.metadata.image import MetadataImage, PartitionImage
-from sparklog_server.metadata.records import FenceBrokerRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord, UnfenceBrokerRecord
+from sparklog_server.metadata.records import (
+    FenceBrokerRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+)
 
 TOPIC_ID = Uuid(b"t" * 16)
 DIRECTORIES = {node: Uuid(bytes([node]) * 16) for node in (1, 2, 3)}
 
 
-def image_of(replicas: Sequence[int], isr: Sequence[int], leader: int, *, fenced: Sequence[int] = ()) -> MetadataImage:
+def image_of(
+    replicas: Sequence[int], isr: Sequence[int], leader: int, *, fenced: Sequence[int] = ()
+) -> MetadataImage:
     """Three brokers and one partition."""
-    records: list[Message] = [RegisterBrokerRecord(broker_id=node, broker_epoch=node, log_dirs=[one]) for node, one in DIRECTORIES.items()]
+    records: list[Message] = [
+        RegisterBrokerRecord(broker_id=node, broker_epoch=node, log_dirs=[one])
+        for node, one in DIRECTORIES.items()
+    ]
     records += [UnfenceBrokerRecord(id=node, epoch=node) for node in DIRECTORIES if node not in fenced]
     records += [FenceBrokerRecord(id=node, epoch=node) for node in fenced]
     records.append(TopicRecord(name="t", topic_id=TOPIC_ID))
@@ -41,11 +57,15 @@ def image_of(replicas: Sequence[int], isr: Sequence[int], leader: int, *, fenced
             directories=directories,
         )
     )
-    return MetadataImage().apply([(Offset(index), record) for index, record in enumerate(records)], LeaderEpoch(1))[0]
+    return MetadataImage().apply(
+        [(Offset(index), record) for index, record in enumerate(records)], LeaderEpoch(1)
+    )[0]
 
 
 def after(image: MetadataImage, records: Sequence[Message]) -> PartitionImage:
-    changed, _ = image.apply([(Offset(image.offset + 1 + index), record) for index, record in enumerate(records)])
+    changed, _ = image.apply(
+        [(Offset(image.offset + 1 + index), record) for index, record in enumerate(records)]
+    )
     return changed.topics_by_name["t"].partitions[0]
 
 
@@ -53,7 +73,9 @@ def elect(image: MetadataImage, kind: int, *, is_all: bool = False) -> tuple[lis
     """The error codes, and how the partition stands then."""
     asked = None if is_all else [TopicPartitions("t", [0])]
     outcome = elect_leaders(image, ElectLeadersRequest(election_type=kind, topic_partitions=asked))
-    codes = [part.error_code for topic in outcome.reply.replica_election_results for part in topic.partition_result]
+    codes = [
+        part.error_code for topic in outcome.reply.replica_election_results for part in topic.partition_result
+    ]
     return codes, after(image, outcome.records)
 
 
@@ -64,7 +86,9 @@ def test_the_preferred_replica_takes_over_in_a_new_epoch(is_all: bool) -> None:
 
 
 @pytest.mark.parametrize(("isr", "fenced"), [([2], []), ([1, 2], [1])])
-def test_a_preferred_replica_that_is_behind_or_fenced_does_not_lead(isr: list[int], fenced: list[int]) -> None:
+def test_a_preferred_replica_that_is_behind_or_fenced_does_not_lead(
+    isr: list[int], fenced: list[int]
+) -> None:
     codes, partition = elect(image_of([1, 2], isr, 2, fenced=fenced), PREFERRED)
     assert (codes, partition.leader) == ([ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE], 2)
 
@@ -81,13 +105,18 @@ def test_an_unclean_election_takes_whoever_lives_and_only_where_nobody_leads() -
 def test_a_partition_that_is_named_twice_is_elected_once() -> None:
     request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=[TopicPartitions("t", [0, 0])])
     outcome = elect_leaders(image_of([1, 2], [1, 2], 2), request)
-    assert [part.error_code for part in outcome.reply.replica_election_results[0].partition_result] == [0, ErrorCode.ELECTION_NOT_NEEDED]
+    assert [part.error_code for part in outcome.reply.replica_election_results[0].partition_result] == [
+        0,
+        ErrorCode.ELECTION_NOT_NEEDED,
+    ]
     assert len(outcome.records) == 1
 
 
 def reassign(image: MetadataImage, replicas: list[int] | None) -> tuple[int, PartitionImage]:
     asked = [ReassignableTopic("t", [ReassignablePartition(0, replicas)])]
-    outcome = alter_partition_reassignments(image, AlterPartitionReassignmentsRequest(topics=asked), lambda _: TopicSettings())
+    outcome = alter_partition_reassignments(
+        image, AlterPartitionReassignmentsRequest(topics=asked), lambda _: TopicSettings()
+    )
     return outcome.reply.responses[0].partitions[0].error_code, after(image, outcome.records)
 
 
@@ -99,7 +128,13 @@ def test_replicas_take_another_order_with_their_directories_and_the_leader_stays
 
 def test_a_replica_that_is_left_out_leads_no_more_and_is_in_sync_no_more() -> None:
     code, partition = reassign(image_of([1, 2, 3], [1, 2, 3], 1), [2, 3])
-    assert (code, partition.replicas, partition.isr, partition.leader, partition.leader_epoch) == (0, (2, 3), (2, 3), 2, 6)
+    assert (code, partition.replicas, partition.isr, partition.leader, partition.leader_epoch) == (
+        0,
+        (2, 3),
+        (2, 3),
+        2,
+        6,
+    )
     assert partition.directories == (DIRECTORIES[2], DIRECTORIES[3])
 
 
@@ -107,5 +142,8 @@ def test_a_replica_that_is_left_out_leads_no_more_and_is_in_sync_no_more() -> No
 def test_replicas_that_have_nothing_yet_are_not_begun(replicas: list[int]) -> None:
     image = image_of([1, 2], [1], 1)
     code, partition = reassign(image, replicas)
-    assert (code, partition) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, image.topics_by_name["t"].partitions[0])
+    assert (code, partition) == (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        image.topics_by_name["t"].partitions[0],
+    )
     assert partition.replicas == (NodeId(1), NodeId(2))

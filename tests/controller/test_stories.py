@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from sparklog_server.config.describe import Source
 from tests.controller.world import World
 from tests.story import check_story
@@ -25,7 +30,14 @@ def test_a_new_topic_is_told_its_settings_and_where_they_come_from() -> None:
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(
-                "t", 2, 1, [], [CreatableTopicConfig("cleanup.policy", "compact, delete"), CreatableTopicConfig("flush.ms", "5")]
+                "t",
+                2,
+                1,
+                [],
+                [
+                    CreatableTopicConfig("cleanup.policy", "compact, delete"),
+                    CreatableTopicConfig("flush.ms", "5"),
+                ],
             )
         ]
     )
@@ -52,7 +64,8 @@ def test_the_cluster_has_room_for_so_many_partitions_and_no_more() -> None:
     assert world.run("create a partitions=4")[-1] == "-> a NONE"
     assert world.run("create b c partitions=1")[-2:] == [
         "-> b NONE",
-        "-> c POLICY_VIOLATION: The cluster may have 5 partitions (sparklog.partitions.max) and has room for 0.",
+        "-> c POLICY_VIOLATION: The cluster may have 5 partitions (sparklog.partitions.max) and has room for "
+        "0.",
     ]
     assert "POLICY_VIOLATION" in world.run("grow a count=5")[-1]
     world.run("delete b")
@@ -63,7 +76,9 @@ def test_the_cluster_has_room_for_so_many_partitions_and_no_more() -> None:
 def test_a_request_for_far_too_much_is_refused_before_anything_is_placed(numbers: tuple[int, int]) -> None:
     world = _ready()
     topics, partitions = numbers
-    request = CreateTopicsRequest(topics=[CreatableTopic(f"t{number}", partitions, 1) for number in range(topics)])
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(f"t{number}", partitions, 1) for number in range(topics)]
+    )
     reply = world.decide(request)
     assert isinstance(reply, CreateTopicsResponse)
     assert {result.error_code for result in reply.topics} == {ErrorCode.POLICY_VIOLATION}
@@ -86,6 +101,7 @@ def test_leaders_are_spread_evenly_over_brokers_and_racks() -> None:
         world.run(f"heartbeat {node}")
     world.run("create wide partitions=24 replicas=2")
     partitions = world.controller.pending.topics_by_name["wide"].partitions
-    # Three racks (one broker has none) take turns: the rack of two gives each of its brokers every other turn.
+    # Three racks (one broker has none) take turns: the rack of two gives each of its brokers every other
+    # turn.
     assert [sum(one.leader == node for one in partitions) for node in (1, 2, 3, 4)] == [8, 4, 4, 8]
     assert all(len(set(one.replicas)) == 2 and not set(one.replicas) <= {2, 3} for one in partitions)

@@ -1,12 +1,23 @@
-"""A controller with commands given as text: what it decides is replayed at once, as if every append were committed."""
+"""A controller with commands given as text: what it decides is replayed at once, as if every append were
+committed.
+"""
 
 from sparklog.errors import code_of
 from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
-from sparklog.wire.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
-from sparklog.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from sparklog.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.schema import Message
@@ -54,7 +65,9 @@ class World:
         return self._decided(command)[0]
 
     def append(self, records: tuple[Message, ...]) -> None:
-        self.controller.replay([(Offset(self.offset + index), record) for index, record in enumerate(records)], LeaderEpoch(1))
+        self.controller.replay(
+            [(Offset(self.offset + index), record) for index, record in enumerate(records)], LeaderEpoch(1)
+        )
         self.offset = Offset(self.offset + len(records))
 
     def _decided(self, command: Message) -> tuple[Message, list[str]]:
@@ -69,7 +82,10 @@ class World:
             cluster_id=named.get("cluster", CLUSTER_ID),
             incarnation_id=directory(named["life"]),
             listeners=[Listener("PLAINTEXT", "127.0.0.1", 9092, 0)],
-            features=[Feature("metadata.version", 30, int(named.get("metadata-version-max", "30"))), Feature("transaction.version", 0, 2)],
+            features=[
+                Feature("metadata.version", 30, int(named.get("metadata-version-max", "30"))),
+                Feature("transaction.version", 0, 2),
+            ],
             rack=named.get("rack"),
             log_dirs=[directory(letter) for letter in named.get("dirs", "ABCDEFG"[int(words[0])])],
             previous_broker_epoch=int(named.get("stopped-cleanly", -1)),
@@ -97,7 +113,11 @@ class World:
 
     def _create(self, words: list[str], named: dict[str, str]) -> list[str]:
         """create NAME... [partitions= replicas= assign=1,2;2,1 validate-only config.KEY=VALUE]"""
-        configs = [CreatableTopicConfig(key[len("config.") :], value) for key, value in named.items() if key.startswith("config.")]
+        configs = [
+            CreatableTopicConfig(key[len("config.") :], value)
+            for key, value in named.items()
+            if key.startswith("config.")
+        ]
         assignments = (
             [
                 CreatableReplicaAssignment(index, [int(node) for node in nodes.split(",") if node])
@@ -107,40 +127,75 @@ class World:
             else []
         )
         topics = [
-            CreatableTopic(name, int(named.get("partitions", "-1")), int(named.get("replicas", "-1")), assignments, configs)
+            CreatableTopic(
+                name,
+                int(named.get("partitions", "-1")),
+                int(named.get("replicas", "-1")),
+                assignments,
+                configs,
+            )
             for name in words
             if name != "validate-only"
         ]
-        reply, lines = self._decided(CreateTopicsRequest(topics=topics, validate_only="validate-only" in words))
-        return [*lines, *(_answer(topic.name, topic.error_code, topic.error_message) for topic in reply.topics)]
+        reply, lines = self._decided(
+            CreateTopicsRequest(topics=topics, validate_only="validate-only" in words)
+        )
+        return [
+            *lines,
+            *(_answer(topic.name, topic.error_code, topic.error_message) for topic in reply.topics),
+        ]
 
     def _delete(self, words: list[str], named: dict[str, str]) -> list[str]:
         states = [DeleteTopicState(name=name) for name in words]
         if "id" in named:
             states.append(DeleteTopicState(name=None, topic_id=self._id(named["id"])))
         reply, lines = self._decided(DeleteTopicsRequest(topics=states))
-        return [*lines, *(_answer(topic.name or "(no name)", topic.error_code, topic.error_message) for topic in reply.responses)]
+        return [
+            *lines,
+            *(
+                _answer(topic.name or "(no name)", topic.error_code, topic.error_message)
+                for topic in reply.responses
+            ),
+        ]
 
     def _grow(self, words: list[str], named: dict[str, str]) -> list[str]:
         """grow NAME count= [assign=1,2;2,1 validate-only]"""
         assignments = (
-            [CreatePartitionsAssignment([int(node) for node in nodes.split(",")]) for nodes in named["assign"].split(";")]
+            [
+                CreatePartitionsAssignment([int(node) for node in nodes.split(",")])
+                for nodes in named["assign"].split(";")
+            ]
             if "assign" in named
             else None
         )
-        topics = [CreatePartitionsTopic(name, int(named["count"]), assignments) for name in words if name != "validate-only"]
-        reply, lines = self._decided(CreatePartitionsRequest(topics=topics, validate_only="validate-only" in words))
-        return [*lines, *(_answer(topic.name, topic.error_code, topic.error_message) for topic in reply.results)]
+        topics = [
+            CreatePartitionsTopic(name, int(named["count"]), assignments)
+            for name in words
+            if name != "validate-only"
+        ]
+        reply, lines = self._decided(
+            CreatePartitionsRequest(topics=topics, validate_only="validate-only" in words)
+        )
+        return [
+            *lines,
+            *(_answer(topic.name, topic.error_code, topic.error_message) for topic in reply.results),
+        ]
 
     def _producer_ids(self, words: list[str], named: dict[str, str]) -> list[str]:
         broker = self.controller.pending.brokers[NodeId(int(words[0]))]
         request = AllocateProducerIdsRequest(int(words[0]), int(named.get("epoch", broker.epoch)))
         reply, lines = self._decided(request)
-        return [*lines, f"-> {code_of(reply.error_code).name} [{reply.producer_id_start}, +{reply.producer_id_len})"]
+        return [
+            *lines,
+            f"-> {code_of(reply.error_code).name} [{reply.producer_id_start}, +{reply.producer_id_len})",
+        ]
 
     def _advance(self, words: list[str], named: dict[str, str]) -> list[str]:
         """advance SECONDS: and let the controller act on it."""
-        self.now = Instant(Micros(self.now.mono_us + int(words[0]) * 1_000_000), Millis(self.now.wall_ms + int(words[0]) * 1000))
+        self.now = Instant(
+            Micros(self.now.mono_us + int(words[0]) * 1_000_000),
+            Millis(self.now.wall_ms + int(words[0]) * 1000),
+        )
         lines: list[str] = []
         while records := self.controller.tick(self.now):
             lines += [_told(record, self) for record in records]
@@ -154,7 +209,10 @@ class World:
             topic = image.topics_by_name.get(name)
             for index, one in enumerate(topic.partitions if topic else ()):
                 numbers = [",".join(map(str, nodes)) for nodes in (one.replicas, one.isr)]
-                lines.append(f"{name}-{index} replicas={numbers[0]} isr={numbers[1]} leader={one.leader} e{one.leader_epoch}")
+                lines.append(
+                    f"{name}-{index} replicas={numbers[0]} isr={numbers[1]} leader={one.leader} "
+                    f"e{one.leader_epoch}"
+                )
         return lines or ["(no topics)"]
 
     def _id(self, name: str) -> bytes:
@@ -176,7 +234,9 @@ def _told(record: Message, world: World) -> str:
         case RegisterBrokerRecord():
             return f"register broker={record.broker_id} epoch={record.broker_epoch} fenced={record.fenced}"
         case BrokerRegistrationChangeRecord():
-            changes = {1: " fence", -1: " unfence", 0: ""}[record.fenced] + (" shutting-down" if record.in_controlled_shutdown else "")
+            changes = {1: " fence", -1: " unfence", 0: ""}[record.fenced] + (
+                " shutting-down" if record.in_controlled_shutdown else ""
+            )
             dirs = f" dirs={''.join(chr(one[0]) for one in record.log_dirs)}" if record.log_dirs else ""
             return f"change broker={record.broker_id}{changes}{dirs}"
         case UnregisterBrokerRecord():
@@ -187,12 +247,12 @@ def _told(record: Message, world: World) -> str:
             return f"config {record.resource_name} {record.name}={record.value}"
         case PartitionRecord():
             dirs = "".join(chr(one[0]) for one in record.directories)
-            return f"partition {record.partition_id} replicas={record.replicas} isr={record.isr} leader={record.leader} dirs={dirs}"
+            return f"partition {record.partition_id} replicas={record.replicas} isr={record.isr} leader={record.leader} dirs={dirs}"  # noqa: E501
         case PartitionChangeRecord():
             isr = "" if record.isr is None else f" isr={record.isr}"
             leader = "" if record.leader == -2 else f" leader={record.leader}"
             recovery = "" if record.leader_recovery_state == -1 else " recovering"
-            return f"partition-change {world.name_of(record.topic_id)}-{record.partition_id}{isr}{leader}{recovery}"
+            return f"partition-change {world.name_of(record.topic_id)}-{record.partition_id}{isr}{leader}{recovery}"  # noqa: E501
         case RemoveTopicRecord():
             return f"remove {world.name_of(record.topic_id)}"
         case ProducerIdsRecord():

@@ -1,11 +1,14 @@
-"""A shard of groups with commands given as text: what it decides is replayed at once, and answers leave at once.
+"""A shard of groups with commands given as text: what it decides is replayed at once, and answers leave at
+once.
 
     shard [delay=3 max=2 ...]            a new shard, with an empty log
-    join NAME [anew] [as=ID v=9 instance=I session=10 rebalance=60 type=consumer protocols=range:meta,other:meta group=g]
+    join NAME [anew] [as=ID v=9 instance=I session=10 rebalance=60 type=consumer
+    protocols=range:meta,other:meta group=g]
     sync NAME [generation= NAME=assignment ...]     heartbeat NAME     leave NAME... [v=5]     abandon NAME
     commit NAME generation=     describe [v=]     list     delete     advance SECONDS     reload
 
-A NAME is a client; the member id that it was given is remembered, and used from then on, unless it joins `anew`.
+A NAME is a client; the member id that it was given is remembered, and used from then on, unless it joins
+`anew`.
 """
 
 from typing import cast
@@ -13,7 +16,11 @@ from typing import cast
 from sparklog.errors import ErrorCode, code_of
 from sparklog.model import Instant, Offset
 from sparklog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from sparklog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from sparklog.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -100,7 +107,11 @@ class GroupWorld:
     def make_shard(self) -> GroupShard:
         """A shard that has replayed the log."""
         shard = GroupShard(
-            self.settings, entropy=self._entropy, trace=silent, record_bytes_max=lambda: self.record_bytes_max, crowds=self.crowds
+            self.settings,
+            entropy=self._entropy,
+            trace=silent,
+            record_bytes_max=lambda: self.record_bytes_max,
+            crowds=self.crowds,
         )
         for offset, record in enumerate(self.log):
             shard.replay(record.key, record.value, Offset(offset))
@@ -177,7 +188,9 @@ class GroupWorld:
             member_id=member_id,
             group_instance_id=named.get("instance"),
             protocol_type=named.get("type", "consumer"),
-            protocols=[JoinGroupRequestProtocol(protocol, metadata.encode()) for protocol, _, metadata in protocols],
+            protocols=[
+                JoinGroupRequestProtocol(protocol, metadata.encode()) for protocol, _, metadata in protocols
+            ],
         )
         return self._ask("join", name, request, named)
 
@@ -191,7 +204,9 @@ class GroupWorld:
             protocol_type=named.get("type", "consumer") or None,
             protocol_name=named.get("protocol", "range") or None,
             assignments=[
-                SyncGroupRequestAssignment(self.member_ids[other], named[other].encode()) for other in named if other in self.member_ids
+                SyncGroupRequestAssignment(self.member_ids[other], named[other].encode())
+                for other in named
+                if other in self.member_ids
             ],
         )
         return self._ask("sync", name, request, named)
@@ -208,7 +223,9 @@ class GroupWorld:
     def _leave(self, words: list[str], named: dict[str, str]) -> list[str]:
         """leave NAME... [instance=I,J by whom no member id is known] [v=]"""
         members = [MemberIdentity(self.member_ids.get(name, name), named.get("of")) for name in words]
-        members += [MemberIdentity("", instance) for instance in named.get("instance", "").split(",") if instance]
+        members += [
+            MemberIdentity("", instance) for instance in named.get("instance", "").split(",") if instance
+        ]
         if int(named.get("v", NEWEST["leave"])) < 3:
             request = LeaveGroupRequest(group_id=named.get("group", "g"), member_id=members[0].member_id)
         else:
@@ -224,20 +241,27 @@ class GroupWorld:
             retention_time_ms=int(named.get("retention", "-1")),
             topics=[
                 OffsetCommitRequestTopic(
-                    name=named.get("topic", "t"), partitions=[OffsetCommitRequestPartition(0, int(named.get("offset", "5")))]
+                    name=named.get("topic", "t"),
+                    partitions=[OffsetCommitRequestPartition(0, int(named.get("offset", "5")))],
                 )
             ],
         )
         return self._ask("commit", words[0], request, named)
 
     def _fetch(self, words: list[str], named: dict[str, str]) -> list[str]:
-        asked = [OffsetFetchRequestTopics(name=named["topic"], partition_indexes=[0])] if "topic" in named else None
+        asked = (
+            [OffsetFetchRequestTopics(name=named["topic"], partition_indexes=[0])]
+            if "topic" in named
+            else None
+        )
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(named.get("group", "g"), topics=asked)])
         return self._ask("fetch", "admin", request, named)
 
     def _delete_offset(self, words: list[str], named: dict[str, str]) -> list[str]:
         topic = OffsetDeleteRequestTopic(words[0], [OffsetDeleteRequestPartition(0)])
-        return self._ask("delete-offset", "admin", OffsetDeleteRequest(named.get("group", "g"), [topic]), named)
+        return self._ask(
+            "delete-offset", "admin", OffsetDeleteRequest(named.get("group", "g"), [topic]), named
+        )
 
     def _describe(self, words: list[str], named: dict[str, str]) -> list[str]:
         return self._ask("describe", "admin", DescribeGroupsRequest(groups=words or ["g"]), named)
@@ -280,7 +304,10 @@ class GroupWorld:
             client, api, _ = cast(str, answer.token).rsplit(":", 2)
             if self.waiting.get(f"{client}:{api}") == answer.token:
                 del self.waiting[f"{client}:{api}"]
-            if isinstance(answer.reply, JoinGroupResponse) and answer.reply.error_code in (0, ErrorCode.MEMBER_ID_REQUIRED):
+            if isinstance(answer.reply, JoinGroupResponse) and answer.reply.error_code in (
+                0,
+                ErrorCode.MEMBER_ID_REQUIRED,
+            ):
                 self.member_ids[client] = answer.reply.member_id
             lines += [f"-> {client} {api} {line}" for line in told_reply(answer.reply)]
         return lines
@@ -311,12 +338,14 @@ def told_reply(reply: Message) -> list[str]:
         if reply.error_code:
             return [f"{code_of(reply.error_code).name} {short(reply.member_id)}"]
         members = " ".join(
-            f"{short(one.member_id)}={one.metadata.decode()!r}" + (f"({one.group_instance_id})" if one.group_instance_id else "")
+            f"{short(one.member_id)}={one.metadata.decode()!r}"
+            + (f"({one.group_instance_id})" if one.group_instance_id else "")
             for one in reply.members
         )
         skip = " skip-assignment" if reply.skip_assignment else ""
         return [
-            f"NONE {short(reply.member_id)} generation={reply.generation_id} {reply.protocol_type}/{reply.protocol_name}"
+            f"NONE {short(reply.member_id)} generation={reply.generation_id} "
+            f"{reply.protocol_type}/{reply.protocol_name}"
             f" leader={short(reply.leader)} [{members}]{skip}"
         ]
     if isinstance(reply, SyncGroupResponse):
@@ -326,12 +355,18 @@ def told_reply(reply: Message) -> list[str]:
     if isinstance(reply, HeartbeatResponse):
         return [code_of(reply.error_code).name]
     if isinstance(reply, LeaveGroupResponse):
-        lines = [f"{short(one.member_id)}({one.group_instance_id or '-'})={code_of(one.error_code).name}" for one in reply.members]
+        lines = [
+            f"{short(one.member_id)}({one.group_instance_id or '-'})={code_of(one.error_code).name}"
+            for one in reply.members
+        ]
         return [" ".join([code_of(reply.error_code).name, *lines])]
     if isinstance(reply, DescribeGroupsResponse):
         return [line for group in reply.groups for line in _told_group(group)]
     if isinstance(reply, ListGroupsResponse):
-        return [f"{one.group_id} {one.protocol_type or '-'} {one.group_state} {one.group_type}" for one in reply.groups] or ["nothing"]
+        return [
+            f"{one.group_id} {one.protocol_type or '-'} {one.group_state} {one.group_type}"
+            for one in reply.groups
+        ] or ["nothing"]
     if isinstance(reply, DeleteGroupsResponse):
         return [f"{one.group_id} {code_of(one.error_code).name}" for one in reply.results]
     if isinstance(reply, OffsetCommitResponse):
@@ -341,12 +376,19 @@ def told_reply(reply: Message) -> list[str]:
         told = " ".join(f"{topic.name}={topic.partitions[0].committed_offset}" for topic in group.topics)
         return [f"{code_of(group.error_code).name} {told}".rstrip()]
     assert isinstance(reply, OffsetDeleteResponse), reply
-    return [" ".join([code_of(reply.error_code).name, *(code_of(topic.partitions[0].error_code).name for topic in reply.topics)])]
+    return [
+        " ".join(
+            [
+                code_of(reply.error_code).name,
+                *(code_of(topic.partitions[0].error_code).name for topic in reply.topics),
+            ]
+        )
+    ]
 
 
 def _told_group(group: DescribedGroup) -> list[str]:
     error = "" if not group.error_code else f" {code_of(group.error_code).name}: {group.error_message}"
-    head = f"{group.group_id} {group.group_state} {group.protocol_type or '-'}/{group.protocol_data or '-'}{error}"
+    head = f"{group.group_id} {group.group_state} {group.protocol_type or '-'}/{group.protocol_data or '-'}{error}"  # noqa: E501
     return [
         head,
         *(

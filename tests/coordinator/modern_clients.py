@@ -17,7 +17,14 @@ Place = tuple[bytes, int]
 class ModernClient:
     """One member. `owned` is what it may be consuming: told to it, and not yet given back."""
 
-    def __init__(self, world: ModernWorld, member_id: str, topics: Iterable[str], instance_id: str | None = None, regex: str = "") -> None:
+    def __init__(
+        self,
+        world: ModernWorld,
+        member_id: str,
+        topics: Iterable[str],
+        instance_id: str | None = None,
+        regex: str = "",
+    ) -> None:
         self.world = world
         self.member_id = member_id
         self.instance_id = instance_id
@@ -63,7 +70,11 @@ class ModernClient:
         self.epoch = reply.member_epoch
         self.next_us = self.world.now.mono_us + reply.heartbeat_interval_ms * 1000
         if reply.assignment is not None:
-            self.assigned = {(topic.topic_id, partition) for topic in reply.assignment.topic_partitions for partition in topic.partitions}
+            self.assigned = {
+                (topic.topic_id, partition)
+                for topic in reply.assignment.topic_partitions
+                for partition in topic.partitions
+            }
             self.owned |= self.assigned
             if not self.is_settled:
                 self._told = None  # it will have to say what it gave back

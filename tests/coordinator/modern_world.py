@@ -1,4 +1,6 @@
-"""A shard of groups in virtual time, its clients played by the test: what it decides is replayed at once, and kept to be replayed again."""
+"""A shard of groups in virtual time, its clients played by the test: what it decides is replayed at once,
+and kept to be replayed again.
+"""
 
 from typing import Any
 
@@ -62,7 +64,13 @@ class Cluster:
         node = NodeId(1)
         return [
             PartitionRecord(
-                partition_id=index, topic_id=topic_id, replicas=[node], isr=[node], leader=node, leader_epoch=0, directories=[bytes(16)]
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=[node],
+                isr=[node],
+                leader=node,
+                leader_epoch=0,
+                directories=[bytes(16)],
             )
             for index in range(start, limit)
         ]
@@ -134,7 +142,11 @@ class ModernWorld:
 
     def durable(self) -> dict[str, object]:
         """What of the KIP-848 groups has to be the same after a failover."""
-        return {group_id: _durable(group) for group_id, group in sorted(self.groups.items()) if isinstance(group, ModernGroup)}
+        return {
+            group_id: _durable(group)
+            for group_id, group in sorted(self.groups.items())
+            if isinstance(group, ModernGroup)
+        }
 
     def group(self, group_id: str = "g") -> ModernGroup:
         group = self.groups[group_id]
@@ -145,7 +157,9 @@ class ModernWorld:
 
     def advance(self, millis: float) -> list[tuple[Message, Message | None]]:
         """Let time pass; the records of what came due on the way."""
-        return [pair for decision in ticks(self, int(millis * 1000)) for pair in self._take(self.shard, decision)]
+        return [
+            pair for decision in ticks(self, int(millis * 1000)) for pair in self._take(self.shard, decision)
+        ]
 
     def change(self, records: list[Message]) -> None:
         """Metadata that was just committed."""
@@ -160,7 +174,9 @@ class ModernWorld:
 
     # -- requests
 
-    def send(self, request: Message, version: int = 1, client_id: str = "c", host: str = "/127.0.0.1") -> object:
+    def send(
+        self, request: Message, version: int = 1, client_id: str = "c", host: str = "/127.0.0.1"
+    ) -> object:
         """A request; its token."""
         return self.decide(request, version, client_id, host)[0]
 
@@ -181,31 +197,46 @@ class ModernWorld:
         """The answer to a request, None if there is none yet."""
         return self._answers.get(token)
 
-    def heartbeat(self, member_id: str, epoch: int, group_id: str = "g", version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+    def heartbeat(
+        self, member_id: str, epoch: int, group_id: str = "g", version: int = 1, **fields: Any
+    ) -> ConsumerGroupHeartbeatResponse:
         """A heartbeat with these fields; `topic_partitions` by topic name, if given."""
         owned = fields.pop("owned", None)
         if owned is not None:
             fields["topic_partitions"] = self.owned(owned)
-        request = ConsumerGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch, **fields)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group_id, member_id=member_id, member_epoch=epoch, **fields
+        )
         reply = self.ask(request, version)
         assert isinstance(reply, ConsumerGroupHeartbeatResponse)
         return reply
 
     def join(self, member_id: str, *topics: str, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         """The first heartbeat of a member that subscribes to these topics."""
-        names: dict[str, Any] = {"subscribed_topic_names": list(topics)} if topics or "subscribed_topic_regex" not in fields else {}
+        names: dict[str, Any] = (
+            {"subscribed_topic_names": list(topics)}
+            if topics or "subscribed_topic_regex" not in fields
+            else {}
+        )
         return self.heartbeat(member_id, 0, rebalance_timeout_ms=60_000, owned={}, **names, **fields)
 
     def owned(self, partitions: dict[str, list[int]]) -> list[TopicPartitions]:
         by_name = self.cluster.image.topics_by_name
-        return [TopicPartitions(by_name[name].topic_id, list(indexes)) for name, indexes in partitions.items()]
+        return [
+            TopicPartitions(by_name[name].topic_id, list(indexes)) for name, indexes in partitions.items()
+        ]
 
     def told(self, reply: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]] | None:
         """The assignment in an answer, by topic name; None if there is none."""
-        assert reply.error_code == ErrorCode.NONE, f"{ErrorCode(reply.error_code).name}: {reply.error_message}"
+        assert reply.error_code == ErrorCode.NONE, (
+            f"{ErrorCode(reply.error_code).name}: {reply.error_message}"
+        )
         if reply.assignment is None:
             return None
-        return {self.cluster.name_of(topic.topic_id): list(topic.partitions) for topic in reply.assignment.topic_partitions}
+        return {
+            self.cluster.name_of(topic.topic_id): list(topic.partitions)
+            for topic in reply.assignment.topic_partitions
+        }
 
 
 def _durable(group: ModernGroup) -> object:

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.model import Uuid
-from sparklog_server.coordinator.group.assignors import ASSIGNORS, Subscriber, Target, assign_range, assign_uniform
+from sparklog_server.coordinator.group.assignors import (
+    ASSIGNORS,
+    Subscriber,
+    Target,
+    assign_range,
+    assign_uniform,
+)
 from tests.properties import examples
 
 TOPICS = [Uuid(bytes([index]) * 16) for index in range(6)]
@@ -13,7 +19,10 @@ A, B, C = TOPICS[:3]
 
 
 def members(*topics: set[Uuid], **targets: Target) -> list[Subscriber]:
-    return [Subscriber(f"m{index}", frozenset(names), None, targets.get(f"m{index}", {})) for index, names in enumerate(topics)]
+    return [
+        Subscriber(f"m{index}", frozenset(names), None, targets.get(f"m{index}", {}))
+        for index, names in enumerate(topics)
+    ]
 
 
 def owners(targets: dict[str, Target]) -> dict[tuple[Uuid, int], list[str]]:
@@ -36,11 +45,18 @@ def moves(before: dict[str, Target], after: dict[str, Target]) -> int:
 
 
 def test_range_gives_every_member_the_same_stretch_of_each_topic() -> None:
-    assert assign_range(members({A, B}, {A, B}), {A: 3, B: 3}) == {"m0": {A: (0, 1), B: (0, 1)}, "m1": {A: (2,), B: (2,)}}
+    assert assign_range(members({A, B}, {A, B}), {A: 3, B: 3}) == {
+        "m0": {A: (0, 1), B: (0, 1)},
+        "m1": {A: (2,), B: (2,)},
+    }
 
 
 def test_range_seats_static_members_first_by_instance_id() -> None:
-    there = [Subscriber("a", frozenset({A})), Subscriber("z", frozenset({A}), "i2"), Subscriber("y", frozenset({A}), "i1")]
+    there = [
+        Subscriber("a", frozenset({A})),
+        Subscriber("z", frozenset({A}), "i2"),
+        Subscriber("y", frozenset({A}), "i1"),
+    ]
     assert assign_range(there, {A: 3}) == {"y": {A: (0,)}, "z": {A: (1,)}, "a": {A: (2,)}}
 
 
@@ -70,7 +86,9 @@ def test_uniform_believes_the_first_of_two_owners() -> None:
 
 def test_uniform_evens_out_across_topics_where_subscriptions_differ() -> None:
     targets = assign_uniform(members({A}, {A, B}, {B}), {A: 6, B: 3})
-    assert owners(targets).keys() == {(A, partition) for partition in range(6)} | {(B, partition) for partition in range(3)}
+    assert owners(targets).keys() == {(A, partition) for partition in range(6)} | {
+        (B, partition) for partition in range(3)
+    }
     assert sizes(targets) == [3, 3, 3]
 
 
@@ -94,41 +112,67 @@ def groups(draw: st.DrawFn, *, alike: bool) -> tuple[list[Subscriber], dict[Uuid
             topic, partition = free.pop()
             had.setdefault(topic, []).append(partition)
         target = {topic: tuple(sorted(partitions)) for topic, partitions in had.items()}
-        group.append(Subscriber(f"m{index}", common if alike else draw(subscriptions), draw(st.none() | st.just(f"i{index}")), target))
+        group.append(
+            Subscriber(
+                f"m{index}",
+                common if alike else draw(subscriptions),
+                draw(st.none() | st.just(f"i{index}")),
+                target,
+            )
+        )
     return group, counts
 
 
 def check_owners(group: list[Subscriber], counts: dict[Uuid, int], targets: dict[str, Target]) -> None:
-    wanted = {(topic, partition) for member in group for topic in member.topics for partition in range(counts[topic])}
+    wanted = {
+        (topic, partition)
+        for member in group
+        for topic in member.topics
+        for partition in range(counts[topic])
+    }
     owned = owners(targets)
     assert owned.keys() == wanted
     topics_of = {member.member_id: member.topics for member in group}
     assert all(len(owner) == 1 and place[0] in topics_of[owner[0]] for place, owner in owned.items())
-    assert all(list(partitions) == sorted(partitions) and partitions for target in targets.values() for partitions in target.values())
+    assert all(
+        list(partitions) == sorted(partitions) and partitions
+        for target in targets.values()
+        for partitions in target.values()
+    )
 
 
 @given(groups(alike=True))
 @examples(150)
-def test_uniform_is_balanced_and_moves_no_more_than_balance_takes(case: tuple[list[Subscriber], dict[Uuid, int]]) -> None:
+def test_uniform_is_balanced_and_moves_no_more_than_balance_takes(
+    case: tuple[list[Subscriber], dict[Uuid, int]],
+) -> None:
     group, counts = case
     targets = assign_uniform(group, counts)
     check_owners(group, counts, targets)
     assert sizes(targets)[-1] - sizes(targets)[0] <= 1
     # A member can keep at most its quota; the larger quotas go first to those who can use them.
     quota, longer = divmod(len(owners(targets)), len(group))
-    had = [sum(len(partitions) for topic, partitions in member.target.items() if topic in member.topics) for member in group]
+    had = [
+        sum(len(partitions) for topic, partitions in member.target.items() if topic in member.topics)
+        for member in group
+    ]
     keepable = sum(min(size, quota) for size in had) + min(longer, sum(size > quota for size in had))
     before = {member.member_id: member.target for member in group}
     still = {place for place in owners(before) if place in owners(targets)}
     stayed = sum(1 for place in still if owners(before)[place] == owners(targets)[place])
     assert stayed == keepable
-    again = [Subscriber(member.member_id, member.topics, member.instance_id, targets[member.member_id]) for member in group]
+    again = [
+        Subscriber(member.member_id, member.topics, member.instance_id, targets[member.member_id])
+        for member in group
+    ]
     assert assign_uniform(again, counts) == targets
 
 
 @given(groups(alike=False))
 @examples(150)
-def test_uniform_with_uneven_subscriptions_leaves_no_topic_out_of_balance(case: tuple[list[Subscriber], dict[Uuid, int]]) -> None:
+def test_uniform_with_uneven_subscriptions_leaves_no_topic_out_of_balance(
+    case: tuple[list[Subscriber], dict[Uuid, int]],
+) -> None:
     group, counts = case
     targets = assign_uniform(group, counts)
     check_owners(group, counts, targets)
@@ -138,13 +182,18 @@ def test_uniform_with_uneven_subscriptions_leaves_no_topic_out_of_balance(case: 
         giving = [load[member_id] for member_id in able if topic in targets[member_id]]
         # Nobody who has a partition of the topic has two more partitions than another who could take it.
         assert not giving or max(giving) - min(load[member_id] for member_id in able) <= 1
-    again = [Subscriber(member.member_id, member.topics, member.instance_id, targets[member.member_id]) for member in group]
+    again = [
+        Subscriber(member.member_id, member.topics, member.instance_id, targets[member.member_id])
+        for member in group
+    ]
     assert moves(targets, assign_uniform(again, counts)) == 0
 
 
 @given(groups(alike=False))
 @examples(100)
-def test_range_splits_each_topic_evenly_among_its_subscribers(case: tuple[list[Subscriber], dict[Uuid, int]]) -> None:
+def test_range_splits_each_topic_evenly_among_its_subscribers(
+    case: tuple[list[Subscriber], dict[Uuid, int]],
+) -> None:
     group, counts = case
     targets = assign_range(group, counts)
     check_owners(group, counts, targets)

@@ -1,4 +1,6 @@
-"""Random histories of classic groups: what must hold in any of them, whoever joins, leaves, falls silent or is cut off."""
+"""Random histories of classic groups: what must hold in any of them, whoever joins, leaves, falls silent
+or is cut off.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -55,7 +57,8 @@ class Group:
         self.abandoned: set[Sent] = set()
         self.answered: set[Sent] = set()
         self.sent = 0
-        # What each member was told of a generation since the shard was last loaded: all the same, or somebody reads twice.
+        # What each member was told of a generation since the shard was last loaded: all the same, or somebody
+        # reads twice.
         self.agreed: dict[int, tuple[str | None, str]] = {}
         self.owners: dict[tuple[int, int], str] = {}
 
@@ -75,7 +78,9 @@ class Group:
             self.answered.add(answer.token)
             request = self.parked.pop(answer.token)
             self.learn(self.clients[answer.token.client], request, answer.reply)
-        assert set(self.world.shard.waiting()) == set(self.parked), "the shard forgot who waits, or remembers who does not"
+        assert set(self.world.shard.waiting()) == set(self.parked), (
+            "the shard forgot who waits, or remembers who does not"
+        )
 
     def learn(self, client: Client, request: Message, reply: Message) -> None:
         if isinstance(reply, JoinGroupResponse):
@@ -98,12 +103,15 @@ class Group:
             client.member_id = reply.member_id
         elif reply.error_code == ErrorCode.NONE:
             assert reply.generation_id > 0
-            # A static member that comes back before version 9 is told the leader's former id; versions here are newer.
+            # A static member that comes back before version 9 is told the leader's former id; versions here
+            # are newer.
             known = self.agreed.setdefault(reply.generation_id, (reply.protocol_name, ""))
             assert known[0] == reply.protocol_name, "two protocols in one generation"
             client.member_id, client.generation = reply.member_id, reply.generation_id
             client.protocol = reply.protocol_name or ""
-            client.followers = [member.member_id for member in reply.members] if not reply.skip_assignment else []
+            client.followers = (
+                [member.member_id for member in reply.members] if not reply.skip_assignment else []
+            )
             if reply.members:
                 assert reply.leader == reply.member_id, "a follower learns of the others"
         elif reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -114,7 +122,9 @@ class Group:
         member = request.group_instance_id or request.member_id
         for partition in reply.assignment:
             owner = self.owners.setdefault((request.generation_id, partition), member)
-            assert owner == member, f"partition {partition} of generation {request.generation_id} has two owners"
+            assert owner == member, (
+                f"partition {partition} of generation {request.generation_id} has two owners"
+            )
 
     def join(self, number: int, protocols: tuple[str, ...], is_anew: bool, metadata: bytes) -> None:
         client = self.clients[number]
@@ -135,12 +145,24 @@ class Group:
         for partition in range(PARTITIONS if shares else 0):
             shares[sorted(shares)[partition % len(shares)]].append(partition)
         assignments = [SyncGroupRequestAssignment(member, bytes(share)) for member, share in shares.items()]
-        request = SyncGroupRequest("g", client.generation, client.member_id, client.instance_id, "consumer", client.protocol, assignments)
+        request = SyncGroupRequest(
+            "g",
+            client.generation,
+            client.member_id,
+            client.instance_id,
+            "consumer",
+            client.protocol,
+            assignments,
+        )
         self.ask(client, request, 5)
 
     def heartbeat(self, number: int, stale_by: int) -> None:
         client = self.clients[number]
-        self.ask(client, HeartbeatRequest("g", client.generation - stale_by, client.member_id, client.instance_id), 4)
+        self.ask(
+            client,
+            HeartbeatRequest("g", client.generation - stale_by, client.member_id, client.instance_id),
+            4,
+        )
 
     def leave(self, number: int, is_of_admin: bool) -> None:
         client = self.clients[number]
@@ -148,7 +170,9 @@ class Group:
         self.ask(client, LeaveGroupRequest(group_id="g", members=[identity]), 5)
 
     def behave(self, count: int) -> None:
-        """The first clients do what good ones do: join, twice if they must, wait for the others, and ask for their share."""
+        """The first clients do what good ones do: join, twice if they must, wait for the others, and ask
+        for their share.
+        """
         for _ in range(2):
             for number in range(count):
                 if not any(token.client == number for token in self.parked):
@@ -194,9 +218,15 @@ class Group:
 
 STEPS = st.one_of(
     st.tuples(
-        st.just(Group.join), st.integers(0, CLIENTS - 1), st.sampled_from(PROTOCOLS), st.booleans(), st.sampled_from((b"", b"m", b"n"))
+        st.just(Group.join),
+        st.integers(0, CLIENTS - 1),
+        st.sampled_from(PROTOCOLS),
+        st.booleans(),
+        st.sampled_from((b"", b"m", b"n")),
     ),
-    st.tuples(st.just(Group.join), st.integers(0, CLIENTS - 1), st.just(PROTOCOLS[0]), st.just(False), st.just(b"m")),
+    st.tuples(
+        st.just(Group.join), st.integers(0, CLIENTS - 1), st.just(PROTOCOLS[0]), st.just(False), st.just(b"m")
+    ),
     st.tuples(st.just(Group.sync), st.integers(0, CLIENTS - 1)),
     st.tuples(st.just(Group.heartbeat), st.integers(0, CLIENTS - 1), st.integers(0, 1)),
     st.tuples(st.just(Group.leave), st.integers(0, CLIENTS - 1), st.booleans()),
@@ -223,7 +253,10 @@ def _tell(history: list[tuple[Callable[..., None], *tuple[object, ...]]], size_m
             reply = again.decide(DescribeGroupsRequest(groups=["g"]), 5).answers[0].reply
             assert isinstance(reply, DescribeGroupsResponse)
             assert reply.groups[0].group_state == "Stable"
-            replayed = [(one.member_id, one.group_instance_id, one.member_assignment) for one in reply.groups[0].members]
+            replayed = [
+                (one.member_id, one.group_instance_id, one.member_assignment)
+                for one in reply.groups[0].members
+            ]
             assert sorted(replayed) == sorted(members), [told_record(record) for record in group.world.log]
     return group
 

@@ -1,4 +1,6 @@
-"""Classic groups under those who wish them ill, and with more members than anybody has: each gets an error code, and nothing piles up."""
+"""Classic groups under those who wish them ill, and with more members than anybody has: each gets an error
+code, and nothing piles up.
+"""
 
 import tracemalloc
 from functools import partial
@@ -8,13 +10,22 @@ import pytest
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Instant, Micros, Offset
 from sparklog.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_prefixed
-from sparklog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from sparklog.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from sparklog.wire.schema import Message
-from sparklog_server.coordinator.group.records import GroupMetadataKey, GroupMetadataMember, GroupMetadataValue, encode_record
+from sparklog_server.coordinator.group.records import (
+    GroupMetadataKey,
+    GroupMetadataMember,
+    GroupMetadataValue,
+    encode_record,
+)
 from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.shard import Decision
 from sparklog_server.coordinator.timers import Timer, Timers
@@ -24,7 +35,9 @@ AT_ONCE = GroupSettings(initial_rebalance_delay_ms=0)
 METADATA = encode_prefixed(ConsumerProtocolSubscription(["t"]), 3)
 
 
-def _join(world: GroupWorld, name: str, *, metadata: bytes = METADATA, version: int = 3, member_id: str = "") -> Decision:
+def _join(
+    world: GroupWorld, name: str, *, metadata: bytes = METADATA, version: int = 3, member_id: str = ""
+) -> Decision:
     request = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=10_000,
@@ -62,7 +75,9 @@ def _code(decision: Decision) -> int:
     return reply.error_code
 
 
-def test_ten_megabytes_of_metadata_are_taken_once_and_never_written_into_a_record_that_no_batch_could_hold() -> None:
+def test_ten_megabytes_of_metadata_are_taken_once_and_never_written_into_a_record_that_no_batch_could_hold() -> (  # noqa: E501
+    None
+):
     world = GroupWorld(AT_ONCE)
     replies = _joined(world, 1, bytes(10 << 20))
     assert replies[0].error_code == ErrorCode.NONE
@@ -150,7 +165,10 @@ def test_protocol_names_that_nobody_uses_any_more_are_forgotten() -> None:
 
     def rejoin(names: range) -> None:
         for number in names:
-            protocols = [JoinGroupRequestProtocol("range", METADATA), JoinGroupRequestProtocol(f"{number:0100}", b"")]
+            protocols = [
+                JoinGroupRequestProtocol("range", METADATA),
+                JoinGroupRequestProtocol(f"{number:0100}", b""),
+            ]
             request = JoinGroupRequest("g", 10_000, 60_000, member_id, None, "consumer", protocols)
             assert _code(world.decide(request, 3, token=object())) == ErrorCode.NONE
 
@@ -166,8 +184,12 @@ def test_protocol_names_that_nobody_uses_any_more_are_forgotten() -> None:
 def test_a_stale_generation_is_told_so(generation: int) -> None:
     world = GroupWorld(AT_ONCE)
     (member_id,) = _stable(world, 1)
-    assert _code(world.decide(HeartbeatRequest("g", generation, member_id), 3)) == ErrorCode.ILLEGAL_GENERATION
-    assert _code(world.decide(SyncGroupRequest("g", generation, member_id), 3)) == ErrorCode.ILLEGAL_GENERATION
+    assert (
+        _code(world.decide(HeartbeatRequest("g", generation, member_id), 3)) == ErrorCode.ILLEGAL_GENERATION
+    )
+    assert (
+        _code(world.decide(SyncGroupRequest("g", generation, member_id), 3)) == ErrorCode.ILLEGAL_GENERATION
+    )
 
 
 @pytest.mark.parametrize("timeout_ms", [-(2**31), -1, 0])
@@ -203,7 +225,9 @@ def test_names_of_every_kind_are_names() -> None:
         assert _code(decision) == ErrorCode.NONE
         reply = decision.answers[0].reply
         assert isinstance(reply, JoinGroupResponse)
-        assert world.decide(SyncGroupRequest(name, 1, reply.member_id, name, name, name), 5, token=object()).records
+        assert world.decide(
+            SyncGroupRequest(name, 1, reply.member_id, name, name, name), 5, token=object()
+        ).records
     log = world.log
     world.reload()
     assert world.log is log
@@ -217,13 +241,19 @@ def test_many_who_leave_at_once_or_die_at_once_cost_no_more_than_one_by_one() ->
             world.advance(20)
         else:
             leaving = member_ids if ending == "leave" else member_ids[::-1]
-            world.decide(LeaveGroupRequest(group_id="g", members=[MemberIdentity(one) for one in leaving]), 5, token=object())
+            world.decide(
+                LeaveGroupRequest(group_id="g", members=[MemberIdentity(one) for one in leaving]),
+                5,
+                token=object(),
+            )
         assert world.run("describe v=5") == ["-> admin describe g Empty consumer/-"]
 
 
 def test_a_record_that_names_a_member_twice_is_no_record() -> None:
     world = GroupWorld()
-    value = GroupMetadataValue("consumer", 1, "range", "m", 0, [GroupMetadataMember("m"), GroupMetadataMember("m")])
+    value = GroupMetadataValue(
+        "consumer", 1, "range", "m", 0, [GroupMetadataMember("m"), GroupMetadataMember("m")]
+    )
     world.log.append(encode_record(GroupMetadataKey("g"), value))
     with pytest.raises(DecodeError, match="twice"):
         world.reload()
@@ -237,7 +267,9 @@ def test_a_record_that_names_a_member_twice_is_no_record() -> None:
 @pytest.mark.parametrize("version", range(5))
 def test_groups_that_old_brokers_wrote_are_taken_over(version: int) -> None:
     world = GroupWorld()
-    value = GroupMetadataValue("consumer", 3, "range", "m", 7, [GroupMetadataMember("m", None, "c", "/h", 9, 10_000, b"s", b"x")])
+    value = GroupMetadataValue(
+        "consumer", 3, "range", "m", 7, [GroupMetadataMember("m", None, "c", "/h", 9, 10_000, b"s", b"x")]
+    )
     world.log.append(encode_record(GroupMetadataKey("g"), value, version))
     world.reload()
     heartbeat: Message = HeartbeatRequest("g", 3, "m")

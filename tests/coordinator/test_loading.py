@@ -1,4 +1,6 @@
-"""What is left to replay of a window: the last record of each key, and everything where there are transactions."""
+"""What is left to replay of a window: the last record of each key, and everything where there are
+transactions.
+"""
 
 import pytest
 from hypothesis import given
@@ -34,7 +36,9 @@ def window_of(*batches: bytes | bytearray, length: int | None = None) -> FileSli
     return FileSlice(Memory(content), 0, len(content) if length is None else length)
 
 
-def batch(base: int, *records: tuple[bytes, bytes | None], codec: Codec = Codec.NONE, is_transactional: bool = False) -> bytearray:
+def batch(
+    base: int, *records: tuple[bytes, bytes | None], codec: Codec = Codec.NONE, is_transactional: bool = False
+) -> bytearray:
     return build_batch(
         [(key, value, (), 7) for key, value in records],
         base_offset=base,
@@ -67,8 +71,12 @@ def test_nothing_is_left_out_where_there_are_transactions() -> None:
 
 
 def test_what_a_transaction_wrote_comes_with_its_producer_and_its_end_in_its_place() -> None:
-    marker = build_marker(Marker(ControlType.ABORT, 3), producer_id=5, producer_epoch=0, timestamp_ms=7, base_offset=2)
-    window = window_of(batch(0, (b"a", b"1")), batch(1, (b"a", b"2"), is_transactional=True), marker, batch(3, (b"b", b"1")))
+    marker = build_marker(
+        Marker(ControlType.ABORT, 3), producer_id=5, producer_epoch=0, timestamp_ms=7, base_offset=2
+    )
+    window = window_of(
+        batch(0, (b"a", b"1")), batch(1, (b"a", b"2"), is_transactional=True), marker, batch(3, (b"b", b"1"))
+    )
     result = read_window(window, SEED)
     assert isinstance(result, Window)
     plain, undecided, decided, last = result.steps()
@@ -98,7 +106,9 @@ def file_of(*batches: bytes | bytearray) -> SimulatedFile:
 
 
 def read_all(file: SimulatedFile, *, window_bytes: int = 1 << 20) -> tuple[list[int], list[Lost]]:
-    """(offsets of the records, what was passed over), window by window as the runtime goes on behind damage."""
+    """(offsets of the records, what was passed over), window by window as the runtime goes on behind
+    damage.
+    """
     offsets: list[int] = []
     lost: list[Lost] = []
     window: FileSlice | None = FileSlice(file, 0, min(window_bytes, file.size))
@@ -151,8 +161,15 @@ def test_damage_at_the_end_of_a_window_does_not_hide_what_follows_in_the_file() 
     assert len(lost) == 1
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.none() | st.binary(max_size=3)), min_size=1, max_size=4), max_size=8))
-def test_what_is_replayed_comes_to_the_same_as_everything(batches: list[list[tuple[int, bytes | None]]]) -> None:
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.none() | st.binary(max_size=3)), min_size=1, max_size=4),
+        max_size=8,
+    )
+)
+def test_what_is_replayed_comes_to_the_same_as_everything(
+    batches: list[list[tuple[int, bytes | None]]],
+) -> None:
     expected: dict[bytes, bytes | None] = {}
     written, base = [], 0
     for records in batches:

@@ -1,4 +1,6 @@
-"""Members of both protocols in one group, while it changes its kind: nobody ever has what another has, and in the end nothing is left."""
+"""Members of both protocols in one group, while it changes its kind: nobody ever has what another has, and
+in the end nothing is left.
+"""
 
 from itertools import count
 
@@ -78,7 +80,9 @@ class ClassicClient:
         owned = [TopicPartitions(name, partitions) for name, partitions in self._by_name(self.owned).items()]
         metadata = encode_prefixed(ConsumerProtocolSubscription(topics=["a"], owned_partitions=owned), 3)
         protocols = [JoinGroupRequestProtocol(PROTOCOL, metadata)]
-        self._request = self.world.send(JoinGroupRequest("g", 10_000, 30_000, self.member_id, None, "consumer", protocols), 9)
+        self._request = self.world.send(
+            JoinGroupRequest("g", 10_000, 30_000, self.member_id, None, "consumer", protocols), 9
+        )
 
     def _joined(self, reply: JoinGroupResponse) -> None:
         code = ErrorCode(reply.error_code)
@@ -93,10 +97,14 @@ class ClassicClient:
         assert code is ErrorCode.NONE, code.name
         self.member_id, self.generation, self._is_joined = reply.member_id, reply.generation_id, True
         assignments = self._assign(reply) if reply.leader == self.member_id else []
-        self._request = self.world.send(SyncGroupRequest("g", self.generation, self.member_id, None, "consumer", PROTOCOL, assignments), 5)
+        self._request = self.world.send(
+            SyncGroupRequest("g", self.generation, self.member_id, None, "consumer", PROTOCOL, assignments), 5
+        )
 
     def _assign(self, reply: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """As a cooperative leader: what others own stays theirs in this generation, what nobody owns goes to whoever has the least."""
+        """As a cooperative leader: what others own stays theirs in this generation, what nobody owns goes
+        to whoever has the least.
+        """
         topic = self.world.cluster.image.topics_by_name["a"]
         shares: dict[str, list[int]] = {}
         for member in reply.members:
@@ -111,7 +119,10 @@ class ClassicClient:
                 min(shares.values(), key=len).append(index)
         return [
             SyncGroupRequestAssignment(
-                member_id, encode_prefixed(ConsumerProtocolAssignment(assigned_partitions=[TopicPartitions("a", share)]), 3)
+                member_id,
+                encode_prefixed(
+                    ConsumerProtocolAssignment(assigned_partitions=[TopicPartitions("a", share)]), 3
+                ),
             )
             for member_id, share in shares.items()
         ]
@@ -165,7 +176,9 @@ class Mixture:
             *((n, c.owned) for n, c in self.classic.items()),
         ]:
             for place in owned:
-                assert owners.setdefault(place, name) == name, f"{place} is with {owners[place]} and with {name}"
+                assert owners.setdefault(place, name) == name, (
+                    f"{place} is with {owners[place]} and with {name}"
+                )
 
     def settle(self) -> None:
         """Everybody does as asked until nothing is left to do; then each partition is with somebody."""
@@ -219,7 +232,9 @@ class Mixture:
             del self.classic[list(self.classic)[which % len(self.classic)]]
 
     def _round(self, which: int) -> None:
-        """Everybody acts, `which` times over: a classic client needs six acts from its first word to its partitions."""
+        """Everybody acts, `which` times over: a classic client needs six acts from its first word to its
+        partitions.
+        """
         for _ in range(which + 1):
             for modern in self.modern.values():
                 modern.revoke()
@@ -230,7 +245,18 @@ class Mixture:
             self.check()
 
 
-ACTIONS = ("join", "join_classic", "modern_acts", "classic_acts", "leave", "leave_classic", "die", "die_classic", "round", "round")
+ACTIONS = (
+    "join",
+    "join_classic",
+    "modern_acts",
+    "classic_acts",
+    "leave",
+    "leave_classic",
+    "die",
+    "die_classic",
+    "round",
+    "round",
+)
 steps = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 7)), min_size=5, max_size=60)
 
 
@@ -242,13 +268,28 @@ def run(history: list[tuple[str, int]]) -> None:
 
 
 @given(steps)
-@example([("join_classic", 0), ("join_classic", 0), ("round", 7), ("round", 7), ("join", 0), ("round", 7), ("leave", 0), ("round", 7)])
+@example(
+    [
+        ("join_classic", 0),
+        ("join_classic", 0),
+        ("round", 7),
+        ("round", 7),
+        ("join", 0),
+        ("round", 7),
+        ("leave", 0),
+        ("round", 7),
+    ]
+)
 # There and back and there again, while the classic member has not given back anything yet.
-@example([("join_classic", 0), ("round", 0), ("round", 0), ("round", 0), ("join", 0), ("leave", 0), ("join", 0)])
+@example(
+    [("join_classic", 0), ("round", 0), ("round", 0), ("round", 0), ("join", 0), ("leave", 0), ("join", 0)]
+)
 # The answer that takes something from a cooperative member is still on its way to it.
 @example([("join_classic", 0), ("join_classic", 0), ("classic_acts", 0), ("round", 5), ("join", 0)])
 @examples(50)
-def test_in_a_group_of_both_protocols_no_partition_has_two_owners_and_in_the_end_each_has_one(history: list[tuple[str, int]]) -> None:
+def test_in_a_group_of_both_protocols_no_partition_has_two_owners_and_in_the_end_each_has_one(
+    history: list[tuple[str, int]],
+) -> None:
     run(history)
 
 

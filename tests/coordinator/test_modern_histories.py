@@ -1,4 +1,6 @@
-"""Members that come, go, die and change their minds, while topics change and coordinators fail: nobody ever has what another has."""
+"""Members that come, go, die and change their minds, while topics change and coordinators fail: nobody
+ever has what another has.
+"""
 
 import re
 from itertools import count
@@ -12,7 +14,15 @@ from tests.coordinator.modern_world import ModernWorld
 from tests.properties import examples
 
 TOPICS = ("a", "b", "ab")
-SUBSCRIPTIONS = [(("a",), ""), (("a", "b"), ""), (("b",), "a.*"), ((), "a.*"), ((), ""), (("ab", "a"), ""), ((), "[ab]+")]
+SUBSCRIPTIONS = [
+    (("a",), ""),
+    (("a", "b"), ""),
+    (("b",), "a.*"),
+    ((), "a.*"),
+    ((), ""),
+    (("ab", "a"), ""),
+    ((), "[ab]+"),
+]
 ACTIONS = (
     "join",
     "join_static",
@@ -64,7 +74,9 @@ class History:
                         assert held.setdefault((topic_id, partition), member.member_id) == member.member_id
 
     def settle(self) -> None:
-        """Everybody does as asked; then each partition that somebody wants is with one of those who want it."""
+        """Everybody does as asked; then each partition that somebody wants is with one of those who want
+        it.
+        """
         for _ in range(60):
             self._round(0)
             self.world.advance(1_000)
@@ -73,14 +85,23 @@ class History:
         owners = {place: client for client in self.clients.values() for place in client.owned}
         assert sorted(owners) == sorted(wanted)
         assert all(client in wanted[place] for place, client in owners.items())
-        assert all(client.is_settled and client.epoch == self.world.group().group_epoch for client in self.clients.values())
+        assert all(
+            client.is_settled and client.epoch == self.world.group().group_epoch
+            for client in self.clients.values()
+        )
 
     def _wanted(self) -> dict[Place, list[ModernClient]]:
         wanted: dict[Place, list[ModernClient]] = {}
         for topic in self.world.cluster.image.topics_by_name.values():
-            able = [one for one in self.clients.values() if topic.name in one.topics or (one.regex and re.fullmatch(one.regex, topic.name))]
+            able = [
+                one
+                for one in self.clients.values()
+                if topic.name in one.topics or (one.regex and re.fullmatch(one.regex, topic.name))
+            ]
             if able:
-                wanted.update({(topic.topic_id, partition): able for partition in range(len(topic.partitions))})
+                wanted.update(
+                    {(topic.topic_id, partition): able for partition in range(len(topic.partitions))}
+                )
         return wanted
 
     def _pick(self, which: int) -> ModernClient | None:
@@ -172,12 +193,16 @@ def run(history: list[Step], assignment_interval_ms: int) -> None:
 @given(steps, st.sampled_from([0, 1_000]))
 @example([("join", 0), ("join", 1), ("away", 0), ("join_static", 1), ("away", 2), ("join_static", 1)], 0)
 @examples(60)
-def test_no_partition_has_two_owners_and_in_the_end_each_has_one(history: list[Step], assignment_interval_ms: int) -> None:
+def test_no_partition_has_two_owners_and_in_the_end_each_has_one(
+    history: list[Step], assignment_interval_ms: int
+) -> None:
     run(history, assignment_interval_ms)
 
 
 @pytest.mark.long
 @given(steps, st.sampled_from([0, 1_000]))
 @examples(3_000)
-def test_no_partition_has_two_owners_in_thousands_of_histories(history: list[Step], assignment_interval_ms: int) -> None:
+def test_no_partition_has_two_owners_in_thousands_of_histories(
+    history: list[Step], assignment_interval_ms: int
+) -> None:
     run(history, assignment_interval_ms)

@@ -1,4 +1,6 @@
-"""How long rebalances of KIP-848 groups take in virtual time, and how many heartbeats, by clients that come when they are told to."""
+"""How long rebalances of KIP-848 groups take in virtual time, and how many heartbeats, by clients that
+come when they are told to.
+"""
 
 from collections.abc import Callable
 
@@ -50,7 +52,11 @@ class Members:
         """Everybody has its share, and knows it."""
         group = self.world.group()
         shares = [len(client.owned) for client in self.clients]
-        return group.state_name() == "Stable" and len(group.members) == len(self.clients) and max(shares) - min(shares) <= 1
+        return (
+            group.state_name() == "Stable"
+            and len(group.members) == len(self.clients)
+            and max(shares) - min(shares) <= 1
+        )
 
     def heartbeats_of(self, act: Callable[[], float]) -> tuple[float, float]:
         """Seconds that it took, and heartbeats that each member sent meanwhile on average."""

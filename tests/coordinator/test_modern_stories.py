@@ -1,16 +1,17 @@
 """KIP-848 groups, told as stories in virtual time.
 
     shard [key=value ...]                   a new shard; keys are those of GroupSettings, assignment interval 0 unless given
-    topic NAME N / topics PREFIX HOW-MANY / grow NAME N / drop NAME / hide NAME / show NAME / config GROUP KEY VALUE
-    hb MEMBER EPOCH [topics=a,b regex= owns=a:0,1;b:2 instance= rack= assignor= timeout=MS v= group= client=]
+    topic NAME N / topics PREFIX HOW-MANY / grow NAME N / drop NAME / hide NAME / show NAME / config GROUP
+    KEY VALUE hb MEMBER EPOCH [topics=a,b regex= owns=a:0,1;b:2 instance= rack= assignor= timeout=MS v=
+    group= client=]
     join MEMBER [the same]                  epoch 0, timeout 60 s, owning nothing
     cjoin MEMBER [topics= owns= v=9 instance= session=10000 timeout=60000 protocols=range]     a classic member, by the id it was given
-    csync MEMBER GENERATION [MEMBER=a:0,1;b:2 ...] / chb MEMBER GENERATION [instance=] / cleave MEMBER [instance= v=]
-    describe / delete / groups / advance SECONDS / failover
-    commit MEMBER EPOCH TOPIC-PARTITION [v= txn=yes] / fetch MEMBER EPOCH
+    csync MEMBER GENERATION [MEMBER=a:0,1;b:2 ...] / chb MEMBER GENERATION [instance=] / cleave MEMBER
+    [instance= v=] describe / delete / groups / advance SECONDS / failover commit MEMBER EPOCH
+    TOPIC-PARTITION [v= txn=yes] / fetch MEMBER EPOCH
 
 After every line the log is replayed into another shard, which has to be the same.
-"""
+"""  # noqa: E501
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,10 @@ import pytest
 
 from sparklog.errors import code_of
 from sparklog.wire.messages.consumer_group_describe import Assignment, ConsumerGroupDescribeRequest
-from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from sparklog.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from sparklog.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -81,14 +85,18 @@ class Teller:
             for token, label in self._waiting.items()
             if self.world.answer(token) is not None
         ]
-        self._waiting = {token: label for token, label in self._waiting.items() if self.world.answer(token) is None}
+        self._waiting = {
+            token: label for token, label in self._waiting.items() if self.world.answer(token) is None
+        }
         self.world.check_replay()
         for name, member_id in self._ids.items():
             told = [line.replace(member_id, name) for line in told]
         return told
 
     def _shard(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
-        given = {key.replace("-", "_"): int(value) if value.isdigit() else value for key, value in named.items()}
+        given = {
+            key.replace("-", "_"): int(value) if value.isdigit() else value for key, value in named.items()
+        }
         self.world = ModernWorld(**{"consumer_assignment_interval_ms": 0, **given})
         self._waiting.clear()
         self._ids.clear()
@@ -134,7 +142,9 @@ class Teller:
             instance_id=named.get("instance"),
             rack_id=named.get("rack"),
             rebalance_timeout_ms=int(named.get("timeout", "-1")),
-            subscribed_topic_names=[name for name in named["topics"].split(",") if name] if "topics" in named else None,
+            subscribed_topic_names=[name for name in named["topics"].split(",") if name]
+            if "topics" in named
+            else None,
             subscribed_topic_regex=named.get("regex"),
             server_assignor=named.get("assignor"),
             topic_partitions=self.world.owned(_partitions(named["owns"])) if "owns" in named else None,
@@ -152,7 +162,9 @@ class Teller:
     # -- the classic protocol
 
     def _cjoin(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
-        owned = [OwnedPartitions(topic, indexes) for topic, indexes in _partitions(named.get("owns", "")).items()]
+        owned = [
+            OwnedPartitions(topic, indexes) for topic, indexes in _partitions(named.get("owns", "")).items()
+        ]
         subscription = ConsumerProtocolSubscription(
             topics=[name for name in named.get("topics", "a").split(",") if name], owned_partitions=owned
         )
@@ -164,7 +176,10 @@ class Teller:
             session_timeout_ms=int(named.get("session", "10000")),
             rebalance_timeout_ms=int(named.get("timeout", "60000")),
             protocol_type=named.get("type", "consumer"),
-            protocols=[JoinGroupRequestProtocol(name, metadata) for name in named.get("protocols", "range").split(",")],
+            protocols=[
+                JoinGroupRequestProtocol(name, metadata)
+                for name in named.get("protocols", "range").split(",")
+            ],
         )
         return self._classic(f"{words[0]} join", request, int(named.get("v", "9")))
 
@@ -189,7 +204,10 @@ class Teller:
 
     def _chb(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
         request = HeartbeatRequest(
-            group_id="g", member_id=self._id(words[0]), generation_id=int(words[1]), group_instance_id=named.get("instance")
+            group_id="g",
+            member_id=self._id(words[0]),
+            generation_id=int(words[1]),
+            group_instance_id=named.get("instance"),
         )
         return self._classic(f"{words[0]} heartbeat", request, 4)
 
@@ -197,7 +215,11 @@ class Teller:
         member_id = self._id(words[0])
         version = int(named.get("v", "5"))
         members = [MemberIdentity(member_id, named.get("instance"))]
-        return self._classic(f"{words[0]} leave", LeaveGroupRequest(group_id="g", member_id=member_id, members=members), version)
+        return self._classic(
+            f"{words[0]} leave",
+            LeaveGroupRequest(group_id="g", member_id=member_id, members=members),
+            version,
+        )
 
     def _classic(self, label: str, request: Message, version: int) -> Iterable[str]:
         token, records = self.world.decide(request, version)
@@ -209,11 +231,13 @@ class Teller:
             case JoinGroupResponse():
                 if reply.member_id:
                     self._ids[label.split()[0]] = reply.member_id
-                told = f" {reply.member_id} generation={reply.generation_id} {reply.protocol_name} leader={reply.leader or '-'}"
+                told = f" {reply.member_id} generation={reply.generation_id} {reply.protocol_name} leader={reply.leader or '-'}"  # noqa: E501
             case SyncGroupResponse():
                 told = ""
                 if reply.assignment:
-                    assigned = decode_prefixed(ConsumerProtocolAssignment, reply.assignment).assigned_partitions
+                    assigned = decode_prefixed(
+                        ConsumerProtocolAssignment, reply.assignment
+                    ).assigned_partitions
                     told = f" has={_told({topic.topic: topic.partitions for topic in assigned})}"
             case LeaveGroupResponse():
                 told = "".join(f" {one.member_id}:{code_of(one.error_code).name}" for one in reply.members)
@@ -229,15 +253,18 @@ class Teller:
             if group.error_code:
                 yield f"-> {code_of(group.error_code).name}: {group.error_message}"
                 continue
-            yield f"{group.group_id} {group.group_state} epoch={group.group_epoch} assigned={group.assignment_epoch} {group.assignor_name}"
+            yield f"{group.group_id} {group.group_state} epoch={group.group_epoch} assigned={group.assignment_epoch} {group.assignor_name}"  # noqa: E501
             for one in group.members:
-                what = f"epoch={one.member_epoch} topics={','.join(one.subscribed_topic_names)} regex={one.subscribed_topic_regex}"
-                yield f"  {one.member_id} {what} has={_placed(one.assignment)} wants={_placed(one.target_assignment)}"
+                what = f"epoch={one.member_epoch} topics={','.join(one.subscribed_topic_names)} regex={one.subscribed_topic_regex}"  # noqa: E501
+                yield f"  {one.member_id} {what} has={_placed(one.assignment)} wants={_placed(one.target_assignment)}"  # noqa: E501
 
     def _groups(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
         group_ids = self.world.ask(GroupIds(), 5).group_ids
         reply = self.world.ask(ListedGroups(group_ids, Filters.of(ListGroupsRequest())), 5)
-        return [f"{group.group_id} {group.group_state} {group.group_type} {group.protocol_type}" for group in reply.groups]
+        return [
+            f"{group.group_id} {group.group_state} {group.group_type} {group.protocol_type}"
+            for group in reply.groups
+        ]
 
     def _delete(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
         token, records = self.world.decide(DeleteGroupsRequest(groups_names=["g"]), 2)
@@ -257,7 +284,9 @@ class Teller:
         topic_id = self.world.cluster.image.topics_by_name[topic].topic_id
         group = self.world.group()
         member_id = "" if member_id == "-" else member_id
-        code = group.validate_commit(member_id, None, epoch, is_transactional="txn" in named, version=int(named.get("v", "9")))
+        code = group.validate_commit(
+            member_id, None, epoch, is_transactional="txn" in named, version=int(named.get("v", "9"))
+        )
         return [f"-> {(code or group.validate_commit_of(member_id, epoch, topic_id, int(partition))).name}"]
 
     def _fetch(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
@@ -268,13 +297,14 @@ class Teller:
         name = self.world.cluster.name_of
         match key, value:
             case GroupMetadataKey(), GroupMetadataValue():
-                return (
-                    f"classic {key.group} generation={value.generation} {' '.join(member.member_id for member in value.members)}".rstrip()
-                )
+                return f"classic {key.group} generation={value.generation} {' '.join(member.member_id for member in value.members)}".rstrip()  # noqa: E501
             case ConsumerGroupMetadataKey(), ConsumerGroupMetadataValue():
-                return f"group {key.group_id} epoch={value.epoch} {'no topics' if value.metadata_hash == 0 else 'topics'}"
+                return f"group {key.group_id} epoch={value.epoch} {'no topics' if value.metadata_hash == 0 else 'topics'}"  # noqa: E501
             case ConsumerGroupMemberMetadataKey(), ConsumerGroupMemberMetadataValue():
-                said = [f"topics={','.join(value.subscribed_topic_names)}", f"timeout={value.rebalance_timeout_ms}"]
+                said = [
+                    f"topics={','.join(value.subscribed_topic_names)}",
+                    f"timeout={value.rebalance_timeout_ms}",
+                ]
                 said += [f"regex={value.subscribed_topic_regex}"] if value.subscribed_topic_regex else []
                 said += [f"instance={value.instance_id}"] if value.instance_id else []
                 said += [f"assignor={value.server_assignor}"] if value.server_assignor else []
@@ -283,16 +313,21 @@ class Teller:
             case ConsumerGroupTargetAssignmentMetadataKey(), ConsumerGroupTargetAssignmentMetadataValue():
                 return f"target epoch={value.assignment_epoch}"
             case ConsumerGroupTargetAssignmentMemberKey(), ConsumerGroupTargetAssignmentMemberValue():
-                return f"target {key.member_id} {_told({name(one.topic_id): one.partitions for one in value.topic_partitions})}"
+                return f"target {key.member_id} {_told({name(one.topic_id): one.partitions for one in value.topic_partitions})}"  # noqa: E501
             case ConsumerGroupCurrentMemberAssignmentKey(), ConsumerGroupCurrentMemberAssignmentValue():
                 epochs = f"epoch={value.member_epoch} previous={value.previous_member_epoch}"
-                has, revokes = self._since(value.assigned_partitions), self._since(value.partitions_pending_revocation)
-                return f"current {key.member_id} {STATES[value.state]} {epochs} has={has}" + (f" revokes={revokes}" if revokes else "")
+                has, revokes = (
+                    self._since(value.assigned_partitions),
+                    self._since(value.partitions_pending_revocation),
+                )
+                return f"current {key.member_id} {STATES[value.state]} {epochs} has={has}" + (
+                    f" revokes={revokes}" if revokes else ""
+                )
             case ConsumerGroupRegularExpressionKey(), ConsumerGroupRegularExpressionValue():
                 return f"regex {key.regular_expression} matches {','.join(value.topics)}"
             case _, None:
                 where = getattr(key, "member_id", getattr(key, "regular_expression", ""))
-                return f"forget {type(key).__name__.removeprefix('ConsumerGroup').removesuffix('Key')} {where}".rstrip()
+                return f"forget {type(key).__name__.removeprefix('ConsumerGroup').removesuffix('Key')} {where}".rstrip()  # noqa: E501
         raise AssertionError(key)
 
     def _since(self, partitions: list[CurrentTopicPartitions] | list[TargetTopicPartitions]) -> str:
@@ -300,7 +335,9 @@ class Teller:
         named = {}
         for topic in partitions:
             epochs = getattr(topic, "assignment_epochs", None) or []
-            named[self.world.cluster.name_of(topic.topic_id)] = [f"{p}@{e}" for p, e in zip(topic.partitions, epochs, strict=True)]
+            named[self.world.cluster.name_of(topic.topic_id)] = [
+                f"{p}@{e}" for p, e in zip(topic.partitions, epochs, strict=True)
+            ]
         return _told(named)
 
 

@@ -1,9 +1,19 @@
-"""The offsets that groups have committed: what a commit writes, what is read back, what expires and what is deleted."""
+"""The offsets that groups have committed: what a commit writes, what is read back, what expires and what
+is deleted.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Millis
-from sparklog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from sparklog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from sparklog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from sparklog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from sparklog.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from sparklog.wire.schema import Uuid
 from sparklog_server.coordinator.group.offsets import Offsets
@@ -20,12 +30,19 @@ def at(wall_ms: int) -> Instant:
 
 
 def commit_of(
-    group: str, topic: str, *parts: tuple[int, int], metadata: str = "", retention_ms: int = -1, topic_id: Uuid | None = None
+    group: str,
+    topic: str,
+    *parts: tuple[int, int],
+    metadata: str = "",
+    retention_ms: int = -1,
+    topic_id: Uuid | None = None,
 ) -> OffsetCommitRequest:
     named = OffsetCommitRequestTopic(
         name=topic,
         partitions=[
-            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata=metadata)
+            OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=offset, committed_metadata=metadata
+            )
             for index, offset in parts
         ],
     )
@@ -50,21 +67,36 @@ def commit(offsets: Offsets, request: OffsetCommitRequest, wall_ms: int = 1_000)
     return [part.error_code for topic in response.topics for part in topic.partitions]
 
 
-def fetched(offsets: Offsets, group: str, topic: str | None, *indexes: int, topic_id: Uuid | None = None) -> dict[tuple[str, int], int]:
+def fetched(
+    offsets: Offsets, group: str, topic: str | None, *indexes: int, topic_id: Uuid | None = None
+) -> dict[tuple[str, int], int]:
     topics = None
     if topic is not None:
         topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=list(indexes))]
         if topic_id is not None:
             topics[0].topic_id = topic_id
     response = offsets.fetch(OffsetFetchRequestGroup(group_id=group, topics=topics), is_stable=False)
-    return {(one.name, part.partition_index): part.committed_offset for one in response.topics for part in one.partitions}
+    return {
+        (one.name, part.partition_index): part.committed_offset
+        for one in response.topics
+        for part in one.partitions
+    }
 
 
-def expired(offsets: Offsets, group: str, wall_ms: int, *, unused_since: int | None = 0, subscribed: tuple[str, ...] = ()) -> bool:
+def expired(
+    offsets: Offsets,
+    group: str,
+    wall_ms: int,
+    *,
+    unused_since: int | None = 0,
+    subscribed: tuple[str, ...] = (),
+) -> bool:
     def since(_: Millis) -> Millis | None:
         return None if unused_since is None else Millis(unused_since)
 
-    records, is_all = offsets.expired(group, since, lambda topic: topic in subscribed, retention_ms=DAY_MS, now=at(wall_ms))
+    records, is_all = offsets.expired(
+        group, since, lambda topic: topic in subscribed, retention_ms=DAY_MS, now=at(wall_ms)
+    )
     replay(offsets, records)
     return is_all
 
@@ -85,7 +117,9 @@ def test_a_commit_changes_nothing_before_its_records_are_replayed() -> None:
 
 
 def test_metadata_beyond_the_limit_is_refused_for_its_partition() -> None:
-    assert commit(Offsets(3), commit_of("g", "t", (0, 5), metadata="four")) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert commit(Offsets(3), commit_of("g", "t", (0, 5), metadata="four")) == [
+        ErrorCode.OFFSET_METADATA_TOO_LARGE
+    ]
 
 
 def test_a_member_may_be_refused_partition_by_partition() -> None:
@@ -141,7 +175,11 @@ def test_a_retention_time_of_its_own_counts_from_the_commit() -> None:
 def delete_of(topic: str, *indexes: int) -> OffsetDeleteRequest:
     return OffsetDeleteRequest(
         group_id="g",
-        topics=[OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=one) for one in indexes])],
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=one) for one in indexes]
+            )
+        ],
     )
 
 
@@ -178,5 +216,7 @@ def test_a_deleted_topic_or_group_takes_its_offsets_with_it() -> None:
 def test_groups_are_placed_as_java_hashes_their_ids() -> None:
     assert partition_for("", 50) == 0
     assert partition_for("a", 50) == 97 % 50
-    assert partition_for("polygenelubricants", 50) == 0, "its hash is the smallest int, whose absolute value Kafka takes to be 0"
+    assert partition_for("polygenelubricants", 50) == 0, (
+        "its hash is the smallest int, whose absolute value Kafka takes to be 0"
+    )
     assert partition_for("\N{GRINNING FACE}", 1 << 30) == (31 * 0xD83D + 0xDE00) % (1 << 30)

@@ -62,7 +62,9 @@ KAFKAS_BYTES: list[tuple[Message, Message, int | None, str, str]] = [
     ),
     (
         GroupMetadataKey("g"),
-        GroupMetadataValue("consumer", 4, "range", "c-1", 5, [GroupMetadataMember("c-1", "i", "c", "/h", 6, 8, b"s", b"as")]),
+        GroupMetadataValue(
+            "consumer", 4, "range", "c-1", 5, [GroupMetadataMember("c-1", "i", "c", "/h", 6, 8, b"s", b"as")]
+        ),
         None,
         "0002 000167",
         "0003 0008636f6e73756d6572 00000004 000572616e6765 0003632d31 0000000000000005 00000001"
@@ -77,7 +79,13 @@ KAFKAS_BYTES: list[tuple[Message, Message, int | None, str, str]] = [
         "0003 0000 00000000 ffff ffff 0000000000000005 00000000",
     ),
     (ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(3), None, "0003 000167", "0000 00000003 00"),
-    (ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(3, -2), None, "0003 000167", "0000 00000003 01 00 08 fffffffffffffffe"),
+    (
+        ConsumerGroupMetadataKey("g"),
+        ConsumerGroupMetadataValue(3, -2),
+        None,
+        "0003 000167",
+        "0000 00000003 01 00 08 fffffffffffffffe",
+    ),
     (
         ConsumerGroupMemberMetadataKey("g", "m"),
         ConsumerGroupMemberMetadataValue(
@@ -93,7 +101,8 @@ KAFKAS_BYTES: list[tuple[Message, Message, int | None, str, str]] = [
         ),
         None,
         "0005 000167 00016d",
-        "0000 00 0272 0263 032f68 020274 00 00000005 08756e69666f726d 01 00 10 01 00000006 02 0672616e6765 0278 00 00",
+        "0000 00 0272 0263 032f68 020274 00 00000005 08756e69666f726d 01 00 10 01 00000006 02 0672616e6765 "
+        "0278 00 00",
     ),
     (
         ConsumerGroupCurrentMemberAssignmentKey("g", "m"),
@@ -106,7 +115,9 @@ KAFKAS_BYTES: list[tuple[Message, Message, int | None, str, str]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "version", "key_bytes", "value_bytes"), KAFKAS_BYTES)
-def test_a_record_has_kafkas_bytes(key: Message, value: Message, version: int | None, key_bytes: str, value_bytes: str) -> None:
+def test_a_record_has_kafkas_bytes(
+    key: Message, value: Message, version: int | None, key_bytes: str, value_bytes: str
+) -> None:
     record = encode_record(key, value, version)
     assert record.key.hex() == key_bytes.replace(" ", "")
     assert record.value is not None
@@ -122,9 +133,25 @@ def test_every_record_reads_back_as_written_in_every_version(kind: RecordType) -
     assert kind.value.versions.since <= kind.version <= kind.value.versions.until
 
 
-@given(st.text(max_size=8), st.text(max_size=8), _int32, _int64, _int32, st.text(max_size=8), _int64, st.binary(min_size=16, max_size=16))
+@given(
+    st.text(max_size=8),
+    st.text(max_size=8),
+    _int32,
+    _int64,
+    _int32,
+    st.text(max_size=8),
+    _int64,
+    st.binary(min_size=16, max_size=16),
+)
 def test_the_message_in_the_record_of_a_commit_is_what_its_bytes_say(
-    group: str, topic: str, partition: int, offset: int, epoch: int, metadata: str, timestamp: int, topic_id: bytes
+    group: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    epoch: int,
+    metadata: str,
+    timestamp: int,
+    topic_id: bytes,
 ) -> None:
     value = OffsetCommitValue(offset, epoch, metadata, timestamp, topic_id=Uuid(topic_id))
     record = encode_commit(group, topic, partition, value)
@@ -164,7 +191,11 @@ def test_records_of_share_and_streams_groups_are_passed_over(number: int) -> Non
         (b"\0\2\0\1g", b"\0\5", "unknown version 5 of coordinator record type 2"),
         (b"\0\2\0\1g", b"\xff\xff", "unknown version -1"),
         (b"\0\2\0\1g", b"\0\3\0\0", "GroupMetadataValue v3"),
-        (b"\0\2\0\1g", b"\0\3\0\0\0\0\0\0\xff\xff\xff\xff" + bytes(8) + b"\x7f\xff\xff\xff", "GroupMetadataValue v3"),
+        (
+            b"\0\2\0\1g",
+            b"\0\3\0\0\0\0\0\0\xff\xff\xff\xff" + bytes(8) + b"\x7f\xff\xff\xff",
+            "GroupMetadataValue v3",
+        ),
     ],
 )
 def test_what_is_no_record_is_refused_with_a_reason(key: bytes, value: bytes | None, reason: str) -> None:
@@ -179,7 +210,15 @@ SUBSCRIPTION = ConsumerProtocolSubscription(["t"], b"u", [TopicPartitions("t", [
 
 def test_a_subscription_has_kafkas_bytes() -> None:
     written = encode_prefixed(SUBSCRIPTION, 3).hex()
-    assert written == "0003" + "00000001000174" + "0000000175" + "00000001000174000000020000000000000001" + "00000004" + "000172"
+    assert (
+        written
+        == "0003"
+        + "00000001000174"
+        + "0000000175"
+        + "00000001000174000000020000000000000001"
+        + "00000004"
+        + "000172"
+    )
     assert decode_prefixed(ConsumerProtocolSubscription, bytes.fromhex(written)) == SUBSCRIPTION
 
 
@@ -208,7 +247,10 @@ def test_an_assignment_has_kafkas_bytes() -> None:
     assert decode_prefixed(ConsumerProtocolAssignment, bytes.fromhex(written)) == assignment
 
 
-@pytest.mark.parametrize("value", [b"", b"\0", b"\xff\xff\0\0\0\0", b"\0\0", b"\0\0\x7f\xff\xff\xff", b"\0\1\0\0\0\0\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"\0", b"\xff\xff\0\0\0\0", b"\0\0", b"\0\0\x7f\xff\xff\xff", b"\0\1\0\0\0\0\xff\xff\xff\xff"],
+)
 def test_what_is_no_subscription_is_refused(value: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_prefixed(ConsumerProtocolSubscription, value)

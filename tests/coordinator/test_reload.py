@@ -1,4 +1,6 @@
-"""A shard that died is rebuilt alike from its log whole, thinned out as a load reads it, and compacted as the cleaner leaves it."""
+"""A shard that died is rebuilt alike from its log whole, thinned out as a load reads it, and compacted as
+the cleaner leaves it.
+"""
 
 from random import Random
 
@@ -15,8 +17,16 @@ from sparklog.wire.messages.describe_groups import DescribeGroupsRequest
 from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from sparklog.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from sparklog.wire.messages.list_groups import ListGroupsRequest
-from sparklog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from sparklog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from sparklog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from sparklog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from sparklog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from sparklog.wire.schema import Message
@@ -44,7 +54,18 @@ class History(ModernWorld):
 
     def step(self) -> None:
         random = self.random
-        act = random.choice([self.commit, self.commit, self.beat, self.beat, self.join_alone, self.leave, self.forget, self.wait])
+        act = random.choice(
+            [
+                self.commit,
+                self.commit,
+                self.beat,
+                self.beat,
+                self.join_alone,
+                self.leave,
+                self.forget,
+                self.wait,
+            ]
+        )
         act()
 
     def commit(self) -> None:
@@ -53,7 +74,9 @@ class History(ModernWorld):
         member_id, generation = self.classic.get(group, ("", -1))
         part = OffsetCommitRequestPartition(self.random.randrange(3), self.committed)
         topics = [OffsetCommitRequestTopic(name=self.random.choice("ab"), partitions=[part])]
-        request = OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=generation, member_id=member_id, topics=topics)
+        request = OffsetCommitRequest(
+            group_id=group, generation_id_or_member_epoch=generation, member_id=member_id, topics=topics
+        )
         self.send(request, 8)
 
     def beat(self) -> None:
@@ -105,11 +128,15 @@ class History(ModernWorld):
 
     def wait(self) -> None:
         self.advance(self.random.choice([1, 100, 20_000, 120_000]))
-        self.classic = {group: known for group, known in self.classic.items() if self._is_member(group, known[0])}
+        self.classic = {
+            group: known for group, known in self.classic.items() if self._is_member(group, known[0])
+        }
 
     def _is_member(self, group: str, member_id: str) -> bool:
         described = self.ask(DescribeGroupsRequest(groups=[group]), 5).groups[0]
-        return described.group_state == "Stable" and member_id in {member.member_id for member in described.members}
+        return described.group_state == "Stable" and member_id in {
+            member.member_id for member in described.members
+        }
 
     # -- what a shard knows
 
@@ -122,7 +149,9 @@ class History(ModernWorld):
         return new
 
     def _loaded_shard_of(self, records: list[tuple[int, CoordinatorRecord]]) -> GroupShard:
-        shard = GroupShard(self.settings, entropy=self.entropy, trace=lambda *_, **__: None, make_modern=self._modern)
+        shard = GroupShard(
+            self.settings, entropy=self.entropy, trace=lambda *_, **__: None, make_modern=self._modern
+        )
         for offset, record in records:
             shard.replay(record.key, record.value, Offset(offset))
         shard.loaded(self.cluster.image, self.now)
@@ -131,7 +160,14 @@ class History(ModernWorld):
     def told_by(self, shard: GroupShard) -> list[object]:
         """All that can be asked of a shard and must outlive it."""
         questions: list[tuple[Message, int]] = [
-            (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None) for group in GROUPS[index : index + 1]]), 8)
+            (
+                OffsetFetchRequest(
+                    groups=[
+                        OffsetFetchRequestGroup(group, topics=None) for group in GROUPS[index : index + 1]
+                    ]
+                ),
+                8,
+            )
             for index in range(len(GROUPS))
         ]
         questions += [(ConsumerGroupDescribeRequest(group_ids=MODERN + CLASSIC), 1)]
@@ -147,7 +183,9 @@ class History(ModernWorld):
 
 
 def _without_husks(told: object) -> object:
-    """Without groups that never had a member and whose offsets are all forgotten: a log that is compacted knows nothing of them."""
+    """Without groups that never had a member and whose offsets are all forgotten: a log that is compacted
+    knows nothing of them.
+    """
     if isinstance(told, dict) and "groups" in told:
         return told | {"groups": [one for one in told["groups"] if one.get("protocol_type") != ""]}
     return told
@@ -203,7 +241,8 @@ def run(seed: int, steps: int) -> None:
         history.advance(0)
     whole = history.rebuilt(list(enumerate(history.log)))
     expected = history.told_by(whole)
-    # Groups of KIP-848 and offsets keep nothing soft that can be asked for: they are as in the shard that died.
+    # Groups of KIP-848 and offsets keep nothing soft that can be asked for: they are as in the shard that
+    # died.
     assert history.told_by(history.shard)[: len(GROUPS)] == expected[: len(GROUPS)]
     history.check_replay()
     for records in (

@@ -1,4 +1,6 @@
-"""The runtime of shards, over a partition made of a list: loading, gathering, parking, and what becomes of everybody when it is lost."""
+"""The runtime of shards, over a partition made of a list: loading, gathering, parking, and what becomes of
+everybody when it is lost.
+"""
 
 import pytest
 
@@ -70,8 +72,15 @@ class ListPartition:
             raise Refused(ErrorCode.INVALID_TXN_STATE)
         return self.append(batch, now)
 
-    def append_marker(self, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, now: Instant) -> Offset:
-        return self.append(build_marker(marker, producer_id=producer[0], producer_epoch=producer[1], timestamp_ms=now.wall_ms), now)
+    def append_marker(
+        self, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, now: Instant
+    ) -> Offset:
+        return self.append(
+            build_marker(
+                marker, producer_id=producer[0], producer_epoch=producer[1], timestamp_ms=now.wall_ms
+            ),
+            now,
+        )
 
     def commit(self) -> list[object]:
         self.high_watermark = self.log_end_offset
@@ -101,7 +110,9 @@ class ListPartition:
 
 
 class WordShard:
-    """A shard that keeps words under keys. A command's token says what to do: ("put", key, value), ("get",), or ("wait",)."""
+    """A shard that keeps words under keys. A command's token says what to do: ("put", key, value),
+    ("get",), or ("wait",).
+    """
 
     def __init__(self) -> None:
         self.words: dict[bytes, bytes] = {}
@@ -298,7 +309,10 @@ def test_who_waits_when_leadership_is_lost_is_refused(stage: Stage) -> None:
     stage.decide("wait")
     partition.leader_epoch = None
     stage.runtime.check()
-    assert stage.refused() == [(put(b"a", b"1"), ErrorCode.NOT_COORDINATOR), (("wait",), ErrorCode.NOT_COORDINATOR)]
+    assert stage.refused() == [
+        (put(b"a", b"1"), ErrorCode.NOT_COORDINATOR),
+        (("wait",), ErrorCode.NOT_COORDINATOR),
+    ]
     assert stage.decide("get") is ErrorCode.NOT_COORDINATOR
     assert stage.turn_ends() == []
 
@@ -310,7 +324,10 @@ def test_an_append_that_is_refused_drops_the_shard_and_refuses_the_turn(stage: S
     stage.decide(*put(b"a", b"1"))
     stage.decide("get")
     assert stage.turn_ends() == []
-    assert stage.refused() == [(put(b"a", b"1"), ErrorCode.COORDINATOR_NOT_AVAILABLE), (("get",), ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    assert stage.refused() == [
+        (put(b"a", b"1"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (("get",), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ]
     assert stage.decide("get") is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -346,7 +363,9 @@ def write(stage: Stage, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["batch", "transaction", "marker"])
 @pytest.mark.parametrize("is_marker", [True, False])
-def test_a_shard_whose_log_holds_what_it_did_not_write_is_loaded_anew(stage: Stage, way: str, *, is_marker: bool) -> None:
+def test_a_shard_whose_log_holds_what_it_did_not_write_is_loaded_anew(
+    stage: Stage, way: str, *, is_marker: bool
+) -> None:
     partition = ListPartition()
     stage.elect(partition)
     stage.decide(*put(b"a", b"1"))
@@ -407,7 +426,9 @@ def test_a_load_whose_file_was_closed_meanwhile_is_tried_again(stage: Stage) -> 
     stage.runtime.elected(0, partition, NOW)
     (job,) = stage.runtime.jobs
     stage.runtime.jobs.clear()
-    assert stage.runtime.finished(job.ticket, StorageError("/data/t-0/0.log", "open", "the file was closed meanwhile"), NOW)
+    assert stage.runtime.finished(
+        job.ticket, StorageError("/data/t-0/0.log", "open", "the file was closed meanwhile"), NOW
+    )
     stage.runtime.tick(LATER)
     stage.load()
     assert stage.decide("get") is ErrorCode.NONE
@@ -447,7 +468,9 @@ def test_topics_that_were_deleted_while_a_shard_was_loaded_are_told_to_it_then(s
     stage.runtime.elected(0, partition, NOW)
     topic = TopicRecord(name="t", topic_id=Uuid(b"t" * 16))
     with_topic, _ = MetadataImage().apply([(Offset(0), topic)], LeaderEpoch(1))
-    without, delta = with_topic.apply([(Offset(1), RemoveTopicRecord(topic_id=topic.topic_id))], LeaderEpoch(1))
+    without, delta = with_topic.apply(
+        [(Offset(1), RemoveTopicRecord(topic_id=topic.topic_id))], LeaderEpoch(1)
+    )
     assert without.topics_by_name == {}
     stage.runtime.image_changed(delta, NOW)
     assert stage.shard.deleted == []
@@ -461,8 +484,12 @@ def end(stage: Stage, kind: ControlType, token: str) -> ErrorCode:
     return stage.runtime.end_transaction(0, Marker(kind, 0), (7, 0), is_bumped=False, token=token, now=NOW)
 
 
-@pytest.mark.parametrize(("kind", "expected"), [(ControlType.COMMIT, {b"a": b"1", b"k": b"2"}), (ControlType.ABORT, {b"a": b"1"})])
-def test_what_a_transaction_wrote_counts_once_its_marker_says_so(stage: Stage, kind: ControlType, expected: dict[bytes, bytes]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(ControlType.COMMIT, {b"a": b"1", b"k": b"2"}), (ControlType.ABORT, {b"a": b"1"})]
+)
+def test_what_a_transaction_wrote_counts_once_its_marker_says_so(
+    stage: Stage, kind: ControlType, expected: dict[bytes, bytes]
+) -> None:
     partition = ListPartition()
     stage.elect(partition)
     stage.decide(*put(b"a", b"1"))
@@ -486,7 +513,9 @@ def test_what_the_log_refuses_of_a_transaction_leaves_the_shard_as_it_was(stage:
     assert stage.decide("get") is ErrorCode.NONE
 
 
-def test_a_marker_waits_until_it_is_committed_and_is_refused_by_a_shard_that_is_not_up_to_date(stage: Stage) -> None:
+def test_a_marker_waits_until_it_is_committed_and_is_refused_by_a_shard_that_is_not_up_to_date(
+    stage: Stage,
+) -> None:
     partition = ListPartition(commits_at_once=False)
     partition.append(build_batch([(b"a", b"1", (), 1)]), NOW)
     stage.runtime.elected(0, partition, NOW)

@@ -10,7 +10,14 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Millis
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparklog_server.coordinator.command import Command
-from sparklog_server.coordinator.group.subscriptions import PATTERN_CHARS_MAX, SLICE_MATCHES, Pattern, Resolution, metadata_hash, topic_ids
+from sparklog_server.coordinator.group.subscriptions import (
+    PATTERN_CHARS_MAX,
+    SLICE_MATCHES,
+    Pattern,
+    Resolution,
+    metadata_hash,
+    topic_ids,
+)
 from sparklog_server.outcome import Refused
 from tests.coordinator.modern_world import ModernWorld
 
@@ -44,7 +51,18 @@ def test_a_pattern_has_to_match_the_whole_name(pattern: str, matching: str, othe
 
 @pytest.mark.parametrize(
     "pattern",
-    ["[", "(", "a**", "(?=a)", r"\1", "((a{100}){100}){100}", "(a{1000}){1000}", r"(\pL{500}){2}", "\ud800", "a" * (PATTERN_CHARS_MAX + 1)],
+    [
+        "[",
+        "(",
+        "a**",
+        "(?=a)",
+        r"\1",
+        "((a{100}){100}){100}",
+        "(a{1000}){1000}",
+        r"(\pL{500}){2}",
+        "\ud800",
+        "a" * (PATTERN_CHARS_MAX + 1),
+    ],
 )
 def test_what_is_no_pattern_or_would_take_too_much_memory_is_refused(pattern: str) -> None:
     with pytest.raises(Refused) as refused:
@@ -87,7 +105,9 @@ def test_a_resolution_leaves_out_what_may_not_be_described_and_patterns_of_other
     made = world(a=1, b=1)
     resolution = Resolution([".", "(?=stored by another release)"], made.cluster.image, COMMAND, Millis(0))
     resolution.advance()
-    assert {pattern: one.topics for pattern, one in resolution.resolved(lambda _, _names: ["b"]).items()} == {".": ("b",)}
+    assert {pattern: one.topics for pattern, one in resolution.resolved(lambda _, _names: ["b"]).items()} == {
+        ".": ("b",)
+    }
 
 
 def test_the_hash_changes_when_a_topic_comes_goes_or_grows_and_only_then() -> None:

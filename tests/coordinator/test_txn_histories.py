@@ -1,4 +1,6 @@
-"""Random histories of transactions: whatever producers, clocks and markers do, the laws hold, and a reload finds the same shard."""
+"""Random histories of transactions: whatever producers, clocks and markers do, the laws hold, and a reload
+finds the same shard.
+"""
 
 from random import Random
 
@@ -6,7 +8,11 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.model import TopicPartition
-from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
+from sparklog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog_server.coordinator.shard import Decision
@@ -18,16 +24,22 @@ from tests.coordinator.transactions import TxnWorld
 
 IDS = ("a", "b", "sl.c")
 STEPS = 150
-SETTINGS = TxnSettings(timeout_max_ms=60_000, expiration_ms=300_000, resolved_expiration_ms=60_000, expiry_interval_ms=40_000)
+SETTINGS = TxnSettings(
+    timeout_max_ms=60_000, expiration_ms=300_000, resolved_expiration_ms=60_000, expiry_interval_ms=40_000
+)
 
 
 class History:
-    """Producers that know what they were told, old ones among them, and a world that does to them what it likes."""
+    """Producers that know what they were told, old ones among them, and a world that does to them what it
+    likes.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.world = TxnWorld(SETTINGS, level=self.random.choice((0, 1, 2, 2)))
-        self.known: dict[str, list[tuple[int, int, int]]] = {one: [] for one in IDS}  # (producer id, epoch, client version) as handed out
+        self.known: dict[str, list[tuple[int, int, int]]] = {
+            one: [] for one in IDS
+        }  # (producer id, epoch, client version) as handed out
         self.before: dict[str, Transaction | None] = dict.fromkeys(IDS)
         self.tokens = 0
 
@@ -40,7 +52,21 @@ class History:
         random, world = self.random, self.world
         transactional_id = random.choice(IDS)
         action = random.choice(
-            ("init", "init", "add", "add", "add", "end", "end", "end", "written", "written", "time", "verdict", "reload")
+            (
+                "init",
+                "init",
+                "add",
+                "add",
+                "add",
+                "end",
+                "end",
+                "end",
+                "written",
+                "written",
+                "time",
+                "verdict",
+                "reload",
+            )
         )
         appended_before = len(world.log)
         if action == "init":
@@ -51,10 +77,17 @@ class History:
             due = world.due[transactional_id]
             failed = tuple(one for one in due.partitions if random.random() < 0.2)
             done = tuple(one for one in due.partitions if one not in failed)
-            world.decide(MarkersWritten(transactional_id, due.producer_id, due.producer_epoch, done, failed), 0)
+            world.decide(
+                MarkersWritten(transactional_id, due.producer_id, due.producer_epoch, done, failed), 0
+            )
         elif action == "verdict" and transactional_id in world.verdicts:
             asked = world.verdicts[transactional_id]
-            world.decide(Verdict(transactional_id, asked.producer_id, asked.producer_epoch, random.choice(tuple(Answer))), 0)
+            world.decide(
+                Verdict(
+                    transactional_id, asked.producer_id, asked.producer_epoch, random.choice(tuple(Answer))
+                ),
+                0,
+            )
         elif action == "time":
             for _, decision in world.advance(random.choice((0.0, 0.1, 1.0, 30.0, 120.0))):
                 self._learn(decision)
@@ -71,17 +104,25 @@ class History:
         return transactional_id, version, self.tokens
 
     def _init(self, transactional_id: str) -> None:
-        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=self.random.choice((5_000, 60_000)))
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=self.random.choice((5_000, 60_000))
+        )
         version = 2 if self.world.level == 2 and self.random.random() < 0.7 else 0
         if self.known[transactional_id] and self.random.random() < 0.4:
-            request.producer_id, request.producer_epoch, version = self.random.choice(self.known[transactional_id])
+            request.producer_id, request.producer_epoch, version = self.random.choice(
+                self.known[transactional_id]
+            )
         self._learn(self.world.decide(request, 5, self._token(transactional_id, version)))
 
     def _produce(self, transactional_id: str, action: str) -> None:
         if not self.known[transactional_id]:
             return
         random, world = self.random, self.world
-        pair = self.known[transactional_id][-1] if random.random() < 0.8 else random.choice(self.known[transactional_id])
+        pair = (
+            self.known[transactional_id][-1]
+            if random.random() < 0.8
+            else random.choice(self.known[transactional_id])
+        )
         producer_id, epoch, client_version = pair
         token = self._token(transactional_id, client_version)
         before = world.shard.transactions.get(transactional_id)
@@ -89,11 +130,19 @@ class History:
             request = EndTxnRequest(transactional_id, producer_id, epoch, random.random() < 0.6)
             decision = world.decide(request, 5 if client_version == 2 else 3, token)
         elif random.random() < 0.2:
-            decision = world.decide(AddOffsets(transactional_id, producer_id, epoch, TopicPartition("__consumer_offsets", 1)), 4, token)
+            decision = world.decide(
+                AddOffsets(transactional_id, producer_id, epoch, TopicPartition("__consumer_offsets", 1)),
+                4,
+                token,
+            )
         else:
             topics = [AddPartitionsToTxnTopic("t", random.sample(range(4), random.randint(1, 3)))]
-            asked = AddPartitionsToTxnTransaction(transactional_id, producer_id, epoch, random.random() < 0.2, topics)
-            decision = world.decide(AddPartitionsToTxnRequest(transactions=[asked]), 5 if client_version == 2 else 4, token)
+            asked = AddPartitionsToTxnTransaction(
+                transactional_id, producer_id, epoch, random.random() < 0.2, topics
+            )
+            decision = world.decide(
+                AddPartitionsToTxnRequest(transactions=[asked]), 5 if client_version == 2 else 4, token
+            )
         if decision.records:
             # Nobody but the newest producer moves a transaction.
             assert before is not None
@@ -111,7 +160,11 @@ class History:
 
     def _exhaust(self, transactional_id: str) -> None:
         transaction = self.world.shard.transactions.get(transactional_id)
-        if transaction is not None and transaction.state in (State.EMPTY, State.ONGOING) and transaction.producer_epoch < EPOCH_MAX - 3:
+        if (
+            transaction is not None
+            and transaction.state in (State.EMPTY, State.ONGOING)
+            and transaction.producer_epoch < EPOCH_MAX - 3
+        ):
             self.world.run(f"exhaust {transactional_id} {self.random.randint(EPOCH_MAX - 3, EPOCH_MAX - 1)}")
             known = self.world.producers[transactional_id]
             self.known[transactional_id].append((*known, 2 if self.world.level == 2 else 0))
@@ -135,7 +188,10 @@ class History:
             assert (after.producer_id, after.producer_epoch) >= (before.producer_id, before.producer_epoch)
             if after.state in ENDING:
                 assert after.partitions == before.partitions
-                assert (after.producer_id, after.producer_epoch) > (before.producer_id, before.producer_epoch) or after.client_version < 2
+                assert (after.producer_id, after.producer_epoch) > (
+                    before.producer_id,
+                    before.producer_epoch,
+                ) or after.client_version < 2
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -150,7 +206,9 @@ def test_every_move_is_legal_and_every_reload_finds_the_same_at_length(seed: int
 
 
 def test_what_is_about_to_end_goes_on_after_a_reload_at_every_point() -> None:
-    """A log cut after any of its records is the log of a crash: markers that are missing are due again, and nothing else is."""
+    """A log cut after any of its records is the log of a crash: markers that are missing are due again,
+    and nothing else is.
+    """
     history = History(7)
     history.run()
     log = history.world.log
@@ -159,7 +217,11 @@ def test_what_is_about_to_end_goes_on_after_a_reload_at_every_point() -> None:
         world.log = log[:length]
         world.reload()
         told = {answer.token.transactional_id for decision in world.took for answer in decision.answers}  # type: ignore[attr-defined]
-        waiting = {one for one, transaction in world.shard.transactions.items() if transaction.state in ENDING and transaction.partitions}
+        waiting = {
+            one
+            for one, transaction in world.shard.transactions.items()
+            if transaction.state in ENDING and transaction.partitions
+        }
         assert told == waiting
         for transactional_id in sorted(told):
             world.run(f"written {transactional_id}")

@@ -1,4 +1,6 @@
-"""What a shard of transactions is told late, twice or of another life, and crowds of ids: nothing is lost, and nothing is done twice."""
+"""What a shard of transactions is told late, twice or of another life, and crowds of ids: nothing is lost,
+and nothing is done twice.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import ProducerEpoch, ProducerId, TopicPartition
@@ -21,7 +23,9 @@ def written(due: MarkersDue) -> MarkersWritten:
     return MarkersWritten(due.transactional_id, due.producer_id, due.producer_epoch, due.partitions, ())
 
 
-def test_markers_that_were_on_their_way_when_the_shard_was_loaded_anew_do_not_count_for_those_that_were_not() -> None:
+def test_markers_that_were_on_their_way_when_the_shard_was_loaded_anew_do_not_count_for_those_that_were_not() -> (  # noqa: E501
+    None
+):
     world = about_to_end()
     world.run("written a failed=t-1")
     world.advance(1)
@@ -35,8 +39,11 @@ def test_markers_that_were_on_their_way_when_the_shard_was_loaded_anew_do_not_co
     assert world.shard.transactions["a"].state is State.COMPLETE_COMMIT
 
 
-def test_markers_that_are_due_by_a_shard_loaded_anew_are_so_no_more_once_those_on_their_way_were_written() -> None:
-    # In transaction version 1 nothing else tells the second markers from those of the next transaction, which they would seem to end.
+def test_markers_that_are_due_by_a_shard_loaded_anew_are_so_no_more_once_those_on_their_way_were_written() -> (  # noqa: E501
+    None
+):
+    # In transaction version 1 nothing else tells the second markers from those of the next transaction, which
+    # they would seem to end.
     world = about_to_end(version=3)
     on_its_way = world.due["a"]
     world.reload()
@@ -47,7 +54,9 @@ def test_markers_that_are_due_by_a_shard_loaded_anew_are_so_no_more_once_those_o
 
 
 def crowd(*, count: int = 450) -> TxnWorld:
-    """A shard loaded with more ids than go on at once: of every three, one is about to commit, and two are open."""
+    """A shard loaded with more ids than go on at once: of every three, one is about to commit, and two are
+    open.
+    """
     world = TxnWorld()
     for number in range(count):
         world.run(f"init id-{number} timeout=60")
@@ -102,7 +111,9 @@ def test_a_verdict_of_before_a_load_waits_until_time_runs_again() -> None:
     world = crowd(count=240)
     last = "id-239"
     for verdict in ("ask-again", "commit"):
-        world.verdicts[last] = VerdictDue(last, ProducerId(world.producers[last][0]), ProducerEpoch(world.producers[last][1]))
+        world.verdicts[last] = VerdictDue(
+            last, ProducerId(world.producers[last][0]), ProducerEpoch(world.producers[last][1])
+        )
         world.run(f"verdict {last} {verdict}")
     assert world.shard.transactions[last].state is State.ONGOING
 
@@ -120,7 +131,8 @@ def test_a_crowd_of_open_transactions_is_taken_up_slice_by_slice_and_asked_about
     assert len(world.took) < count / 4
     assert world.shard.deadline() == 0
     ending, early, late = f"id-{count - 1}", f"id-{count - 2}", f"id-{count - 4}"
-    # Nobody has to wait for the last slice: an end, an end with the next transaction behind it, and one that is about to end already.
+    # Nobody has to wait for the last slice: an end, an end with the next transaction behind it, and one that
+    # is about to end already.
     assert world.run(f"init {ending}") == [f"-> {ending} init CONCURRENT_TRANSACTIONS"]
     world.run(f"end {early} commit")
     assert early in world.due
@@ -138,4 +150,7 @@ def test_a_crowd_of_open_transactions_is_taken_up_slice_by_slice_and_asked_about
     world.run(f"end {late} commit")
     world.run(f"written {late}")
     world.advance(20)
-    assert {one.state for one in world.shard.transactions.values()} == {State.COMPLETE_COMMIT, State.PREPARE_ABORT}
+    assert {one.state for one in world.shard.transactions.values()} == {
+        State.COMPLETE_COMMIT,
+        State.PREPARE_ABORT,
+    }

@@ -28,7 +28,8 @@ ROTATING_1 = bytes.fromhex(
     "0000000000000007 7fff 0000ea60 02"
     "03 02 74 03 00000001 00000002 00 02 75 02 00000000 00"
     "0000000000000002 0000000000000001"
-    "03 00 08 0000000000000007 01 08 0000000000000008 02 02 0002"  # tags: previous and next producer id, client version
+    # tags: previous and next producer id, client version
+    "03 00 08 0000000000000007 01 08 0000000000000008 02 02 0002"
 )
 EMPTY_1 = bytes.fromhex("0001 0000000000000007 0000 0000ea60 00 00 0000000000000002 ffffffffffffffff 00")
 
@@ -41,7 +42,16 @@ def test_version_0_is_written_where_the_cluster_has_transaction_version_0() -> N
 
 def test_version_1_tells_what_the_epoch_bump_needs_as_tags() -> None:
     rotating = Transaction(
-        ProducerId(7), ProducerEpoch(32767), 60_000, 2, State.PREPARE_COMMIT, OPEN.partitions, 1, ProducerId(7), ProducerId(8), 2
+        ProducerId(7),
+        ProducerEpoch(32767),
+        60_000,
+        2,
+        State.PREPARE_COMMIT,
+        OPEN.partitions,
+        1,
+        ProducerId(7),
+        ProducerId(8),
+        2,
     )
     record = encode_record("id", rotating, 2)
     assert (record.key, record.value) == (KEY, ROTATING_1)

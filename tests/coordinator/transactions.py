@@ -1,14 +1,17 @@
-"""A shard of transactions with commands given as text: what it decides is replayed at once, and answers leave at once.
+"""A shard of transactions with commands given as text: what it decides is replayed at once, and answers
+leave at once.
 
-    shard [tv=2 timeout-max=900 abort-interval=10 expiration= sink-expiration= expiry-interval= record-bytes= two-phase=yes ids=]
-    init ID [as=NAME v=5 timeout=60 keep=yes prepared=yes two-phase=yes pid= epoch=]
+    shard [tv=2 timeout-max=900 abort-interval=10 expiration= sink-expiration= expiry-interval=
+    record-bytes= two-phase=yes ids=] init ID [as=NAME v=5 timeout=60 keep=yes prepared=yes two-phase=yes
+    pid= epoch=]
     add ID t-0,t-1 [as=NAME v=3 verify=yes pid= epoch=]      offsets ID 7 [as=NAME]      end ID commit|abort [as=NAME v=5 pid= epoch=]
     written ID [failed=t-0]      verdict ID commit|abort|ask-again      describe ID...      list [states= pids= duration= pattern=]
     exhaust ID EPOCH      versions      advance SECONDS      reload      abandon ID API      level tv=      ids count=      wall SECONDS
 
-A NAME (the id itself, if none is given) is a producer: the producer id and epoch that it was given are remembered, and used from then on.
-`init … keep=yes` names them. `v` of `end` and `add` tells the transaction version of the client: 5 is TV2.
-"""
+A NAME (the id itself, if none is given) is a producer: the producer id and epoch that it was given are
+remembered, and used from then on. `init … keep=yes` names them. `v` of `end` and `add` tells the
+transaction version of the client: 5 is TV2.
+"""  # noqa: E501
 
 from typing import cast
 
@@ -23,14 +26,24 @@ from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from sparklog.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from sparklog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
-from sparklog_server.coordinator.txn.events import AddOffsets, Answer, MarkersDue, MarkersWritten, Verdict, VerdictDue
+from sparklog_server.coordinator.txn.events import (
+    AddOffsets,
+    Answer,
+    MarkersDue,
+    MarkersWritten,
+    Verdict,
+    VerdictDue,
+)
 from sparklog_server.coordinator.txn.records import decode_record, encode_record
 from sparklog_server.coordinator.txn.settings import TxnSettings
 from sparklog_server.coordinator.txn.shard import TxnShard
@@ -59,7 +72,9 @@ def image_of(level: int) -> MetadataImage:
 class TxnWorld:
     """One shard, its clock and its log, and who producers are."""
 
-    def __init__(self, settings: TxnSettings | None = None, *, level: int = 2, producer_ids: int = 1_000_000) -> None:
+    def __init__(
+        self, settings: TxnSettings | None = None, *, level: int = 2, producer_ids: int = 1_000_000
+    ) -> None:
         self.settings = settings or TxnSettings()
         self.now = BEGINNING
         self.log: list[CoordinatorRecord] = []
@@ -81,7 +96,9 @@ class TxnWorld:
         return ProducerId(self._next_producer_id - 1)
 
     def trace(self, event: str, **fields: object) -> None:
-        told = " ".join(f"{name}={value}" for name, value in fields.items() if name in ("id", "reason", "first"))
+        told = " ".join(
+            f"{name}={value}" for name, value in fields.items() if name in ("id", "reason", "first")
+        )
         self.traced.append(f"{event} {told}")
 
     def make_shard(self) -> TxnShard:
@@ -185,7 +202,9 @@ class TxnWorld:
         return self._ask(f"{named.get('as', words[0])} add", request, int(named.get("v", 3)))
 
     def _offsets(self, words: list[str], named: dict[str, str]) -> list[str]:
-        request = AddOffsets(words[0], *self._producer(words[0], named), TopicPartition("__consumer_offsets", int(words[1])))
+        request = AddOffsets(
+            words[0], *self._producer(words[0], named), TopicPartition("__consumer_offsets", int(words[1]))
+        )
         return self._ask(f"{named.get('as', words[0])} offsets", request, 4)
 
     def _end(self, words: list[str], named: dict[str, str]) -> list[str]:
@@ -201,7 +220,9 @@ class TxnWorld:
 
     def _verdict(self, words: list[str], named: dict[str, str]) -> list[str]:
         due = self.verdicts[words[0]]
-        return self._told(self.decide(Verdict(words[0], due.producer_id, due.producer_epoch, VERDICTS[words[1]]), 0))
+        return self._told(
+            self.decide(Verdict(words[0], due.producer_id, due.producer_epoch, VERDICTS[words[1]]), 0)
+        )
 
     def _describe(self, words: list[str], named: dict[str, str]) -> list[str]:
         return self._ask("admin describe", DescribeTransactionsRequest(transactional_ids=words), 0)
@@ -243,7 +264,13 @@ class TxnWorld:
 
     def _versions(self, words: list[str], named: dict[str, str]) -> list[str]:
         """The versions of the log's records."""
-        return [" ".join(str(int.from_bytes(record.value[:2], "big")) for record in self.log if record.value is not None)]
+        return [
+            " ".join(
+                str(int.from_bytes(record.value[:2], "big"))
+                for record in self.log
+                if record.value is not None
+            )
+        ]
 
     def _level(self, words: list[str], named: dict[str, str]) -> list[str]:
         self.level = int(named["tv"])
@@ -268,8 +295,13 @@ class TxnWorld:
             token = answer.token
             if isinstance(token, MarkersDue):
                 kind = "commit" if token.is_commit else "abort"
-                named, who = " ".join(map(str, token.partitions)), f"{token.producer_id}/{token.producer_epoch}"
-                lines.append(f"markers {token.transactional_id} {kind} {who} tv{token.transaction_version} [{named}]")
+                named, who = (
+                    " ".join(map(str, token.partitions)),
+                    f"{token.producer_id}/{token.producer_epoch}",
+                )
+                lines.append(
+                    f"markers {token.transactional_id} {kind} {who} tv{token.transaction_version} [{named}]"
+                )
             elif isinstance(token, VerdictDue):
                 lines.append(f"verdict? {token.transactional_id} {token.producer_id}/{token.producer_epoch}")
             else:
@@ -281,7 +313,11 @@ class TxnWorld:
         return lines
 
     def _remember(self, name: str, reply: Message) -> None:
-        if isinstance(reply, (InitProducerIdResponse, EndTxnResponse)) and not reply.error_code and reply.producer_id >= 0:
+        if (
+            isinstance(reply, (InitProducerIdResponse, EndTxnResponse))
+            and not reply.error_code
+            and reply.producer_id >= 0
+        ):
             self.producers[name] = reply.producer_id, reply.producer_epoch
 
 
@@ -299,7 +335,7 @@ def told_record(record: CoordinatorRecord) -> str:
         more += f" next={transaction.next_producer_id}"
     start = "-" if transaction.start_ms == -1 else f"{(transaction.start_ms - EPOCH_MS) / 1000:g}s"
     who = f"{transaction.producer_id}/{transaction.producer_epoch}"
-    return f"record {transactional_id} {NAMES[transaction.state]} {who} tv{transaction.client_version} [{named}] start={start}{more}"
+    return f"record {transactional_id} {NAMES[transaction.state]} {who} tv{transaction.client_version} [{named}] start={start}{more}"  # noqa: E501
 
 
 def told_reply(reply: Message) -> list[str]:
@@ -310,18 +346,32 @@ def told_reply(reply: Message) -> list[str]:
     if isinstance(reply, AddOffsetsToTxnResponse):
         return [code_of(reply.error_code).name]
     if isinstance(reply, AddPartitionsToTxnResponse):
-        results = [(topic.name, one) for topic in reply.results_by_transaction[0].topic_results for one in topic.results_by_partition]
-        return [" ".join(f"{name}-{one.partition_index}={code_of(one.partition_error_code).name}" for name, one in results) or "nothing"]
+        results = [
+            (topic.name, one)
+            for topic in reply.results_by_transaction[0].topic_results
+            for one in topic.results_by_partition
+        ]
+        return [
+            " ".join(
+                f"{name}-{one.partition_index}={code_of(one.partition_error_code).name}"
+                for name, one in results
+            )
+            or "nothing"
+        ]
     if isinstance(reply, DescribeTransactionsResponse):
         return [
             f"{one.transactional_id} {code_of(one.error_code).name}"
             if one.error_code
-            else f"{one.transactional_id} {one.transaction_state} {one.producer_id}/{one.producer_epoch} {one.transaction_timeout_ms} ms"
+            else f"{one.transactional_id} {one.transaction_state} {one.producer_id}/{one.producer_epoch} {one.transaction_timeout_ms} ms"  # noqa: E501
             f" {[f'{topic.topic}{topic.partitions}' for topic in one.topics]}"
             for one in reply.transaction_states
         ]
     assert isinstance(reply, ListTransactionsResponse), reply
     unknown = [f"unknown {name}" for name in reply.unknown_state_filters]
-    return [*unknown, *(f"{one.transactional_id} {one.producer_id} {one.transaction_state}" for one in reply.transaction_states)] or [
-        "nothing"
-    ]
+    return [
+        *unknown,
+        *(
+            f"{one.transactional_id} {one.producer_id} {one.transaction_state}"
+            for one in reply.transaction_states
+        ),
+    ] or ["nothing"]

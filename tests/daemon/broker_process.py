@@ -25,7 +25,8 @@ API_VERSIONS = struct.pack(">ihhih1s", 11, 18, 0, 7, 1, b"t")
 class BrokerProcess:
     """`sparklog start` with these arguments; killed at the end of the `with` block if it still runs.
 
-    `descriptors` is its hard limit of them, `prefix` a command that starts it in its own place, `environment` what it finds there besides.
+    `descriptors` is its hard limit of them, `prefix` a command that starts it in its own place,
+    `environment` what it finds there besides.
     """
 
     def __init__(
@@ -36,7 +37,11 @@ class BrokerProcess:
         prefix: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        limited = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors})); " if descriptors else ""
+        limited = (
+            f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors})); "
+            if descriptors
+            else ""
+        )
         program = f"{limited}import sys; from sparklog_server.cli.main import main; sys.exit(main())"
         self.child = subprocess.Popen(
             [*prefix, sys.executable, *flags, "-c", program, "start", *arguments],
@@ -44,7 +49,9 @@ class BrokerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | dict(environment or {}),
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            | dict(environment or {}),
         )
         assert self.child.stdout is not None
         assert self.child.stderr is not None
@@ -82,7 +89,9 @@ class BrokerProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.child.poll() is None:
             self.child.kill()
             self.child.wait()
@@ -92,7 +101,9 @@ class BrokerProcess:
 
 def broker(data_dir: Path, *arguments: str, descriptors: int | None = None) -> BrokerProcess:
     """A broker on a port of its own."""
-    return BrokerProcess("--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *arguments, descriptors=descriptors)
+    return BrokerProcess(
+        "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *arguments, descriptors=descriptors
+    )
 
 
 def is_served(connection: socket.socket) -> bool:

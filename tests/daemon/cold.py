@@ -21,8 +21,8 @@ def chill(descriptor: int) -> None:
 def is_resident_after(read: Callable[[], object], descriptor: int, position: int, length: int) -> bool:
     """Whether `read` brings a range of a cold file into the page cache.
 
-    A kernel may take single pages back at once, however much memory is free (DAMON's proactive reclaim does): then all is tried again.
-    What leaves a hole of its own leaves it each time.
+    A kernel may take single pages back at once, however much memory is free (DAMON's proactive reclaim
+    does): then all is tried again. What leaves a hole of its own leaves it each time.
     """
     for _ in range(TRIES):
         chill(descriptor)

@@ -1,4 +1,6 @@
-"""A pump over real sockets and a real disk, with an echo where the broker stands; turned by hand, so nothing waits."""
+"""A pump over real sockets and a real disk, with an echo where the broker stands; turned by hand, so
+nothing waits.
+"""
 
 import socket
 from collections.abc import Iterator
@@ -36,7 +38,9 @@ class Rig:
         self.reactor.turn(wait_s)
 
     def exchange(self, client: socket.socket, request: bytes, size: int) -> bytes:
-        """Send a request and let the daemon work until `size` bytes have come back, or the connection is closed."""
+        """Send a request and let the daemon work until `size` bytes have come back, or the connection is
+        closed.
+        """
         client.sendall(request)
         received = bytearray()
         while len(received) < size:

@@ -1,7 +1,7 @@
 """The smallest thing that can stand where the broker stands: it answers each frame by what the frame says.
 
-A frame is a word and arguments: `echo TEXT`, `slice POSITION LENGTH` (of its file, after a header), `mute`, `close`, `sync`,
-`job TEXT`, `steps COUNT`.
+A frame is a word and arguments: `echo TEXT`, `slice POSITION LENGTH` (of its file, after a header),
+`mute`, `close`, `sync`, `job TEXT`, `steps COUNT`.
 """
 
 from functools import partial
@@ -42,7 +42,9 @@ class Echo:
     def unreadable(self, file: Sliceable, error: StorageError, now: Instant) -> list[Effect]:
         return []
 
-    def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]:
+    def connected(
+        self, session_id: SessionId, listener: str, peer_address: str, now: Instant
+    ) -> list[Effect]:
         self.sessions.append(session_id)
         return []
 
@@ -117,7 +119,9 @@ class Echo:
 
 
 def _count_calm(steps: int) -> Steps[int]:
-    """A long job, whose result is how many of its steps were taken while others were heard; of none at all it breaks."""
+    """A long job, whose result is how many of its steps were taken while others were heard; of none at all
+    it breaks.
+    """
     calm = 0
     for _ in range(steps):
         calm += yield

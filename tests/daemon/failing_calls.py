@@ -22,7 +22,9 @@ class FailingCalls:
         self._library = directory / "failing_calls.so"
         self._told = directory / "failing-calls"
         self.fail()
-        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(self._library), str(SOURCE), "-ldl"], check=True)
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-O1", "-o", str(self._library), str(SOURCE), "-ldl"], check=True
+        )
 
     def fail(self, *calls: tuple[str, str, int]) -> None:
         """From now on these (call, part of a path, errno) fail, and no others."""
@@ -33,4 +35,6 @@ class FailingCalls:
     def broker(self, *directories: Path, listen: str = "127.0.0.1:0") -> BrokerProcess:
         """A broker that meets these failures."""
         given = ("--set", "log.dirs=" + ",".join(map(str, directories)), "--listen", listen)
-        return BrokerProcess(*given, environment={"LD_PRELOAD": str(self._library), "FAILING_CALLS": str(self._told)})
+        return BrokerProcess(
+            *given, environment={"LD_PRELOAD": str(self._library), "FAILING_CALLS": str(self._told)}
+        )

@@ -1,4 +1,6 @@
-"""A daemon whose broker has a fault, as a program: `crash` breaks on its first bytes, `hang` never finishes its stop."""
+"""A daemon whose broker has a fault, as a program: `crash` breaks on its first bytes, `hang` never
+finishes its stop.
+"""
 
 import sys
 
@@ -24,4 +26,12 @@ class Hanging(Echo):
 if __name__ == "__main__":
     faulty = {"crash": Crashing, "hang": Hanging}[sys.argv[1]]
     settings = load(None, ["listeners=PLAINTEXT://127.0.0.1:0"]).settings
-    sys.exit(Server(settings, OsDisk(), lambda *_: faulty(), TraceLog(sys.stderr), connections_max=settings.max_connections).run())
+    sys.exit(
+        Server(
+            settings,
+            OsDisk(),
+            lambda *_: faulty(),
+            TraceLog(sys.stderr),
+            connections_max=settings.max_connections,
+        ).run()
+    )

@@ -1,4 +1,6 @@
-"""A small file system of its own for a broker process: tmpfs in a mount namespace, which goes with its last process."""
+"""A small file system of its own for a broker process: tmpfs in a mount namespace, which goes with its
+last process.
+"""
 
 import contextlib
 import os
@@ -13,7 +15,9 @@ from tests.daemon.broker_process import BrokerProcess
 
 
 class SmallDisk:
-    """`size` bytes mounted at `path`, which only processes begun with `prefix` see there; `inside` is the same directory for the test."""
+    """`size` bytes mounted at `path`, which only processes begun with `prefix` see there; `inside` is the
+    same directory for the test.
+    """
 
     def __init__(self, path: Path, size: int) -> None:
         path.mkdir()
@@ -21,7 +25,10 @@ class SmallDisk:
         self._size = size
         mount = f'mount -t tmpfs -o size={size} none "{path}" && echo mounted && exec cat'
         self._keeper = subprocess.Popen(
-            ["unshare", "-r", "-m", "sh", "-c", mount], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ["unshare", "-r", "-m", "sh", "-c", mount],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         assert self._keeper.stdout is not None
         self._is_mounted = self._keeper.stdout.readline() == b"mounted\n"
@@ -31,7 +38,9 @@ class SmallDisk:
     def broker(self, *settings: str) -> BrokerProcess:
         """A broker with its data on this disk."""
         given = [part for setting in settings for part in ("--set", setting)]
-        return BrokerProcess("--data-dir", f"{self.path}/data", "--listen", "127.0.0.1:0", *given, prefix=self.prefix)
+        return BrokerProcess(
+            "--data-dir", f"{self.path}/data", "--listen", "127.0.0.1:0", *given, prefix=self.prefix
+        )
 
     def room(self) -> int:
         """The bytes that are free."""
@@ -56,7 +65,9 @@ class SmallDisk:
             pytest.skip("this system lets no test mount a file system")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for pipe in (self._keeper.stdin, self._keeper.stdout):
             assert pipe is not None
             pipe.close()

@@ -13,12 +13,23 @@ from sparklog.model import Micros
 from sparklog_server.config.listeners import Listener
 from sparklog_server.daemon.admission import ACCEPT_AGAIN_S, ACCEPTED_PER_TURN, Admission
 from sparklog_server.daemon.idle import SETTLING_US, IdleConnections
-from tests.daemon.broker_process import API_VERSIONS, BrokerProcess, broker, fetch_frame, is_answered, is_served, receive_until_closed
+from tests.daemon.broker_process import (
+    API_VERSIONS,
+    BrokerProcess,
+    broker,
+    fetch_frame,
+    is_answered,
+    is_served,
+    receive_until_closed,
+)
 from tests.daemon.conftest import Rig
 
 
 def test_a_connection_beyond_the_limit_displaces_the_one_that_has_been_idle_longest(tmp_path: Path) -> None:
-    with broker(tmp_path / "data", "--set", "max.connections=2") as process, contextlib.ExitStack() as connected:
+    with (
+        broker(tmp_path / "data", "--set", "max.connections=2") as process,
+        contextlib.ExitStack() as connected,
+    ):
         address = process.address()
         first, second = (connected.enter_context(socket.create_connection(address)) for _ in range(2))
         assert is_served(first)
@@ -32,7 +43,9 @@ def test_a_connection_beyond_the_limit_displaces_the_one_that_has_been_idle_long
     assert err.count("connection-displaced") == 1
 
 
-def test_a_connection_with_a_request_in_flight_is_not_displaced_and_newcomers_wait_which_is_logged_once(tmp_path: Path) -> None:
+def test_a_connection_with_a_request_in_flight_is_not_displaced_and_newcomers_wait_which_is_logged_once(
+    tmp_path: Path,
+) -> None:
     with broker(tmp_path / "data", "--set", "max.connections=1") as process:
         address = process.address()
         with Admin(bootstrap_servers="{}:{}".format(*address)) as admin:
@@ -50,11 +63,21 @@ def test_a_connection_with_a_request_in_flight_is_not_displaced_and_newcomers_wa
     assert err.count("connections-full") == 1
 
 
-def test_who_comes_by_the_listener_of_the_brokers_takes_the_place_of_whoever_was_silent_longest(tmp_path: Path) -> None:
+def test_who_comes_by_the_listener_of_the_brokers_takes_the_place_of_whoever_was_silent_longest(
+    tmp_path: Path,
+) -> None:
     listeners = "CLIENTS://127.0.0.1:0,BROKERS://127.0.0.1:0"
-    named = ["--set", "listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT", "--set", "inter.broker.listener.name=BROKERS"]
+    named = [
+        "--set",
+        "listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+        "--set",
+        "inter.broker.listener.name=BROKERS",
+    ]
     sockets = ["--set", f"listeners={listeners}", "--set", "max.connections=2"]
-    with BrokerProcess("--data-dir", str(tmp_path / "data"), *named, *sockets) as process, contextlib.ExitStack() as connected:
+    with (
+        BrokerProcess("--data-dir", str(tmp_path / "data"), *named, *sockets) as process,
+        contextlib.ExitStack() as connected,
+    ):
         address = process.address()
         first, second = (connected.enter_context(socket.create_connection(address)) for _ in range(2))
         assert is_served(first)
@@ -69,9 +92,17 @@ def test_who_comes_by_the_listener_of_the_brokers_takes_the_place_of_whoever_was
 
 def test_other_listeners_leave_slots_to_that_of_the_brokers(tmp_path: Path) -> None:
     listeners = "CLIENTS://127.0.0.1:0,BROKERS://127.0.0.1:0"
-    named = ["--set", "listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT", "--set", "inter.broker.listener.name=BROKERS"]
+    named = [
+        "--set",
+        "listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+        "--set",
+        "inter.broker.listener.name=BROKERS",
+    ]
     sockets = ["--set", f"listeners={listeners}", "--set", "max.connections=8"]
-    with BrokerProcess("--data-dir", str(tmp_path / "data"), *named, *sockets) as process, contextlib.ExitStack() as connected:
+    with (
+        BrokerProcess("--data-dir", str(tmp_path / "data"), *named, *sockets) as process,
+        contextlib.ExitStack() as connected,
+    ):
         address, brokers = process.address(), process.address_of("BROKERS")
         with Admin(bootstrap_servers="{}:{}".format(*address)) as admin:
             admin.create_topics({"t": 1})

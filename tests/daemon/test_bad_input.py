@@ -1,4 +1,6 @@
-"""What does not speak Kafka's protocol costs itself its connection and a line in the log, and nobody else anything."""
+"""What does not speak Kafka's protocol costs itself its connection and a line in the log, and nobody else
+anything.
+"""
 
 import contextlib
 import signal
@@ -33,7 +35,9 @@ def tls_hello() -> bytes:
         pytest.param(struct.pack(">i", 2_000_000_000) + b"x", id="a frame too long"),
         pytest.param(struct.pack(">i", -1), id="a negative length"),
         pytest.param(struct.pack(">ihhi", 8, 18, 0, 1), id="a header cut short"),
-        pytest.param(struct.pack(">ihhih4s", 14, 3, 1, 1, 4, b"\xff\xfe\xfd\xfc"), id="a client id that is not UTF-8"),
+        pytest.param(
+            struct.pack(">ihhih4s", 14, 3, 1, 1, 4, b"\xff\xfe\xfd\xfc"), id="a client id that is not UTF-8"
+        ),
         pytest.param(struct.pack(">ihhihi", 14, 3, 1, 1, -1, 1_000_000_000), id="a lying count"),
         pytest.param(struct.pack(">ihhih", 10, 9999, 0, 1, -1), id="an unknown API"),
         pytest.param(b"\x89PNG\r\n\x1a\n" * 100, id="garbage"),
@@ -41,7 +45,9 @@ def tls_hello() -> bytes:
         pytest.param(tls_hello(), id="a TLS hello"),
     ],
 )
-def test_nonsense_closes_its_connection_with_one_line_and_nobody_elses(process: BrokerProcess, sent: bytes) -> None:
+def test_nonsense_closes_its_connection_with_one_line_and_nobody_elses(
+    process: BrokerProcess, sent: bytes
+) -> None:
     address = process.address()
     with socket.create_connection(address) as bystander, socket.create_connection(address) as offender:
         assert is_served(bystander)
@@ -51,7 +57,10 @@ def test_nonsense_closes_its_connection_with_one_line_and_nobody_elses(process: 
     code, _, err = process.end(signal.SIGTERM)
     assert code == 0
     assert "Traceback" not in err
-    assert len([line for line in err.splitlines() if "reason=" in line and "metadata-log-begins" not in line]) == 1
+    assert (
+        len([line for line in err.splitlines() if "reason=" in line and "metadata-log-begins" not in line])
+        == 1
+    )
 
 
 def test_a_frame_that_never_ends_is_no_burden_to_others(process: BrokerProcess) -> None:

@@ -1,4 +1,6 @@
-"""The corruption matrix by real processes: `sparklog start` over the damaged files, `sparklog log repair`, and `sparklog start` again."""
+"""The corruption matrix by real processes: `sparklog start` over the damaged files, `sparklog log repair`,
+and `sparklog start` again.
+"""
 
 import os
 import signal
@@ -20,7 +22,12 @@ PROGRAM = "import sys; from sparklog_server.cli.main import main; sys.exit(main(
 def sparklog(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False, timeout=60, env=environment
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment,
     )
 
 
@@ -46,7 +53,9 @@ def read(process: BrokerProcess, end: int) -> dict[int, bytes]:
 
 @pytest.mark.parametrize("is_clean", [False, True], ids=["kill", "clean"])
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_a_damaged_directory_is_refused_or_served_and_repaired(case: Case, tmp_path: Path, *, is_clean: bool) -> None:
+def test_a_damaged_directory_is_refused_or_served_and_repaired(
+    case: Case, tmp_path: Path, *, is_clean: bool
+) -> None:
     before = served(is_clean=is_clean)
     files, damaged = files_with(case, before)
     data = tmp_path / "data"
@@ -60,7 +69,12 @@ def test_a_damaged_directory_is_refused_or_served_and_repaired(case: Case, tmp_p
     if not is_ready:
         assert damaged.rpartition("/")[2] in text or "__cluster_metadata-0" in text
         assert any(word in text for word in REMEDY.split("|")[:1]) or "estore" in text
-    assert sparklog("log", "repair", "--execute", "--cluster-id", "the-cluster-of-the-test", str(data)).returncode == 0
+    assert (
+        sparklog(
+            "log", "repair", "--execute", "--cluster-id", "the-cluster-of-the-test", str(data)
+        ).returncode
+        == 0
+    )
     verified = sparklog("log", "verify", str(data))
     assert verified.returncode == 0, verified.stdout
     with broker(data) as process:
@@ -68,6 +82,10 @@ def test_a_damaged_directory_is_refused_or_served_and_repaired(case: Case, tmp_p
             assert said(process)[0]
             return
         records = read(process, before.end)
-    altered = [offset for offset, value in records.items() if offset in before.records and before.records[offset] != value]
+    altered = [
+        offset
+        for offset, value in records.items()
+        if offset in before.records and before.records[offset] != value
+    ]
     assert not altered
     assert len(before.records.keys() - records.keys()) <= max(case.lost_max, 4)

@@ -1,4 +1,6 @@
-"""A bit flipped, or a file cut, under a broker that was killed: refused with file, byte and remedy, or cut where no sync vouched for it."""
+"""A bit flipped, or a file cut, under a broker that was killed: refused with file, byte and remedy, or cut
+where no sync vouched for it.
+"""
 
 import select
 import signal
@@ -29,7 +31,9 @@ def wait_until_written(path: Path, line: str) -> None:
 
 
 def killed(data: Path) -> list[tuple[int, int]]:
-    """A broker had four topics with a record each, all of it written down, and was killed; (position, offset) of the metadata's batches."""
+    """A broker had four topics with a record each, all of it written down, and was killed; (position,
+    offset) of the metadata's batches.
+    """
     with broker(data) as process:
         host, port = process.address()
         with Producer(bootstrap_servers=f"{host}:{port}") as producer:
@@ -40,7 +44,9 @@ def killed(data: Path) -> list[tuple[int, int]]:
         content = (data / "__cluster_metadata-0" / LOG).read_bytes()
         batches = [(position, header.base_offset) for position, header in iterate_headers(content)]
         end = max(header.next_offset for _, header in iterate_headers(content))
-        wait_until_written(data / "__cluster_metadata-0" / "recovery-point-checkpoint", f"__cluster_metadata 0 {end}")
+        wait_until_written(
+            data / "__cluster_metadata-0" / "recovery-point-checkpoint", f"__cluster_metadata 0 {end}"
+        )
         process.end(signal.SIGKILL)
     return batches
 
@@ -52,7 +58,9 @@ def flip(path: Path, position: int) -> bytes:
     return bytes(content)
 
 
-def test_a_flipped_bit_in_the_metadata_log_is_refused_below_the_recovery_point_and_cut_above_it(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_the_metadata_log_is_refused_below_the_recovery_point_and_cut_above_it(
+    tmp_path: Path,
+) -> None:
     batches = killed(tmp_path)
     directory = tmp_path / "__cluster_metadata-0"
     position, offset = batches[len(batches) // 2]
@@ -60,7 +68,12 @@ def test_a_flipped_bit_in_the_metadata_log_is_refused_below_the_recovery_point_a
     with broker(tmp_path) as process:
         code, out, err = process.end()
     assert (code, out) == (1, "")
-    for part in (f"{directory / LOG}", f"at byte {position}", f"offsets [{offset}, ", f"sparklog log repair {tmp_path}"):
+    for part in (
+        f"{directory / LOG}",
+        f"at byte {position}",
+        f"offsets [{offset}, ",
+        f"sparklog log repair {tmp_path}",
+    ):
         assert part in err
     assert (directory / LOG).read_bytes() == content
 
@@ -71,7 +84,13 @@ def test_a_flipped_bit_in_the_metadata_log_is_refused_below_the_recovery_point_a
     (line,) = [line for line in err.splitlines() if " log-cut " in line]
     (copy,) = directory.glob("*.cut-*")
     assert copy.read_bytes() == content[position:]
-    for part in ("partition=__cluster_metadata-0", f"position={position}", f"offset={offset}", "sound_batches_follow=true", f"copy={copy}"):
+    for part in (
+        "partition=__cluster_metadata-0",
+        f"position={position}",
+        f"offset={offset}",
+        "sound_batches_follow=true",
+        f"copy={copy}",
+    ):
         assert part in line
 
 
@@ -84,7 +103,9 @@ def test_a_data_log_that_is_cut_or_deleted_takes_its_partition_offline_and_no_ot
     (tmp_path / "t3-0").rmdir()
     with broker(tmp_path) as process:
         host, port = process.address()
-        with Producer(bootstrap_servers=f"{host}:{port}", retries=0, delivery_timeout_ms=1_000, request_timeout_ms=500) as producer:
+        with Producer(
+            bootstrap_servers=f"{host}:{port}", retries=0, delivery_timeout_ms=1_000, request_timeout_ms=500
+        ) as producer:
             assert producer.send("t4", value=b"x", partition=0).result(10).offset == 1
             for topic in TOPICS[:3]:
                 with pytest.raises(SparklogError):

@@ -11,7 +11,15 @@ import pytest
 
 from sparklog import Admin, Producer
 from sparklog_server.daemon.descriptors import shared
-from tests.daemon.broker_process import API_VERSIONS, BrokerProcess, broker, fetch_frame, is_answered, is_served, wait_until
+from tests.daemon.broker_process import (
+    API_VERSIONS,
+    BrokerProcess,
+    broker,
+    fetch_frame,
+    is_answered,
+    is_served,
+    wait_until,
+)
 
 
 @pytest.mark.parametrize("limit", [64, 256, 1024, 20_000, 1 << 20])
@@ -22,7 +30,9 @@ def test_files_and_connections_leave_a_reserve(limit: int) -> None:
     assert min(files, connections) >= limit // 4 or files == 4096
 
 
-def test_idle_connections_beyond_the_limit_of_descriptors_neither_stop_the_files_nor_lock_newcomers_out(tmp_path: Path) -> None:
+def test_idle_connections_beyond_the_limit_of_descriptors_neither_stop_the_files_nor_lock_newcomers_out(
+    tmp_path: Path,
+) -> None:
     with contextlib.ExitStack() as connected:
         process = connected.enter_context(broker(tmp_path / "data", descriptors=128))
         address = process.address()
@@ -42,7 +52,9 @@ def test_idle_connections_beyond_the_limit_of_descriptors_neither_stop_the_files
     assert "few-descriptors limit=128" in err
 
 
-def test_a_broker_without_any_descriptor_left_refuses_what_needs_one_and_serves_it_once_there_are(tmp_path: Path) -> None:
+def test_a_broker_without_any_descriptor_left_refuses_what_needs_one_and_serves_it_once_there_are(
+    tmp_path: Path,
+) -> None:
     with broker(tmp_path / "data") as process, contextlib.ExitStack() as clients:
         servers = "{}:{}".format(*process.address())
         admin = clients.enter_context(Admin(bootstrap_servers=servers))
@@ -50,7 +62,9 @@ def test_a_broker_without_any_descriptor_left_refuses_what_needs_one_and_serves_
         admin.create_topics({"t": 1})
         producer.send("t", b"before")
         producer.flush()
-        before = resource.prlimit(process.child.pid, resource.RLIMIT_NOFILE, (4, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        before = resource.prlimit(
+            process.child.pid, resource.RLIMIT_NOFILE, (4, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        )
         sent = producer.send("t", b"meanwhile")
         with socket.create_connection(process_address(servers)) as waiting:
             waiting.sendall(API_VERSIONS)
@@ -94,7 +108,13 @@ def test_deleted_topics_give_their_descriptors_back_to_an_idle_and_from_a_slow_r
                 select.select([slow], [], [])
                 admin.delete_topics(["idle", "slow"])
                 wait_until(
-                    lambda: not [name for name in tmp_path.glob("data/*") if "delete" in name.name or name.name in ("idle-0", "slow-0")]
+                    lambda: (
+                        not [
+                            name
+                            for name in tmp_path.glob("data/*")
+                            if "delete" in name.name or name.name in ("idle-0", "slow-0")
+                        ]
+                    )
                 )
                 wait_until(lambda: len(removed_files(process)) == 1)
             wait_until(lambda: not removed_files(process))

@@ -60,7 +60,11 @@ def test_two_at_once_do_not_meet() -> None:
 
 
 @pytest.mark.parametrize(
-    "then", ["sys.stdin.read()", "import os; child = os.fork(); child or __import__('time').sleep(60); sys.stdin.read()"]
+    "then",
+    [
+        "sys.stdin.read()",
+        "import os; child = os.fork(); child or __import__('time').sleep(60); sys.stdin.read()",
+    ],
 )
 def test_it_goes_with_its_directory_when_its_owner_is_killed(then: str) -> None:
     """In the second case a fork of the owner lives on and holds the pipe open: only the pid tells."""

@@ -1,4 +1,6 @@
-"""A real process whose disk fails: what it says, what it serves on, and what a start after the repair brings back."""
+"""A real process whose disk fails: what it says, what it serves on, and what a start after the repair
+brings back.
+"""
 
 import errno
 import signal
@@ -21,7 +23,12 @@ def create(address: str, partitions: int) -> None:
 def send(address: str, partition: int, value: bytes = LARGE) -> str:
     """Produce one record; the error's text, empty if it was acknowledged."""
     with Producer(
-        bootstrap_servers=address, retries=0, enable_idempotence=False, delivery_timeout_ms=2_000, request_timeout_ms=1_500, linger_ms=0
+        bootstrap_servers=address,
+        retries=0,
+        enable_idempotence=False,
+        delivery_timeout_ms=2_000,
+        request_timeout_ms=1_500,
+        linger_ms=0,
     ) as producer:
         try:
             producer.send("t", value=value, partition=partition).result(10)
@@ -45,10 +52,15 @@ def leaders(address: str) -> list[int]:
 
 def homes(directories: list[Path]) -> list[int]:
     """In which of the directories each of four partitions lies."""
-    return [next(index for index, directory in enumerate(directories) if (directory / f"t-{part}").is_dir()) for part in range(4)]
+    return [
+        next(index for index, directory in enumerate(directories) if (directory / f"t-{part}").is_dir())
+        for part in range(4)
+    ]
 
 
-def test_a_file_that_cannot_be_read_and_one_that_cannot_be_synced_cost_no_more_than_they_must(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_and_one_that_cannot_be_synced_cost_no_more_than_they_must(
+    tmp_path: Path,
+) -> None:
     failing, directories = FailingCalls(tmp_path), [tmp_path / "a", tmp_path / "b"]
     with failing.broker(*directories) as process:
         address = process.bootstrap_servers()
@@ -63,7 +75,9 @@ def test_a_file_that_cannot_be_read_and_one_that_cannot_be_synced_cost_no_more_t
         assert send(address, lies.index(1)) != ""
         gone = [home == 1 or partition == unread for partition, home in enumerate(lies)]
         assert leaders(address) == [-1 if is_gone else 1 for is_gone in gone]
-        assert [send(address, partition) for partition, is_gone in enumerate(gone) if not is_gone] == [""] * gone.count(False)
+        assert [send(address, partition) for partition, is_gone in enumerate(gone) if not is_gone] == [
+            ""
+        ] * gone.count(False)
         failing.fail()
         code, _, said = process.end(signal.SIGTERM)
     assert code == 0
@@ -78,7 +92,9 @@ def test_a_file_that_cannot_be_read_and_one_that_cannot_be_synced_cost_no_more_t
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-def test_a_disk_that_lets_nothing_be_written_costs_no_record_and_says_what_to_do(tmp_path: Path, number: int) -> None:
+def test_a_disk_that_lets_nothing_be_written_costs_no_record_and_says_what_to_do(
+    tmp_path: Path, number: int
+) -> None:
     failing, directory = FailingCalls(tmp_path), tmp_path / "data"
     writes = [(call, "/data", number) for call in ("open", "pwrite", "ftruncate", "rename", "unlink")]
     remedy = "mount it read-write" if number == errno.EROFS else "give the user of the broker the right"

@@ -16,7 +16,9 @@ RESERVE = 2 << 20
 def produce_until_refused(bootstrap_servers: str) -> list[bytes]:
     """What was acknowledged before the broker refused."""
     acknowledged: list[bytes] = []
-    with Producer(bootstrap_servers=bootstrap_servers, retries=0, linger_ms=0, enable_idempotence=False) as producer:
+    with Producer(
+        bootstrap_servers=bootstrap_servers, retries=0, linger_ms=0, enable_idempotence=False
+    ) as producer:
         while True:
             value = b"%d-" % len(acknowledged) + b"x" * 500_000
             try:
@@ -29,7 +31,9 @@ def produce_until_refused(bootstrap_servers: str) -> list[bytes]:
     return acknowledged
 
 
-def test_a_full_disk_serves_reads_over_restarts_and_a_patient_producer_is_served_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_serves_reads_over_restarts_and_a_patient_producer_is_served_when_there_is_room(
+    tmp_path: Path,
+) -> None:
     with SmallDisk(tmp_path / "disk", DISK_BYTES) as disk:
         settings = f"sparklog.disk.reserve.bytes={RESERVE}"
         with disk.broker(settings) as process:

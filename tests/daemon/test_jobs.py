@@ -1,4 +1,6 @@
-"""Jobs beside the loop: who runs next, how much memory they hold together, and what returns of one that fails."""
+"""Jobs beside the loop: who runs next, how much memory they hold together, and what returns of one that
+fails.
+"""
 
 import gc
 import weakref
@@ -30,7 +32,14 @@ class Loop:
         self.results: list[object] = []
         self.gates: list[Event] = []
 
-    def run(self, job: Callable[[], object], *, session: int | None = None, in_steps: bool = False, memory_bytes: int = 0) -> None:
+    def run(
+        self,
+        job: Callable[[], object],
+        *,
+        session: int | None = None,
+        in_steps: bool = False,
+        memory_bytes: int = 0,
+    ) -> None:
         key = None if session is None else SessionId(session)
         self.jobs.run(job, self.results.append, session=key, in_steps=in_steps, memory_bytes=memory_bytes)
 

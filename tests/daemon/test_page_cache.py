@@ -48,7 +48,9 @@ def test_a_range_that_is_read_while_others_are_heard_is_resident_and_nothing_bey
 
 
 def test_to_ask_whether_a_range_is_resident_has_nothing_read(cold: Path) -> None:
-    take_calmly(read_ahead(lambda: _opened(cold), 0, 8 * MIB), lambda: True)  # whoever goes on after so much has much read ahead
+    take_calmly(
+        read_ahead(lambda: _opened(cold), 0, 8 * MIB), lambda: True
+    )  # whoever goes on after so much has much read ahead
     descriptor = _opened(cold)
     for _ in range(100):
         assert not is_resident(descriptor, 8 * MIB, MIB)
@@ -61,7 +63,9 @@ def test_to_ask_whether_a_range_is_resident_has_nothing_read(cold: Path) -> None
 def test_the_rest_of_a_range_is_read_at_once_when_nobody_is_heard_any_more(cold: Path) -> None:
     def read() -> None:
         heard = iter([True] * 3)
-        assert take_calmly(read_ahead(lambda: _opened(cold), MIB, 3 * MIB, looks_beyond=True), lambda: next(heard, False))
+        assert take_calmly(
+            read_ahead(lambda: _opened(cold), MIB, 3 * MIB, looks_beyond=True), lambda: next(heard, False)
+        )
 
     assert is_resident_after(read, _opened(cold), MIB, 2 * MIB)
 
@@ -79,7 +83,12 @@ def test_near_the_end_of_a_file_nothing_is_cold_further_on(cold: Path) -> None:
 
 
 def test_reading_ahead_beyond_the_end_of_a_file_ends_there(cold: Path) -> None:
-    assert is_resident_after(lambda: take_all(read_ahead(lambda: _opened(cold), SIZE - 10, SIZE + MIB)), _opened(cold), SIZE - 10, 10)
+    assert is_resident_after(
+        lambda: take_all(read_ahead(lambda: _opened(cold), SIZE - 10, SIZE + MIB)),
+        _opened(cold),
+        SIZE - 10,
+        10,
+    )
 
 
 def test_the_descriptor_to_read_ahead_with_is_closed_whatever_happens(cold: Path) -> None:

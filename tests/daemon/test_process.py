@@ -15,8 +15,19 @@ from sparklog.wire.messages.alter_client_quotas import (
     EntityData,
     OpData,
 )
-from sparklog.wire.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
-from tests.daemon.broker_process import API_VERSIONS, BrokerProcess, broker, is_answered, is_served, receive_until_closed
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.daemon.broker_process import (
+    API_VERSIONS,
+    BrokerProcess,
+    broker,
+    is_answered,
+    is_served,
+    receive_until_closed,
+)
 
 
 def test_it_says_ready_once_and_ends_cleanly_within_a_second_of_sigterm(tmp_path: Path) -> None:
@@ -93,7 +104,9 @@ def test_it_starts_again_after_a_clean_end_and_after_a_crash(tmp_path: Path) -> 
         (("--no-such-option",), "--no-such-option"),
     ],
 )
-def test_settings_that_cannot_be_are_named_and_end_with_2(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_settings_that_cannot_be_are_named_and_end_with_2(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
     with BrokerProcess("--data-dir", str(tmp_path / "data"), *arguments) as process:
         code, out, err = process.end()
     assert (code, out) == (2, "")
@@ -139,7 +152,9 @@ def test_a_data_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
         with broker(tmp_path / name) as process:
             process.address()
             process.end(signal.SIGTERM)
-    with BrokerProcess("--listen", "127.0.0.1:0", "--set", f"log.dirs={tmp_path / 'one'},{tmp_path / 'other'}") as process:
+    with BrokerProcess(
+        "--listen", "127.0.0.1:0", "--set", f"log.dirs={tmp_path / 'one'},{tmp_path / 'other'}"
+    ) as process:
         code, out, err = process.end()
     assert (code, out) == (1, "")
     assert "cluster" in err
@@ -203,7 +218,9 @@ def test_beyond_the_rate_of_connections_who_comes_is_admitted_later(tmp_path: Pa
 
 def test_beyond_the_rate_of_its_address_a_connection_is_held_and_closed_unserved(tmp_path: Path) -> None:
     entity = [EntityData("ip", "127.0.0.1")]
-    quota = AlterClientQuotasRequest([AlterClientQuotasRequestEntryData(entity, [OpData("connection_creation_rate", 1.0)])])
+    quota = AlterClientQuotasRequest(
+        [AlterClientQuotasRequestEntryData(entity, [OpData("connection_creation_rate", 1.0)])]
+    )
     with broker(tmp_path / "data", "--set", "quota.window.num=2") as process:
         address = process.address()
         with socket.create_connection(address) as first:
@@ -220,9 +237,13 @@ def test_beyond_the_rate_of_its_address_a_connection_is_held_and_closed_unserved
         process.end(signal.SIGTERM)
 
 
-def test_a_limit_of_connections_that_is_set_while_running_closes_whoever_was_silent_longest_and_lets_others_wait(tmp_path: Path) -> None:
+def test_a_limit_of_connections_that_is_set_while_running_closes_whoever_was_silent_longest_and_lets_others_wait(  # noqa: E501
+    tmp_path: Path,
+) -> None:
     changes = [AlterConfigsResource(4, "", [AlterableConfig("max.connections", 0, "1")])]
-    request = b"".join(map(bytes, encode_request(IncrementalAlterConfigsRequest(resources=changes), 1, 7, "test")))
+    request = b"".join(
+        map(bytes, encode_request(IncrementalAlterConfigsRequest(resources=changes), 1, 7, "test"))
+    )
     with broker(tmp_path / "data") as process, contextlib.ExitStack() as connected:
         address = process.address()
         silent, first = (connected.enter_context(socket.create_connection(address)) for _ in range(2))

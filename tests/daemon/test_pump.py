@@ -53,7 +53,9 @@ def test_more_replies_than_one_system_call_takes_all_arrive(rig: Rig) -> None:
     assert rig.exchange(client, b"echo x\n" * count, count) == b"x" * count
 
 
-@pytest.mark.parametrize("length", [1, 4096, GATHERED_SLICE_BYTES_MAX, GATHERED_SLICE_BYTES_MAX + 1, MIB, 5 * MIB + 7])
+@pytest.mark.parametrize(
+    "length", [1, 4096, GATHERED_SLICE_BYTES_MAX, GATHERED_SLICE_BYTES_MAX + 1, MIB, 5 * MIB + 7]
+)
 def test_a_slice_arrives_byte_for_byte_between_its_neighbours(rig: Rig, length: int) -> None:
     content = os.urandom(length + 10)
     rig.file.append(content)
@@ -279,7 +281,9 @@ def test_a_peer_that_leaves_before_its_reply_hurts_nobody_else(rig: Rig) -> None
     assert rig.broker.gone == rig.broker.sessions[:1]
 
 
-def test_a_connection_for_whose_request_there_is_no_memory_closes_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_for_whose_request_there_is_no_memory_closes_alone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     starved, other = rig.client(), rig.client()
     buffer = rig.broker.buffer
 
@@ -307,7 +311,9 @@ def test_a_job_comes_back_with_its_result(rig: Rig) -> None:
     assert rig.broker.finished_results == [b"done"]
 
 
-def test_a_long_job_is_told_at_each_step_that_others_are_heard_and_comes_back_with_its_result(rig: Rig) -> None:
+def test_a_long_job_is_told_at_each_step_that_others_are_heard_and_comes_back_with_its_result(
+    rig: Rig,
+) -> None:
     client = rig.client()
     assert rig.exchange(client, b"steps 3\n", 8) == b"finished"
     assert rig.broker.finished_results == [3]

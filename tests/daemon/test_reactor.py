@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from sparklog_server.daemon.reactor import SERVED_PER_TURN, Reactor
 
 
-def test_threads_that_end_their_work_while_the_reactor_closes_write_to_no_descriptor_that_is_not_its_own() -> None:
+def test_threads_that_end_their_work_while_the_reactor_closes_write_to_no_descriptor_that_is_not_its_own() -> (  # noqa: E501
+    None
+):
     def work(reactor: Reactor) -> None:
         for _ in range(300):
             reactor.post(lambda: None)
@@ -22,7 +24,9 @@ def test_threads_that_end_their_work_while_the_reactor_closes_write_to_no_descri
                 one.result()
 
 
-def test_an_event_of_a_closed_descriptor_does_not_reach_the_connection_that_has_its_number_within_the_turn() -> None:
+def test_an_event_of_a_closed_descriptor_does_not_reach_the_connection_that_has_its_number_within_the_turn() -> (  # noqa: E501
+    None
+):
     reactor, (accepted, client) = Reactor(), socket.socketpair()
     pairs = [socket.socketpair() for _ in range(2)]
     numbers = [ours.detach() for ours, _ in pairs]

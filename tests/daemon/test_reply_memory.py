@@ -49,7 +49,9 @@ def topics_answered(client: socket.socket) -> int:
     return len(answer.topics)
 
 
-def test_clients_that_read_nothing_are_closed_and_one_that_reads_is_answered(limited: tuple[BrokerProcess, tuple[str, int]]) -> None:
+def test_clients_that_read_nothing_are_closed_and_one_that_reads_is_answered(
+    limited: tuple[BrokerProcess, tuple[str, int]],
+) -> None:
     process, address = limited
     with contextlib.ExitStack() as open_until_then:
         silent = [open_until_then.enter_context(connected(address)) for _ in range(40)]
@@ -63,7 +65,9 @@ def test_clients_that_read_nothing_are_closed_and_one_that_reads_is_answered(lim
     assert 20 <= err.count("has not read") <= 40
 
 
-def test_a_client_that_sends_much_before_it_reads_is_answered_in_full(limited: tuple[BrokerProcess, tuple[str, int]]) -> None:
+def test_a_client_that_sends_much_before_it_reads_is_answered_in_full(
+    limited: tuple[BrokerProcess, tuple[str, int]],
+) -> None:
     process, address = limited
     with connected(address) as client:
         client.sendall(metadata_frame(7) * 60)

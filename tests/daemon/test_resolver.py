@@ -1,4 +1,6 @@
-"""A driver that never returns, and the broker that asks what it decided: rolled forward, or aborted, when the time is over."""
+"""A driver that never returns, and the broker that asks what it decided: rolled forward, or aborted, when
+the time is over.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -23,7 +25,9 @@ BATCH = names(0, tasks=3)
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[EmbeddedBroker]:
     """A broker that looks for overdue transactions ten times a second."""
-    with embedded(transaction_abort_timed_out_transaction_cleanup_interval_ms=100, transaction_max_timeout_ms=60_000) as broker:
+    with embedded(
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=100, transaction_max_timeout_ms=60_000
+    ) as broker:
         yield broker
 
 
@@ -55,19 +59,25 @@ def test_a_transaction_whose_time_is_over_before_there_are_any_decisions_is_abor
 
 
 @pytest.mark.parametrize("step", ["decide", "first end"])
-def test_what_was_decided_is_committed_when_its_time_is_over(impatient: EmbeddedBroker, topic: str, step: str) -> None:
+def test_what_was_decided_is_committed_when_its_time_is_over(
+    impatient: EmbeddedBroker, topic: str, step: str
+) -> None:
     dies(impatient.bootstrap_servers, topic, step)
     assert sorted(committed(impatient.bootstrap_servers, topic)) == flat([BATCH])
     assert "transaction-rolled-forward" in impatient.log()
 
 
 @pytest.mark.parametrize("step", ["fence", "check"])
-def test_what_was_not_decided_is_aborted_when_its_time_is_over(impatient: EmbeddedBroker, topic: str, step: str) -> None:
+def test_what_was_not_decided_is_aborted_when_its_time_is_over(
+    impatient: EmbeddedBroker, topic: str, step: str
+) -> None:
     dies(impatient.bootstrap_servers, topic, step)
     assert committed(impatient.bootstrap_servers, topic) == []
 
 
-def test_strays_beside_a_decision_are_aborted_and_later_decisions_are_seen(impatient: EmbeddedBroker, topic: str) -> None:
+def test_strays_beside_a_decision_are_aborted_and_later_decisions_are_seen(
+    impatient: EmbeddedBroker, topic: str
+) -> None:
     servers = impatient.bootstrap_servers
     for batch in range(3):
         with Driver(servers, identity=topic, told=dies_at("decide"), timeout_ms=TIMEOUT_MS) as driver:
@@ -85,7 +95,11 @@ def test_a_driver_that_died_while_it_wrote_its_decision_holds_up_others_no_longe
     with Driver(servers, identity=topic) as driver:
         driver.log.make_topic()
     settings = ClientSettings.from_kafka(
-        {"bootstrap.servers": servers, "transactional.id": coordinator_id(sink_name(topic)), "transaction.timeout.ms": str(TIMEOUT_MS)}
+        {
+            "bootstrap.servers": servers,
+            "transactional.id": coordinator_id(sink_name(topic)),
+            "transaction.timeout.ms": str(TIMEOUT_MS),
+        }
     )
     for partition in range(16):
         with BatchWriter(settings) as writer:

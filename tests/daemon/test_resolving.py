@@ -1,4 +1,6 @@
-"""The sockets of the resolver: names are looked up beside the loop, and one that has no address costs a back-off."""
+"""The sockets of the resolver: names are looked up beside the loop, and one that has no address costs a
+back-off.
+"""
 
 from collections.abc import Callable
 
@@ -18,8 +20,16 @@ def test_a_name_is_looked_up_by_a_job_and_the_next_attempt_waits_if_it_has_no_ad
     resolver = SinkResolver(settings, entropy=bytes, trace=lambda *_, **__: None)
     calls: list[Callable[[], None]] = []
     jobs: list[tuple[Job, Done]] = []
-    resolving = Resolving(resolver, Reactor(), after=lambda _, call: calls.append(call), run=lambda job, done: jobs.append((job, done)))
-    assert resolver.verdict(task_id(sink_name("s"), 0, 0, "aa"), 7, 0, Instant(now_us(), Millis(0))) is Answer.ASK_AGAIN
+    resolving = Resolving(
+        resolver,
+        Reactor(),
+        after=lambda _, call: calls.append(call),
+        run=lambda job, done: jobs.append((job, done)),
+    )
+    assert (
+        resolver.verdict(task_id(sink_name("s"), 0, 0, "aa"), 7, 0, Instant(now_us(), Millis(0)))
+        is Answer.ASK_AGAIN
+    )
     resolving.call_soon()
     calls.pop()()
     ((_, done),) = jobs

@@ -1,4 +1,6 @@
-"""A transactional producer of ours and a broker that is killed under it, and started anew on the same files."""
+"""A transactional producer of ours and a broker that is killed under it, and started anew on the same
+files.
+"""
 
 from pathlib import Path
 
@@ -25,7 +27,9 @@ def committed(servers: str) -> list[str]:
     """Every value up to the end of the log, read-committed."""
     with (
         Consumer(bootstrap_servers=servers) as plain,
-        Consumer(bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest") as reader,
+        Consumer(
+            bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
+        ) as reader,
     ):
         end = plain.end_offsets([T0])[T0]
         reader.assign([T0])
@@ -38,7 +42,9 @@ def committed(servers: str) -> list[str]:
 
 
 @pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_what_was_committed_and_nothing_else_is_read_though_the_broker_dies_in_between(tmp_path: Path, version: int) -> None:
+def test_what_was_committed_and_nothing_else_is_read_though_the_broker_dies_in_between(
+    tmp_path: Path, version: int
+) -> None:
     process = broker(tmp_path)
     try:
         host, port = process.address()
@@ -48,7 +54,9 @@ def test_what_was_committed_and_nothing_else_is_read_though_the_broker_dies_in_b
             if version < 2:
                 admin.update_features({"transaction.version": version}, upgrade_type="safe-downgrade")
         expected: list[str] = []
-        with Producer(bootstrap_servers=servers, transactional_id="x", retry_backoff_ms=20, reconnect_backoff_max_ms=100) as producer:
+        with Producer(
+            bootstrap_servers=servers, transactional_id="x", retry_backoff_ms=20, reconnect_backoff_max_ms=100
+        ) as producer:
             producer.init()
             for number in range(5):
                 producer.begin()
@@ -72,7 +80,9 @@ def test_what_was_committed_and_nothing_else_is_read_though_the_broker_dies_in_b
 
 
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(tmp_path: Path) -> None:
-    with broker(tmp_path, "--set", "transaction.abort.timed.out.transaction.cleanup.interval.ms=50") as process:
+    with broker(
+        tmp_path, "--set", "transaction.abort.timed.out.transaction.cleanup.interval.ms=50"
+    ) as process:
         servers = process.bootstrap_servers()
         with (
             Admin(bootstrap_servers=servers) as admin,

@@ -15,13 +15,21 @@ from random import Random
 import pytest
 
 from sparklog_server.disk import os_disk
-from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, parse_properties, render_offsets, render_properties
+from sparklog_server.disk.checkpoint import (
+    CheckpointCorrupt,
+    parse_offsets,
+    parse_properties,
+    render_offsets,
+    render_properties,
+)
 from sparklog_server.disk.door import DirectoryInUse, StorageError, replace_all
 from sparklog_server.disk.os_disk import SYNC_ONE_BY_ONE_MAX, OsDisk
 
 
 def descriptors(directory: Path) -> int:
-    """How many descriptors of this process name files below a directory; those of other tests' threads come and go."""
+    """How many descriptors of this process name files below a directory; those of other tests' threads
+    come and go.
+    """
     count = 0
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         with contextlib.suppress(FileNotFoundError):
@@ -77,7 +85,9 @@ def test_a_closed_file_keeps_its_descriptor_until_its_last_reader_has_released_i
     assert descriptors(tmp_path) == 0
 
 
-def test_closed_files_that_readers_hold_count_towards_the_bound_and_half_of_it_is_theirs(tmp_path: Path) -> None:
+def test_closed_files_that_readers_hold_count_towards_the_bound_and_half_of_it_is_theirs(
+    tmp_path: Path,
+) -> None:
     disk = OsDisk(open_files_max=8)
     live = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(8)]
     held = [disk.open(f"{tmp_path}/held-{index}", create=True) for index in range(20)]
@@ -128,7 +138,9 @@ def test_a_file_without_a_reader_is_closed_at_once(tmp_path: Path) -> None:
         file.fileno()
 
 
-def test_a_closed_file_whose_descriptor_was_taken_away_stays_readable_under_a_new_name(tmp_path: Path) -> None:
+def test_a_closed_file_whose_descriptor_was_taken_away_stays_readable_under_a_new_name(
+    tmp_path: Path,
+) -> None:
     disk = OsDisk(open_files_max=1)
     held = disk.open(f"{tmp_path}/held", create=True)
     held.append(b"still here")
@@ -171,7 +183,10 @@ def test_what_was_removed_while_it_was_to_be_synced_is_no_error(tmp_path: Path, 
     disk = OsDisk(open_files_max=1)
     disk.make_directory(f"{tmp_path}/doomed")
     disk.make_directory(f"{tmp_path}/kept")
-    files = [disk.open(f"{tmp_path}/{'doomed' if index % 2 else 'kept'}/{index}", create=True) for index in range(count)]
+    files = [
+        disk.open(f"{tmp_path}/{'doomed' if index % 2 else 'kept'}/{index}", create=True)
+        for index in range(count)
+    ]
     files += [disk.replace(f"{tmp_path}/doomed/small", b"x"), disk.replace(f"{tmp_path}/kept/small", b"x")]
     disk.rename(f"{tmp_path}/doomed", f"{tmp_path}/gone")
     disk.sync(files)
@@ -188,7 +203,9 @@ def test_small_files_that_a_job_writes_hold_no_descriptor_until_they_are_synced(
     assert [disk.read(f"{tmp_path}/{index}") for index in range(40)] == [b"new"] * 40
 
 
-def test_without_a_descriptor_left_idle_files_give_theirs_back_and_a_job_waits_for_one(tmp_path: Path) -> None:
+def test_without_a_descriptor_left_idle_files_give_theirs_back_and_a_job_waits_for_one(
+    tmp_path: Path,
+) -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:
         alone.submit(starve, f"{tmp_path}").result()
 
@@ -234,7 +251,9 @@ def test_many_files_are_synced_at_once(tmp_path: Path) -> None:
     assert len(disk.list(str(tmp_path))) == 45
 
 
-def test_replacements_in_many_directories_take_their_places_whichever_directories_are_gone(tmp_path: Path) -> None:
+def test_replacements_in_many_directories_take_their_places_whichever_directories_are_gone(
+    tmp_path: Path,
+) -> None:
     disk = OsDisk()
     directories = [f"{tmp_path}/{index:02d}" for index in range(80)]
     for directory in directories:
@@ -268,7 +287,9 @@ def test_syncing_beside_appends_never_meets_a_descriptor_that_was_taken_away(tmp
     assert sum(file.size for file in files) == 20_000
 
 
-def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = OsDisk().open(f"{tmp_path}/f", create=True)
     file.append(b"whole")
     real = os.pwrite
@@ -289,10 +310,13 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
 
 def test_a_directory_held_by_another_process_is_refused(tmp_path: Path) -> None:
     script = (
-        "import sys; from sparklog_server.disk.os_disk import OsDisk; disk = OsDisk(); disk.lock(sys.argv[1]);"
+        "import sys; from sparklog_server.disk.os_disk import OsDisk; disk = OsDisk(); "
+        "disk.lock(sys.argv[1]);"
         "print('held', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"held\n"
         with pytest.raises(DirectoryInUse, match=str(tmp_path)):
@@ -328,7 +352,9 @@ def test_checkpoints_and_properties_are_read_as_they_were_written() -> None:
             parse_offsets(wrong)
 
 
-def test_a_closed_file_that_gave_up_its_descriptor_is_not_taken_for_another_of_its_name(tmp_path: Path) -> None:
+def test_a_closed_file_that_gave_up_its_descriptor_is_not_taken_for_another_of_its_name(
+    tmp_path: Path,
+) -> None:
     disk = OsDisk(open_files_max=1)
     (tmp_path / "t-0").mkdir()
     old = disk.open(f"{tmp_path}/t-0/log", create=True)
@@ -343,7 +369,9 @@ def test_a_closed_file_that_gave_up_its_descriptor_is_not_taken_for_another_of_i
         old.pread(0, 16)
 
 
-def test_a_descriptor_that_a_job_opened_is_not_taken_away_before_the_job_is_done_with_it(tmp_path: Path) -> None:
+def test_a_descriptor_that_a_job_opened_is_not_taken_away_before_the_job_is_done_with_it(
+    tmp_path: Path,
+) -> None:
     disk = OsDisk(open_files_max=1)
     disk.write(f"{tmp_path}/log", b"content")
     with ThreadPoolExecutor(1) as job:
@@ -422,11 +450,15 @@ def test_a_sync_that_finds_no_space_is_a_failed_sync(tmp_path: Path, monkeypatch
     assert "make room" in caught.value.remedy
 
 
-def test_small_files_for_which_there_is_no_room_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_files_for_which_there_is_no_room_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk = OsDisk()
     disk.write(f"{tmp_path}/a", b"old")
     real = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: no_space() if data == b"second" else real(fd, data, at))
+    monkeypatch.setattr(
+        os, "pwrite", lambda fd, data, at: no_space() if data == b"second" else real(fd, data, at)
+    )
     with pytest.raises(StorageError) as caught:
         replace_all(disk, [(f"{tmp_path}/a", b"first"), (f"{tmp_path}/b", b"second")])
     assert caught.value.is_full

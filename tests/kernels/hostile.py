@@ -1,4 +1,6 @@
-"""Batches as tests need them: any records, and then any damage, with the CRC made right again so that the damage is reached."""
+"""Batches as tests need them: any records, and then any damage, with the CRC made right again so that the
+damage is reached.
+"""
 
 from collections.abc import Sequence
 from struct import pack_into, unpack_from
@@ -17,9 +19,13 @@ records = st.tuples(contents, contents, st.lists(st.tuples(names, contents), max
 record_lists = st.lists(records, min_size=1, max_size=12)
 
 
-def one_batch(fields: Sequence[Fields], *, base_offset: int = 0, attributes: int = 0, producer_id: int = -1) -> bytearray:
+def one_batch(
+    fields: Sequence[Fields], *, base_offset: int = 0, attributes: int = 0, producer_id: int = -1
+) -> bytearray:
     """A right, uncompressed batch, with some more attribute bits than a client would set."""
-    batch = build_batch(fields, base_offset=base_offset, producer_id=producer_id, base_sequence=0 if producer_id >= 0 else -1)
+    batch = build_batch(
+        fields, base_offset=base_offset, producer_id=producer_id, base_sequence=0 if producer_id >= 0 else -1
+    )
     if attributes:
         pack_into(">h", batch, 21, attributes)
         reseal(batch, 0)
@@ -39,7 +45,9 @@ interesting = st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0x81, 0xFE, 0xFF]) | st.i
 damages = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), interesting), max_size=4)
 
 
-def damaged(buffer: bytes | bytearray, damage: list[tuple[float, int]], cut: int, first: int = 0) -> bytearray:
+def damaged(
+    buffer: bytes | bytearray, damage: list[tuple[float, int]], cut: int, first: int = 0
+) -> bytearray:
     """`buffer` with some bytes from `first` on replaced and `cut` bytes missing at the end."""
     hurt = bytearray(buffer[: max(0, len(buffer) - cut)])
     for place, byte in damage:

@@ -1,4 +1,6 @@
-"""The check of a value's bytes against a schema: the twins agree, what a writer wrote passes, and what passes is read to its last byte."""
+"""The check of a value's bytes against a schema: the twins agree, what a writer wrote passes, and what
+passes is read to its last byte.
+"""
 
 import io
 from array import array
@@ -41,17 +43,25 @@ def parents(children: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
     """Values of records, arrays, maps and unions over `children`."""
     records = st.lists(children, min_size=1, max_size=4).map(
         lambda fields: (
-            {"type": "record", "name": "R", "fields": [{"name": f"f{at}", "type": plain} for at, (plain, _) in enumerate(fields)]},
+            {
+                "type": "record",
+                "name": "R",
+                "fields": [{"name": f"f{at}", "type": plain} for at, (plain, _) in enumerate(fields)],
+            },
             {f"f{at}": value for at, (_, value) in enumerate(fields)},
         )
     )
     some = children.filter(lambda case: takes_bytes(case[0]))
     counts = st.integers(0, 3)
-    arrays = st.tuples(some, counts).map(lambda made: ({"type": "array", "items": made[0][0]}, [made[0][1]] * made[1]))
+    arrays = st.tuples(some, counts).map(
+        lambda made: ({"type": "array", "items": made[0][0]}, [made[0][1]] * made[1])
+    )
     maps = st.tuples(some, counts).map(
         lambda made: ({"type": "map", "values": made[0][0]}, {f"k{at}": made[0][1] for at in range(made[1])})
     )
-    unions = some.filter(lambda case: not isinstance(case[0], list)).map(lambda case: (["null", case[0]], case[1]))
+    unions = some.filter(lambda case: not isinstance(case[0], list)).map(
+        lambda case: (["null", case[0]], case[1])
+    )
     return st.one_of(records, arrays, maps, unions)
 
 
@@ -78,17 +88,23 @@ def named_apart(plain: Plain, numbers: Any) -> Plain:
         if key in made:
             made[key] = named_apart(made[key], numbers)
     if "fields" in made:
-        made["fields"] = [{"name": field["name"], "type": named_apart(field["type"], numbers)} for field in made["fields"]]
+        made["fields"] = [
+            {"name": field["name"], "type": named_apart(field["type"], numbers)} for field in made["fields"]
+        ]
     return made
 
 
-def check(avro: ModuleType, plain: Plain, rows: Sequence[bytes | None], prefix: int = reference.NEVER) -> list[int]:
+def check(
+    avro: ModuleType, plain: Plain, rows: Sequence[bytes | None], prefix: int = reference.NEVER
+) -> list[int]:
     offsets = array("i", [0, *accumulate(len(row or b"") for row in rows)])
     bitmap = bytearray((len(rows) + 7) >> 3)
     for at, row in enumerate(rows):
         bitmap[at >> 3] |= (row is not None) << (at & 7)
     content = b"".join(row or b"" for row in rows)
-    starts = avro.check_records(len(rows), bitmap if None in rows else None, offsets, content, 0, program_of(plain, {}), prefix)
+    starts = avro.check_records(
+        len(rows), bitmap if None in rows else None, offsets, content, 0, program_of(plain, {}), prefix
+    )
     return list(memoryview(starts).cast("i"))
 
 
@@ -104,7 +120,9 @@ def test_what_a_writer_wrote_passes_and_what_passes_is_read_whole(case: Case, da
     rows: list[bytes | None] = [whole, b"\0\0\0\0\7" + whole]
     for _ in range(data.draw(st.integers(0, 4))):
         at = data.draw(st.integers(0, len(whole)))
-        rows.append(whole[:at] + data.draw(st.binary(max_size=11)) + whole[at + data.draw(st.integers(0, 2)) :])
+        rows.append(
+            whole[:at] + data.draw(st.binary(max_size=11)) + whole[at + data.draw(st.integers(0, 2)) :]
+        )
     found = check(compiled, plain, rows)
     assert found[0] == 0
     for prefix in (reference.NEVER, reference.ALWAYS, reference.PERHAPS):
@@ -138,5 +156,7 @@ def test_what_a_writer_wrote_passes_and_what_passes_is_read_whole(case: Case, da
         ({"type": "map", "values": "boolean"}, b"\2\2\xff\1\0", 1),
     ],
 )
-def test_bytes_that_are_no_value_are_refused_where_they_begin(avro: ModuleType, plain: Plain, content: bytes, position: int) -> None:
+def test_bytes_that_are_no_value_are_refused_where_they_begin(
+    avro: ModuleType, plain: Plain, content: bytes, position: int
+) -> None:
     assert check(avro, plain, [content, None]) == [-1 - position, 0]

@@ -1,4 +1,6 @@
-"""The compiled `avro` kernel and its plain-Python twin give the same columns, refuse the same rows and read what fastavro reads."""
+"""The compiled `avro` kernel and its plain-Python twin give the same columns, refuse the same rows and
+read what fastavro reads.
+"""
 
 import json
 import math
@@ -23,12 +25,18 @@ try:
 except ImportError:
     compiled = None
 
-needs_compiled = pytest.mark.skipif(compiled is None, reason="the compiled kernels are not built (make setup)")
-both = pytest.mark.parametrize("avro", [reference, pytest.param(compiled, marks=needs_compiled)], ids=["reference", "compiled"])
+needs_compiled = pytest.mark.skipif(
+    compiled is None, reason="the compiled kernels are not built (make setup)"
+)
+both = pytest.mark.parametrize(
+    "avro", [reference, pytest.param(compiled, marks=needs_compiled)], ids=["reference", "compiled"]
+)
 
 SORTS = range(8)
 ZERO = {"type": "fixed", "name": "Z", "size": 0}
-fields = st.lists(st.tuples(st.sampled_from(SORTS), st.sampled_from([-1, -1, 0, 1]), st.booleans()), max_size=6)
+fields = st.lists(
+    st.tuples(st.sampled_from(SORTS), st.sampled_from([-1, -1, 0, 1]), st.booleans()), max_size=6
+)
 VALUES = {
     reference.BOOLEAN: st.booleans().map(lambda value: bytes([value])),
     reference.FLOAT: st.binary(min_size=4, max_size=4),
@@ -50,7 +58,11 @@ def varint(value: int) -> bytes:
 
 
 def read(
-    avro: ModuleType, rows: Sequence[bytes | None], chosen: Sequence[tuple[int, int, bool]], prefix: int = 0, start: int = 0
+    avro: ModuleType,
+    rows: Sequence[bytes | None],
+    chosen: Sequence[tuple[int, int, bool]],
+    prefix: int = 0,
+    start: int = 0,
 ) -> object:
     """The rows from `start` on, everything as bytes."""
     offsets = array("i", [0, *accumulate(len(row or b"") for row in rows)])
@@ -59,8 +71,14 @@ def read(
         bitmap[at >> 3] |= (row is not None) << (at & 7)
     content = b"".join(row or b"" for row in rows)
     validity = bitmap if None in rows else None
-    valid, columns, refused = avro.read_records(len(rows) - start, validity, offsets, content, start, chosen, prefix)
-    return bytes(valid), [None if column is None else tuple(map(bytes, column)) for column in columns], refused
+    valid, columns, refused = avro.read_records(
+        len(rows) - start, validity, offsets, content, start, chosen, prefix
+    )
+    return (
+        bytes(valid),
+        [None if column is None else tuple(map(bytes, column)) for column in columns],
+        refused,
+    )
 
 
 @st.composite
@@ -75,7 +93,9 @@ def records(draw: st.DrawFn) -> tuple[list[tuple[int, int, bool]], list[bytes | 
             if null_branch >= 0:
                 row += varint(null_branch if is_null else 1 - null_branch)
             row += b"" if is_null else draw(VALUES[sort])
-        match draw(st.sampled_from(["whole", "whole", "whole", "prefixed", "null", "cut", "damaged", "noise"])):
+        match draw(
+            st.sampled_from(["whole", "whole", "whole", "prefixed", "null", "cut", "damaged", "noise"])
+        ):
             case "prefixed":
                 row = b"\0\0\0\0\7" + row
             case "null":
@@ -94,7 +114,9 @@ def records(draw: st.DrawFn) -> tuple[list[tuple[int, int, bool]], list[bytes | 
 
 @needs_compiled
 @given(records(), st.sampled_from([reference.NEVER, reference.ALWAYS, reference.PERHAPS]), st.data())
-def test_twins_agree(made: tuple[list[tuple[int, int, bool]], list[bytes | None]], prefix: int, data: st.DataObject) -> None:
+def test_twins_agree(
+    made: tuple[list[tuple[int, int, bool]], list[bytes | None]], prefix: int, data: st.DataObject
+) -> None:
     assert compiled is not None
     chosen, rows = made
     start = data.draw(st.integers(0, len(rows)))
@@ -117,9 +139,16 @@ def test_twins_agree(made: tuple[list[tuple[int, int, bool]], list[bytes | None]
         (reference.STRING, varint(3) + "\ud800".encode("utf-8", "surrogatepass")),
     ],
 )
-def test_a_value_that_does_not_fit_its_type_is_refused_and_its_neighbours_are_read(avro: ModuleType, sort: int, content: bytes) -> None:
+def test_a_value_that_does_not_fit_its_type_is_refused_and_its_neighbours_are_read(
+    avro: ModuleType, sort: int, content: bytes
+) -> None:
     chosen = [(reference.STRING, -1, True), (sort, -1, True), (reference.BOOLEAN, 0, True)]
-    good = {reference.BOOLEAN: b"\1", reference.DOUBLE: bytes(8), reference.BYTES: b"\0", reference.STRING: b"\0"}.get(sort, b"\2")
+    good = {
+        reference.BOOLEAN: b"\1",
+        reference.DOUBLE: bytes(8),
+        reference.BYTES: b"\0",
+        reference.STRING: b"\0",
+    }.get(sort, b"\2")
     first, last = b"\2a" + good + b"\2\1", b"\2c" + good + b"\0"
     valid, columns, refused = avro.read_records(
         3,
@@ -136,7 +165,9 @@ def test_a_value_that_does_not_fit_its_type_is_refused_and_its_neighbours_are_re
 
 
 def bits_of(column: pa.Array) -> pa.Array:
-    """A column that equals itself: one NaN for all of them, since Python turns a signalling NaN of 32 bits into a quiet one."""
+    """A column that equals itself: one NaN for all of them, since Python turns a signalling NaN of 32 bits
+    into a quiet one.
+    """
     if not pa.types.is_floating(column.type):
         return column
     one = pc.if_else(pc.is_nan(column), pa.scalar(math.nan, column.type), column)
@@ -150,7 +181,16 @@ def test_a_flat_record_is_what_fastavro_makes_of_it(
     made: tuple[list[tuple[int, int, bool]], list[bytes | None]], prefix: SchemaIdPrefix
 ) -> None:
     chosen, rows = made
-    names = ["boolean", "int", "long", {"type": "long", "logicalType": "timestamp-millis"}, "float", "double", "bytes", "string"]
+    names = [
+        "boolean",
+        "int",
+        "long",
+        {"type": "long", "logicalType": "timestamp-millis"},
+        "float",
+        "double",
+        "bytes",
+        "string",
+    ]
     unions = {-1: "{}", 0: '["null",{}]', 1: '[{},"null"]'}
     declared = [
         {"name": f"f{at}", "type": json.loads(unions[null].replace("{}", json.dumps(names[sort])))}

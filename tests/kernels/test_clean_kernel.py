@@ -1,4 +1,6 @@
-"""The compiled `clean` kernel and its plain-Python twin keep the same records, of right batches and of hostile ones."""
+"""The compiled `clean` kernel and its plain-Python twin keep the same records, of right batches and of
+hostile ones.
+"""
 
 from array import array
 from collections.abc import Callable
@@ -20,14 +22,21 @@ try:
 except ImportError:
     compiled = None
 
-needs_compiled = pytest.mark.skipif(compiled is None, reason="the compiled kernels are not built (make setup)")
-both = pytest.mark.parametrize("clean", [reference, pytest.param(compiled, marks=needs_compiled)], ids=["reference", "compiled"])
+needs_compiled = pytest.mark.skipif(
+    compiled is None, reason="the compiled kernels are not built (make setup)"
+)
+both = pytest.mark.parametrize(
+    "clean", [reference, pytest.param(compiled, marks=needs_compiled)], ids=["reference", "compiled"]
+)
 SEED = bytes(range(16))
 NOW = 10_000
 keys = st.sampled_from([b"", b"a", b"b", b"cc", b"k" * 9, b"k" * 40, None])
 no_headers: list[tuple[str, bytes | None]] = []
 records = st.tuples(
-    keys, st.none() | st.binary(max_size=9), st.just(no_headers), st.integers(-1, 2 * NOW) | st.sampled_from([0, 2**61, -(2**61)])
+    keys,
+    st.none() | st.binary(max_size=9),
+    st.just(no_headers),
+    st.integers(-1, 2 * NOW) | st.sampled_from([0, 2**61, -(2**61)]),
 )
 batches = st.tuples(
     st.lists(records, min_size=1, max_size=6),
@@ -38,7 +47,9 @@ batches = st.tuples(
 histories = st.lists(batches, min_size=1, max_size=8)
 
 
-def build(history: list[tuple[list[tuple[bytes | None, bytes | None, list[object], int]], int, int, int]]) -> bytearray:
+def build(
+    history: list[tuple[list[tuple[bytes | None, bytes | None, list[object], int]], int, int, int]],
+) -> bytearray:
     """A log of batches with gaps between them and any attributes."""
     log = bytearray()
     offset = 0
@@ -46,7 +57,9 @@ def build(history: list[tuple[list[tuple[bytes | None, bytes | None, list[object
         if attributes & 0x20:
             fields = [(b"\0\0\0" + bytes([gap & 1]), b"\0" * 6, [], NOW)]
         offset += gap
-        one = build_batch(fields, base_offset=offset, producer_id=producer_id, producer_epoch=gap, base_sequence=0)  # type: ignore[arg-type]
+        one = build_batch(
+            fields, base_offset=offset, producer_id=producer_id, producer_epoch=gap, base_sequence=0
+        )  # type: ignore[arg-type]
         pack_into(">h", one, 21, attributes)
         if attributes & 0x40 and not fields[0][3] & 1:
             pack_into(">q", one, 27, NOW + gap - 1)
@@ -56,25 +69,48 @@ def build(history: list[tuple[list[tuple[bytes | None, bytes | None, list[object
     return log
 
 
-def outcome(clean: ModuleType, log: bytearray, limit: int, start: int, keep_end: int, room: int, growth: int) -> object:
+def outcome(
+    clean: ModuleType, log: bytearray, limit: int, start: int, keep_end: int, room: int, growth: int
+) -> object:
     """All that the kernel makes of a log, or the status it refuses it with."""
     table = clean.KeyOffsets(16, limit, SEED)
     rules = clean.Rules([(7, 9, 1), (8, -1, 2)], [(7, 2, 5), (7, 8, 11), (8, 0, 3)], NOW, NOW + 500)
     try:
         mapped = clean.map_keys(log, 0, table, rules, start)
-        seen = [mapped, len(table), table.latest_offset, [table.find(key) for key in (b"", b"a", b"b", b"cc", b"k" * 9, b"k" * 40)]]
+        seen = [
+            mapped,
+            len(table),
+            table.latest_offset,
+            [table.find(key) for key in (b"", b"a", b"b", b"cc", b"k" * 9, b"k" * 40)],
+        ]
         target = bytearray(room)
         result = clean.filter_batches(log, 0, target, 0, table, rules, keep_end, growth)
         state = memoryview(array("q", [0, -1, 0]))
-        return seen, result, rules.seen_aborted(), bytes(target), clean.index_entries(target, result[2], 70, 1, state, 90), list(state)
+        return (
+            seen,
+            result,
+            rules.seen_aborted(),
+            bytes(target),
+            clean.index_entries(target, result[2], 70, 1, state, 90),
+            list(state),
+        )
     except ValueError as error:
         return error.args[0]
 
 
 @needs_compiled
 @examples(300)
-@given(histories, st.integers(1, 8), st.integers(0, 8), st.integers(0, 20), st.sampled_from([0, 200, 4000]), st.sampled_from([0, 9, 4000]))
-def test_twins_agree_on_what_stays(history: list[object], limit: int, start: int, keep_end: int, room: int, growth: int) -> None:
+@given(
+    histories,
+    st.integers(1, 8),
+    st.integers(0, 8),
+    st.integers(0, 20),
+    st.sampled_from([0, 200, 4000]),
+    st.sampled_from([0, 9, 4000]),
+)
+def test_twins_agree_on_what_stays(
+    history: list[object], limit: int, start: int, keep_end: int, room: int, growth: int
+) -> None:
     log = build(history)  # type: ignore[arg-type]
     given = (limit, start, keep_end, room, growth)
     assert compiled is not None
@@ -82,10 +118,21 @@ def test_twins_agree_on_what_stays(history: list[object], limit: int, start: int
 
 
 @needs_compiled
-@example([([(b"", None, [], 0)], 48, -1, 0), ([(b"", None, [], 0)] * 5, 0, -1, 0), ([(b"", None, [], 0)], 0, -1, 0)], [(0.0, 128)], 0, 0)
+@example(
+    [
+        ([(b"", None, [], 0)], 48, -1, 0),
+        ([(b"", None, [], 0)] * 5, 0, -1, 0),
+        ([(b"", None, [], 0)], 0, -1, 0),
+    ],
+    [(0.0, 128)],
+    0,
+    0,
+)
 @examples(300)
 @given(histories, damages, st.integers(0, 3), st.integers(0, 70))
-def test_twins_refuse_the_same_bytes(history: list[object], damage: list[tuple[float, int]], whose_crc: int, cut: int) -> None:
+def test_twins_refuse_the_same_bytes(
+    history: list[object], damage: list[tuple[float, int]], whose_crc: int, cut: int
+) -> None:
     log = build(history)  # type: ignore[arg-type]
     for place, byte in damage:
         log[int(place * len(log))] = byte
@@ -98,7 +145,9 @@ def test_twins_refuse_the_same_bytes(history: list[object], damage: list[tuple[f
 
 @both
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), interesting), min_size=1, max_size=9))
-def test_the_last_record_of_each_key_stays_where_it_was(clean: ModuleType, pairs: list[tuple[bytes, int]]) -> None:
+def test_the_last_record_of_each_key_stays_where_it_was(
+    clean: ModuleType, pairs: list[tuple[bytes, int]]
+) -> None:
     log = build_batch([(key, bytes([value]), [], NOW + value) for key, value in pairs], base_offset=40)
     table = clean.KeyOffsets(8, 4, SEED)
     rules = clean.Rules([], [], NOW, NOW)
@@ -107,7 +156,9 @@ def test_the_last_record_of_each_key_stays_where_it_was(clean: ModuleType, pairs
     filled = clean.filter_batches(log, 0, target, 0, table, rules, -1, 0)[2]
     left = decode_records(target[:filled])
     assert {(record.key, record.value, record.offset) for record in left} == {
-        (key, bytes([value]), 40 + index) for index, (key, value) in enumerate(pairs) if key not in dict(pairs[index + 1 :])
+        (key, bytes([value]), 40 + index)
+        for index, (key, value) in enumerate(pairs)
+        if key not in dict(pairs[index + 1 :])
     }
     assert [record.timestamp - NOW for record in left] == [(record.value or b"")[0] for record in left]
     assert read_header(target).last_offset == read_header(log).last_offset
@@ -135,7 +186,11 @@ def test_a_tombstone_gets_a_horizon_keeps_it_and_goes(clean: ModuleType) -> None
         filled = clean.filter_batches(log, 0, target, 0, table, rules, -1, 999)[2]
         log = target[:filled]
         header = read_header(log)
-        assert (header.has_delete_horizon, header.base_timestamp, header.max_timestamp) == (True, NOW + 500, 5)
+        assert (header.has_delete_horizon, header.base_timestamp, header.max_timestamp) == (
+            True,
+            NOW + 500,
+            5,
+        )
         kept.append([(record.key, record.timestamp) for record in decode_records(log)])
     assert kept == [[(b"a", 1), (b"b", 5)], [(b"a", 1), (b"b", 5)], [(b"b", 5)]]
 
@@ -145,7 +200,9 @@ def test_a_batch_whose_crc_differs_is_not_given_a_new_one(clean: ModuleType) -> 
     log = build_batch([(b"a", b"v", [], 1)])
     log[-2] ^= 1
     with pytest.raises(ValueError, match="CRC"):
-        clean.filter_batches(log, 0, bytearray(999), 0, clean.KeyOffsets(9, 3, SEED), clean.Rules([], [], 0, 0), -1, 0)
+        clean.filter_batches(
+            log, 0, bytearray(999), 0, clean.KeyOffsets(9, 3, SEED), clean.Rules([], [], 0, 0), -1, 0
+        )
 
 
 @both

@@ -1,4 +1,6 @@
-"""The compiled `columns` kernel and its plain-Python twin give the same columns and the same batches, and refuse the same bytes."""
+"""The compiled `columns` kernel and its plain-Python twin give the same columns and the same batches, and
+refuse the same bytes.
+"""
 
 from array import array
 from collections.abc import Sequence
@@ -13,7 +15,16 @@ from hypothesis import strategies as st
 from sparklog.kernels import columns_reference as reference
 from sparklog.record.batch import build_batch
 from sparklog.record.compression import Codec, decompress
-from tests.kernels.hostile import Fields, damaged, damages, one_batch, outcome, record_lists, reseal, timestamps
+from tests.kernels.hostile import (
+    Fields,
+    damaged,
+    damages,
+    one_batch,
+    outcome,
+    record_lists,
+    reseal,
+    timestamps,
+)
 from tests.properties import examples
 
 try:
@@ -21,8 +32,12 @@ try:
 except ImportError:
     compiled = None
 
-needs_compiled = pytest.mark.skipif(compiled is None, reason="the compiled kernels are not built (make setup)")
-both = pytest.mark.parametrize("columns", [reference, pytest.param(compiled, marks=needs_compiled)], ids=["reference", "compiled"])
+needs_compiled = pytest.mark.skipif(
+    compiled is None, reason="the compiled kernels are not built (make setup)"
+)
+both = pytest.mark.parametrize(
+    "columns", [reference, pytest.param(compiled, marks=needs_compiled)], ids=["reference", "compiled"]
+)
 bits = st.sampled_from([0, 0, 0, 0x08, 0x10, 0x20, 0x30, 0x40, -1])
 OFFSET_MAX = 2**63 - 1
 
@@ -31,7 +46,7 @@ def inflate(codec: int, records: memoryview) -> bytes:
     return bytes(decompress(Codec(codec), records, 1 << 20))
 
 
-# -- murmur2 ------------------------------------------------------------------------------------------------------------------------------
+# -- murmur2 -------------------------------------------------------------------------------------------------
 
 
 @both
@@ -58,7 +73,7 @@ def test_twins_agree_on_murmur2(key: bytes) -> None:
     assert compiled.murmur2(key) == reference.murmur2(key)
 
 
-# -- reading ------------------------------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------------
 
 
 @needs_compiled
@@ -99,7 +114,17 @@ def test_twins_agree_on_columns(
             reseal(hurt, place)
     half = places[len(places) // 2] if places else 0
     buffers = [bytes(hurt[:half]), memoryview(hurt)[half:]]
-    arguments = (buffers, (0, 0), start, limit, wanted, verify_crc, bytes_max, inflate, sorted(aborted, key=lambda one: one[1]))
+    arguments = (
+        buffers,
+        (0, 0),
+        start,
+        limit,
+        wanted,
+        verify_crc,
+        bytes_max,
+        inflate,
+        sorted(aborted, key=lambda one: one[1]),
+    )
     assert outcome(compiled.read_columns, *arguments) == outcome(reference.read_columns, *arguments)
 
 
@@ -119,9 +144,16 @@ def test_twins_agree_on_random_bytes_behind_a_right_header(content: bytes, wante
 @both
 @pytest.mark.parametrize("codec", list(Codec))
 def test_every_codec_reads_alike(columns: ModuleType, codec: Codec) -> None:
-    fields: list[Fields] = [(b"k%d" % i, None if i % 3 else b"v" * i, [("h", b"x")], 1000 + i) for i in range(50)]
+    fields: list[Fields] = [
+        (b"k%d" % i, None if i % 3 else b"v" * i, [("h", b"x")], 1000 + i) for i in range(50)
+    ]
     plain = columns.read_columns([build_batch(fields)], (0, 0), 0, OFFSET_MAX, 63, True, 1 << 30, inflate, [])
-    assert columns.read_columns([build_batch(fields, codec=codec)], (0, 0), 0, OFFSET_MAX, 63, True, 1 << 30, inflate, []) == plain
+    assert (
+        columns.read_columns(
+            [build_batch(fields, codec=codec)], (0, 0), 0, OFFSET_MAX, 63, True, 1 << 30, inflate, []
+        )
+        == plain
+    )
 
 
 @both
@@ -129,7 +161,9 @@ def test_a_batch_that_decompresses_to_something_else_is_refused(columns: ModuleT
     batch = build_batch([(b"k", b"v", [], 1)] * 5, codec=Codec.ZSTD)
     for other in (b"", b"\x00", bytes(100), b"\xff" * 100):
         with pytest.raises(ValueError):  # noqa: PT011
-            columns.read_columns([batch], (0, 0), 0, OFFSET_MAX, 63, True, 1 << 30, lambda _c, _r, other=other: other, [])
+            columns.read_columns(
+                [batch], (0, 0), 0, OFFSET_MAX, 63, True, 1 << 30, lambda _c, _r, other=other: other, []
+            )
 
 
 @both
@@ -138,17 +172,29 @@ def test_an_error_of_the_codec_passes_through(columns: ModuleType) -> None:
         raise KeyError("from the codec")
 
     with pytest.raises(KeyError, match="from the codec"):
-        columns.read_columns([build_batch([(b"k", b"v", [], 1)], codec=Codec.LZ4)], (0, 0), 0, OFFSET_MAX, 63, True, 1 << 30, refuse, [])
+        columns.read_columns(
+            [build_batch([(b"k", b"v", [], 1)], codec=Codec.LZ4)],
+            (0, 0),
+            0,
+            OFFSET_MAX,
+            63,
+            True,
+            1 << 30,
+            refuse,
+            [],
+        )
 
 
 @both
 def test_timestamps_beyond_64_bits_of_microseconds_are_cut(columns: ModuleType) -> None:
     batch = build_batch([(None, None, [], 2**62), (None, None, [], -(2**60)), (None, None, [], 5)])
-    timestamps_read = array("q", columns.read_columns([batch], (0, 0), 0, OFFSET_MAX, 8, True, 1 << 30, inflate, [])[4])
+    timestamps_read = array(
+        "q", columns.read_columns([batch], (0, 0), 0, OFFSET_MAX, 8, True, 1 << 30, inflate, [])[4]
+    )
     assert timestamps_read.tolist() == [2**63 - 1, -(2**63), 5000]
 
 
-# -- writing ------------------------------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------------------
 
 Slice = tuple[bytes | None, bytes, bytes, int]
 
@@ -158,7 +204,12 @@ def bytes_slice(column: Sequence[bytes | None], before: int) -> Slice:
     padded: list[bytes | None] = [b"??"] * before + list(column)
     validity = sum(1 << row for row, content in enumerate(padded) if content is not None)
     offsets = array("i", accumulate((len(content or b"") for content in padded), initial=0))
-    return validity.to_bytes((len(padded) + 7) // 8, "little"), offsets.tobytes(), b"".join(content or b"" for content in padded), before
+    return (
+        validity.to_bytes((len(padded) + 7) // 8, "little"),
+        offsets.tobytes(),
+        b"".join(content or b"" for content in padded),
+        before,
+    )
 
 
 def fixed_slice(column: Sequence[int | None], kind: str, before: int) -> tuple[bytes | None, bytes, int]:
@@ -170,7 +221,12 @@ def fixed_slice(column: Sequence[int | None], kind: str, before: int) -> tuple[b
 @needs_compiled
 @examples(300)
 @given(
-    st.lists(st.tuples(record_lists.map(lambda fields: fields[0]), st.none() | st.integers(-1, 4), st.none() | timestamps), max_size=30),
+    st.lists(
+        st.tuples(
+            record_lists.map(lambda fields: fields[0]), st.none() | st.integers(-1, 4), st.none() | timestamps
+        ),
+        max_size=30,
+    ),
     st.integers(0, 9),
     st.integers(1, 4),
     st.sampled_from([0, 100, 300, 1000, 1 << 20]),
@@ -194,13 +250,27 @@ def test_twins_write_the_same_batches(
         value = (value[0], bytes(damaged(value[1], damage, 0)), value[2], value[3])
     headers = None
     if has[2]:
-        lists = array("i", [0] * before + list(accumulate((len(fields[2]) for fields, _, _ in rows), initial=0)))
+        lists = array(
+            "i", [0] * before + list(accumulate((len(fields[2]) for fields, _, _ in rows), initial=0))
+        )
         names = bytes_slice([name.encode() for fields, _, _ in rows for name, _ in fields[2]], 0)
         contents = bytes_slice([content for fields, _, _ in rows for _, content in fields[2]], 0)
         headers = (None, lists.tobytes(), names, contents, before)
     partitions = fixed_slice([partition for _, partition, _ in rows], "i", before) if has[3] else None
     times = fixed_slice([timestamp for _, _, timestamp in rows], "q", before) if has[4] else None
-    arguments = (len(rows), key, value, headers, partitions, times, 1234, partition_count, partition_count - 1, bytes_max, seal)
+    arguments = (
+        len(rows),
+        key,
+        value,
+        headers,
+        partitions,
+        times,
+        1234,
+        partition_count,
+        partition_count - 1,
+        bytes_max,
+        seal,
+    )
     assert outcome(compiled.write_batches, *arguments) == outcome(reference.write_batches, *arguments)
 
 
@@ -227,7 +297,19 @@ def test_lists_of_headers_beyond_the_headers_are_refused(columns: ModuleType) ->
     names = bytes_slice([b"a"], 0)
     for lists in ([0, 2], [-1, 1], [1, 0]):
         with pytest.raises(ValueError):  # noqa: PT011
-            columns.write_batches(1, None, None, (None, array("i", lists).tobytes(), names, names, 0), None, None, 0, 1, 0, 1000, True)
+            columns.write_batches(
+                1,
+                None,
+                None,
+                (None, array("i", lists).tobytes(), names, names, 0),
+                None,
+                None,
+                0,
+                1,
+                0,
+                1000,
+                True,
+            )
 
 
 @both

@@ -1,4 +1,6 @@
-"""The compiled `json` kernel and its plain-Python twin give the same columns and refuse the same rows; what they read is what it says."""
+"""The compiled `json` kernel and its plain-Python twin give the same columns and refuse the same rows;
+what they read is what it says.
+"""
 
 import json
 from array import array
@@ -19,8 +21,12 @@ try:
 except ImportError:
     compiled = None
 
-needs_compiled = pytest.mark.skipif(compiled is None, reason="the compiled kernels are not built (make setup)")
-both = pytest.mark.parametrize("kernel", [reference, pytest.param(compiled, marks=needs_compiled)], ids=["reference", "compiled"])
+needs_compiled = pytest.mark.skipif(
+    compiled is None, reason="the compiled kernels are not built (make setup)"
+)
+both = pytest.mark.parametrize(
+    "kernel", [reference, pytest.param(compiled, marks=needs_compiled)], ids=["reference", "compiled"]
+)
 
 FIELDS = [
     (b"b", reference.BOOLEAN),
@@ -32,7 +38,9 @@ FIELDS = [
 ]
 texts = st.text(max_size=12)
 scalars = st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats() | texts
-nested = st.recursive(scalars, lambda one: st.lists(one, max_size=3) | st.dictionaries(texts, one, max_size=3), max_leaves=6)
+nested = st.recursive(
+    scalars, lambda one: st.lists(one, max_size=3) | st.dictionaries(texts, one, max_size=3), max_leaves=6
+)
 rows = st.fixed_dictionaries(
     {},
     optional={
@@ -47,7 +55,27 @@ rows = st.fixed_dictionaries(
     },
 )
 pieces = st.sampled_from(
-    ["{", "}", "[", "]", ",", ":", '"', "\\", "\\u0041", "-", "0", "1e5", ".", "null", "tru", " ", "\n", "\x00", "\ud800"]
+    [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        '"',
+        "\\",
+        "\\u0041",
+        "-",
+        "0",
+        "1e5",
+        ".",
+        "null",
+        "tru",
+        " ",
+        "\n",
+        "\x00",
+        "\ud800",
+    ]
 )
 
 
@@ -62,7 +90,9 @@ def values(draw: st.DrawFn) -> list[bytes]:
     """JSON as Python writes it, here and there damaged."""
     made: list[bytes] = []
     for row in draw(st.lists(rows, max_size=10)):
-        written = json.dumps(row, ensure_ascii=draw(st.booleans()), indent=draw(st.sampled_from([None, None, 1])))
+        written = json.dumps(
+            row, ensure_ascii=draw(st.booleans()), indent=draw(st.sampled_from([None, None, 1]))
+        )
         if draw(st.integers(0, 9)) == 0:
             at = draw(st.integers(0, len(written)))
             written = written[:at] + draw(pieces) + written[at + draw(st.integers(0, 2)) :]
@@ -141,7 +171,16 @@ def test_fields_stand_in_any_order_and_what_is_missing_or_unknown_is_passed_over
             b'{"d":NaN}',
             b'{"d":.5}',
         ),
-        *(b'{"s":1}', b'{"s":"\\u0041"}', b'{"s":"\n"}', b'{"s":"\xff"}', b'{"\\u0069":1}', b'{"i":1,"i":2}', b'{"b":yes}', b'{"b":nul}'),
+        *(
+            b'{"s":1}',
+            b'{"s":"\\u0041"}',
+            b'{"s":"\n"}',
+            b'{"s":"\xff"}',
+            b'{"\\u0069":1}',
+            b'{"i":1,"i":2}',
+            b'{"b":yes}',
+            b'{"b":nul}',
+        ),
         b'{"x":' + b"[" * 99 + b"]" * 99 + b"}",
     ],
 )

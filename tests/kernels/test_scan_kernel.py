@@ -1,4 +1,6 @@
-"""The compiled `scan` kernel and its plain-Python twin give the same answers, to right bytes and to hostile ones."""
+"""The compiled `scan` kernel and its plain-Python twin give the same answers, to right bytes and to
+hostile ones.
+"""
 
 import struct
 from importlib import import_module
@@ -11,7 +13,18 @@ from hypothesis import strategies as st
 
 from sparklog.kernels import scan_reference as reference
 from sparklog.record.batch import Record, build_batch
-from tests.kernels.hostile import Fields, contents, damaged, damages, names, one_batch, outcome, record_lists, reseal, timestamps
+from tests.kernels.hostile import (
+    Fields,
+    contents,
+    damaged,
+    damages,
+    names,
+    one_batch,
+    outcome,
+    record_lists,
+    reseal,
+    timestamps,
+)
 from tests.properties import examples
 
 try:
@@ -19,13 +32,19 @@ try:
 except ImportError:
     compiled = None
 
-needs_compiled = pytest.mark.skipif(compiled is None, reason="the compiled kernels are not built (make setup)")
-both = pytest.mark.parametrize("scan", [reference, pytest.param(compiled, marks=needs_compiled)], ids=["reference", "compiled"])
+needs_compiled = pytest.mark.skipif(
+    compiled is None, reason="the compiled kernels are not built (make setup)"
+)
+both = pytest.mark.parametrize(
+    "scan", [reference, pytest.param(compiled, marks=needs_compiled)], ids=["reference", "compiled"]
+)
 attributes = st.sampled_from([0, 0x08, 0x10, 0x20, 0x40, 1, 4, 5, -1])
 
 
 def a_batch(count: int = 3, producer_id: int = -1) -> bytearray:
-    return build_batch([(b"k", b"v" * 10, [], 1000 + i) for i in range(count)], producer_id=producer_id, base_sequence=0)
+    return build_batch(
+        [(b"k", b"v" * 10, [], 1000 + i) for i in range(count)], producer_id=producer_id, base_sequence=0
+    )
 
 
 def changed(batch: bytearray, position: int, layout: str, value: int) -> bytearray:
@@ -46,19 +65,34 @@ def test_crc_is_that_of_the_library(content: bytes, seed: int) -> None:
 @examples(200)
 @given(record_lists, attributes, damages, st.integers(0, 3), st.booleans(), st.booleans())
 def test_twins_agree_on_checked_batches(
-    fields: list[Fields], bits: int, damage: list[tuple[float, int]], cut: int, is_resealed: bool, require_keys: bool
+    fields: list[Fields],
+    bits: int,
+    damage: list[tuple[float, int]],
+    cut: int,
+    is_resealed: bool,
+    require_keys: bool,
 ) -> None:
     assert compiled is not None
     batch = damaged(one_batch(fields, attributes=bits), damage, cut, first=0 if cut else 57)
     if is_resealed:
         reseal(batch, 0)
-    assert outcome(compiled.check_batch, batch, require_keys) == outcome(reference.check_batch, batch, require_keys)
+    assert outcome(compiled.check_batch, batch, require_keys) == outcome(
+        reference.check_batch, batch, require_keys
+    )
 
 
 @needs_compiled
 @examples(200)
-@given(st.binary(max_size=60), st.integers(-2, 9), st.integers(-(2**63), 2**63 - 1), st.booleans(), st.integers(-1, 4))
-def test_twins_agree_on_random_bytes_as_records(content: bytes, count: int, base_timestamp: int, require_keys: bool, position: int) -> None:
+@given(
+    st.binary(max_size=60),
+    st.integers(-2, 9),
+    st.integers(-(2**63), 2**63 - 1),
+    st.booleans(),
+    st.integers(-1, 4),
+)
+def test_twins_agree_on_random_bytes_as_records(
+    content: bytes, count: int, base_timestamp: int, require_keys: bool, position: int
+) -> None:
     assert compiled is not None
     arguments = (content, count, base_timestamp, require_keys, position)
     assert outcome(compiled.check_records, *arguments) == outcome(reference.check_records, *arguments)
@@ -70,7 +104,12 @@ def test_twins_agree_on_random_bytes_as_records(content: bytes, count: int, base
 @examples(200)
 @given(record_lists, damages, st.integers(0, 15), st.none() | timestamps, timestamps, timestamps)
 def test_twins_agree_on_where_timestamps_are_found_and_which_are_out_of_bounds(
-    fields: list[Fields], damage: list[tuple[float, int]], start: int, append_timestamp: int | None, least: int, greatest: int
+    fields: list[Fields],
+    damage: list[tuple[float, int]],
+    start: int,
+    append_timestamp: int | None,
+    least: int,
+    greatest: int,
 ) -> None:
     assert compiled is not None
     batch = damaged(one_batch(fields), damage, 0, first=61)
@@ -83,7 +122,9 @@ def test_twins_agree_on_where_timestamps_are_found_and_which_are_out_of_bounds(
 
 
 @both
-def test_the_first_record_that_is_late_enough_is_found_and_those_out_of_bounds_are_named_up_to_a_number(scan: ModuleType) -> None:
+def test_the_first_record_that_is_late_enough_is_found_and_those_out_of_bounds_are_named_up_to_a_number(
+    scan: ModuleType,
+) -> None:
     batch = build_batch([(b"k", b"v", [], timestamp) for timestamp in (1000, 1005, -1, 1002, 1009)])
     assert scan.find_timestamp(batch, 61, 5, 70, 1000, None, 1002, 0) == (1005, 71)
     assert scan.find_timestamp(batch, 61, 5, 70, 1000, None, 1002, 72) == (1002, 73)
@@ -122,22 +163,36 @@ def test_twins_agree_on_headers(
 ) -> None:
     assert compiled is not None
     buffer = damaged(b"".join(map(one_batch, batches)), damage, cut)
-    assert outcome(compiled.headers, buffer, verify_crc, position) == outcome(reference.headers, buffer, verify_crc, position)
+    assert outcome(compiled.headers, buffer, verify_crc, position) == outcome(
+        reference.headers, buffer, verify_crc, position
+    )
 
 
 @needs_compiled
 @examples(200)
 @given(st.lists(record_lists, max_size=4), damages, st.integers(0, 90))
-def test_twins_agree_on_the_span_of_batches(batches: list[list[Fields]], damage: list[tuple[float, int]], cut: int) -> None:
+def test_twins_agree_on_the_span_of_batches(
+    batches: list[list[Fields]], damage: list[tuple[float, int]], cut: int
+) -> None:
     assert compiled is not None
     buffer = damaged(b"".join(map(one_batch, batches)), damage, cut)
     assert outcome(compiled.span, buffer) == outcome(reference.span, buffer)
 
 
 @needs_compiled
-@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**31 - 1), contents, contents, st.lists(st.tuples(names, contents), max_size=3))
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(0, 2**31 - 1),
+    contents,
+    contents,
+    st.lists(st.tuples(names, contents), max_size=3),
+)
 def test_twins_write_the_same_record(
-    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+    timestamp_delta: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
 ) -> None:
     assert compiled is not None
     ours, theirs = bytearray(b"x"), bytearray(b"x")
@@ -148,7 +203,9 @@ def test_twins_write_the_same_record(
 
 @needs_compiled
 @given(record_lists, st.integers(0, 2**63 - 1), st.integers(-1, 2**31 - 1), st.booleans(), timestamps)
-def test_twins_stamp_alike(fields: list[Fields], offset: int, epoch: int, is_transactional: bool, timestamp: int) -> None:
+def test_twins_stamp_alike(
+    fields: list[Fields], offset: int, epoch: int, is_transactional: bool, timestamp: int
+) -> None:
     stamped = []
     for scan in (compiled, reference):
         assert scan is not None
@@ -254,7 +311,11 @@ def test_a_buffer_that_cannot_be_written_is_not_stamped(scan: ModuleType) -> Non
 
 @both
 def test_a_stamp_needs_a_whole_header(scan: ModuleType) -> None:
-    for stamp in (lambda b: scan.stamp(b, 1, 1), lambda b: scan.stamp_producer(b, 1, 1, 1), lambda b: scan.stamp_timestamps(b, 1, 1)):
+    for stamp in (
+        lambda b: scan.stamp(b, 1, 1),
+        lambda b: scan.stamp_producer(b, 1, 1, 1),
+        lambda b: scan.stamp_timestamps(b, 1, 1),
+    ):
         with pytest.raises(ValueError, match="no whole record batch"):
             stamp(bytearray(60))
 

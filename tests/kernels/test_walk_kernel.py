@@ -1,4 +1,6 @@
-"""Records that arrive in pieces: both kernels agree, and a walk over pieces gives what one call over the whole gives."""
+"""Records that arrive in pieces: both kernels agree, and a walk over pieces gives what one call over the
+whole gives.
+"""
 
 from importlib import import_module
 from itertools import pairwise
@@ -20,7 +22,12 @@ except ImportError:
 
 both = pytest.mark.parametrize(
     "walk",
-    [walk_reference, pytest.param(compiled, marks=pytest.mark.skipif(compiled is None, reason="the compiled kernels are not built"))],
+    [
+        walk_reference,
+        pytest.param(
+            compiled, marks=pytest.mark.skipif(compiled is None, reason="the compiled kernels are not built")
+        ),
+    ],
     ids=["reference", "compiled"],
 )
 cuts = st.lists(st.floats(0, 1), max_size=6)
@@ -33,7 +40,9 @@ def pieces_of(content: bytes, places: list[float]) -> list[bytes]:
     return [content[begin:end] for begin, end in pairwise(bounds)]
 
 
-def walked(walk: ModuleType, pieces: list[bytes], count: int, **options: object) -> tuple[int, int, list[tuple[int, int, int]], list[int]]:
+def walked(
+    walk: ModuleType, pieces: list[bytes], count: int, **options: object
+) -> tuple[int, int, list[tuple[int, int, int]], list[int]]:
     """Least and greatest timestamp, every hit, and the records without a key."""
     one, hits = walk.RecordWalk(count, 1000, **options), []
     for piece in pieces:
@@ -55,13 +64,17 @@ def test_a_walk_over_pieces_gives_what_the_whole_gives(
     body = bytes(one_batch(fields))[HEADER:]
     count = len(fields)
     expected = outcome(scan_reference.check_records, body, count, 1000, False)
-    found = outcome(lambda: walked(walk, pieces_of(body, places), count, require_keys=require_keys, low=low, high=high))
+    found = outcome(
+        lambda: walked(walk, pieces_of(body, places), count, require_keys=require_keys, low=low, high=high)
+    )
     if isinstance(expected, tuple) and expected[0] == "refused":
         assert found == expected
     else:
         assert isinstance(found, tuple)
         assert found[:2] == expected
-        assert [index for index, _, _ in found[2]] == scan_reference.timestamps_outside(body, count, 1000, low, high, 99)
+        assert [index for index, _, _ in found[2]] == scan_reference.timestamps_outside(
+            body, count, 1000, low, high, 99
+        )
         assert found[3] == (scan_reference.keys_missing(body, count, 99) if require_keys else [])
 
 
@@ -69,7 +82,12 @@ def test_a_walk_over_pieces_gives_what_the_whole_gives(
 @examples(200)
 @given(record_lists, damages, st.integers(0, 9), cuts, st.integers(0, 12))
 def test_a_walk_over_pieces_refuses_what_the_whole_refuses(
-    walk: ModuleType, fields: list[Fields], damage: list[tuple[float, int]], cut: int, places: list[float], count: int
+    walk: ModuleType,
+    fields: list[Fields],
+    damage: list[tuple[float, int]],
+    cut: int,
+    places: list[float],
+    count: int,
 ) -> None:
     body = bytes(damaged(one_batch(fields), damage, cut, first=HEADER))[HEADER:]
     expected = outcome(scan_reference.check_records, body, count, 1000, False)
@@ -81,7 +99,17 @@ def test_a_walk_over_pieces_refuses_what_the_whole_refuses(
 
 @pytest.mark.skipif(compiled is None, reason="the compiled kernels are not built")
 @examples(300)
-@given(record_lists, damages, st.integers(0, 9), cuts, st.integers(0, 12), st.booleans(), st.booleans(), timestamps, st.integers(-1, 5))
+@given(
+    record_lists,
+    damages,
+    st.integers(0, 9),
+    cuts,
+    st.integers(0, 12),
+    st.booleans(),
+    st.booleans(),
+    timestamps,
+    st.integers(-1, 5),
+)
 def test_twins_agree_on_hostile_pieces(
     fields: list[Fields],
     damage: list[tuple[float, int]],
@@ -96,7 +124,9 @@ def test_twins_agree_on_hostile_pieces(
     assert compiled is not None
     pieces = pieces_of(bytes(damaged(one_batch(fields), damage, cut, first=HEADER))[HEADER:], places)
     options = {"is_strict": is_strict, "require_keys": require_keys, "high": high, "from_delta": from_delta}
-    assert outcome(lambda: walked(compiled, pieces, count, **options)) == outcome(lambda: walked(walk_reference, pieces, count, **options))
+    assert outcome(lambda: walked(compiled, pieces, count, **options)) == outcome(
+        lambda: walked(walk_reference, pieces, count, **options)
+    )
 
 
 @both
@@ -109,6 +139,10 @@ def test_a_record_larger_than_any_piece_is_walked_without_its_bytes_at_hand(walk
 
 @both
 def test_of_many_records_without_a_key_the_first_thousand_are_named(walk: ModuleType) -> None:
-    body = bytes(build_batch([(None if index % 3 else b"k", b"v", [], 1000) for index in range(1600)]))[HEADER:]
-    keyless = walked(walk, [body[at : at + 100] for at in range(0, len(body), 100)], 1600, require_keys=True)[3]
+    body = bytes(build_batch([(None if index % 3 else b"k", b"v", [], 1000) for index in range(1600)]))[
+        HEADER:
+    ]
+    keyless = walked(walk, [body[at : at + 100] for at in range(0, len(body), 100)], 1600, require_keys=True)[
+        3
+    ]
     assert keyless == [index for index in range(1600) if index % 3][:1000]

@@ -1,4 +1,6 @@
-"""Compaction for tests: whole rounds over a log, as the scheduler, its jobs and the broker's turns do them together."""
+"""Compaction for tests: whole rounds over a log, as the scheduler, its jobs and the broker's turns do them
+together.
+"""
 
 from sparklog.effects import take_all
 from sparklog.model import Millis, Offset
@@ -24,10 +26,14 @@ def compact(
     load_factor: float = 0.9,
 ) -> bool:
     """One round over all that can be cleaned, due or not; False if there was nothing dirty."""
-    choice = judge(log, log.log_end_offset if high_watermark is None else Offset(high_watermark), Millis(now_ms))
+    choice = judge(
+        log, log.log_end_offset if high_watermark is None else Offset(high_watermark), Millis(now_ms)
+    )
     if choice.first_dirty_offset >= choice.first_uncleanable_offset:
         return False
-    plan = plan_round(log, choice, table_bytes_max=table_bytes, load_factor=load_factor, seed=SEED, now_ms=Millis(now_ms))
+    plan = plan_round(
+        log, choice, table_bytes_max=table_bytes, load_factor=load_factor, seed=SEED, now_ms=Millis(now_ms)
+    )
     work = Round(disk, plan)
     while True:
         progress = take_all(work.work(work_bytes))

@@ -1,7 +1,7 @@
 """A broker that served records, groups and transactions, its files, and one damage at a time to them.
 
 served(kill or clean) ──► files ──► Case.apply ──► start: refused, or serving ──► judged ──► repaired ──► start ──► judged
-"""
+"""  # noqa: E501
 
 from collections.abc import Callable
 from functools import cache
@@ -47,7 +47,9 @@ class Served(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A damage, and how many acknowledged records it may cost at most: those in the damaged batch, or in the damaged file."""
+    """A damage, and how many acknowledged records it may cost at most: those in the damaged batch, or in
+    the damaged file.
+    """
 
     name: str
     damage: Damage
@@ -78,14 +80,18 @@ def files_of(disk: SimulatedDisk, root: str = ROOT) -> Files:
 
 @cache
 def served(*, is_clean: bool) -> Served:
-    """The life of a broker: two topics and their snapshot, three segments, aborted transactions, groups, records deleted from the front."""
+    """The life of a broker: two topics and their snapshot, three segments, aborted transactions, groups,
+    records deleted from the front.
+    """
     world = participants.started(**SETTINGS)
     client = world.node.connect()
     writer = participants.Writer(world, "a", version=2)
     records: dict[int, bytes] = {}
     for number in range(40):
         value = b"%d " % number + b"v" * VALUE_BYTES
-        answer = world.ask(client, produce("t", world.batch(b"k", value), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+        answer = world.ask(
+            client, produce("t", world.batch(b"k", value), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+        )
         code, base = produced(answer)
         assert code == 0
         records |= {base: b"k", base + 1: value}
@@ -103,7 +109,9 @@ def served(*, is_clean: bool) -> Served:
 
 
 class Found(NamedTuple):
-    """What a reader gets of `t-0`: records by offset, offsets that its CRC refuses, the end, and the broker's error if there was one."""
+    """What a reader gets of `t-0`: records by offset, offsets that its CRC refuses, the end, and the
+    broker's error if there was one.
+    """
 
     records: dict[int, bytes]
     refused: set[int]
@@ -117,7 +125,9 @@ def read(world: World, client: SimulatedConnection) -> Found:
     refused: set[int] = set()
     offset = 0
     for _ in range(200):
-        answer = world.ask(client, fetch("t", offset, max_wait_ms=0, max_bytes=1 << 18), FETCH_BY_NAME, FetchResponse)
+        answer = world.ask(
+            client, fetch("t", offset, max_wait_ms=0, max_bytes=1 << 18), FETCH_BY_NAME, FetchResponse
+        )
         assert isinstance(answer, FetchResponse)
         part = answer.responses[0].partitions[0]
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and part.log_start_offset > offset:
@@ -131,7 +141,11 @@ def read(world: World, client: SimulatedConnection) -> Found:
             for position, header in iterate_headers(content):
                 batch = content[position : position + header.size]
                 try:
-                    records |= {record.offset: record.value or b"" for record in decode_records(batch) if record.offset >= before}
+                    records |= {
+                        record.offset: record.value or b""
+                        for record in decode_records(batch)
+                        if record.offset >= before
+                    }
                 except DecodeError:
                     refused.update(range(header.base_offset, header.next_offset))
                 offset = max(offset, header.next_offset)
@@ -143,7 +157,9 @@ def read(world: World, client: SimulatedConnection) -> Found:
 
 
 class Outcome(NamedTuple):
-    """What a start made of it: the sentence with which it refused, or what a reader found and where the next record went."""
+    """What a start made of it: the sentence with which it refused, or what a reader found and where the
+    next record went.
+    """
 
     refusal: str
     found: Found | None
@@ -162,7 +178,9 @@ def start(world: World) -> Outcome:
     world.settle(5_000)
     client = world.node.connect()
     found = read(world, client)
-    answer = world.ask(client, produce("t", world.batch(b"after"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    answer = world.ask(
+        client, produce("t", world.batch(b"after"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+    )
     code, base = produced(answer)
     return Outcome("", found, list(world.node.trace), -1 if code else base)
 
@@ -173,7 +191,9 @@ def verified(disk: SimulatedDisk) -> list[Report]:
 
 
 def repaired(disk: SimulatedDisk, *, cluster_id: str) -> list[str]:
-    """Have `log repair --execute` repair the directory; gives what it said that is lost, or cannot be done."""
+    """Have `log repair --execute` repair the directory; gives what it said that is lost, or cannot be
+    done.
+    """
     told: list[str] = []
     for _ in range(3):
         plans = planned(disk, ROOT, cluster_id=cluster_id, wall_ms=1_700_000_000_000)
@@ -201,7 +221,9 @@ def nth(files: Files, suffix: str, number: int, directory: str = LOG) -> str | N
     return paths[number] if -len(paths) <= number < len(paths) else None
 
 
-def flip(suffix: str, number: int = 0, *, batch: int | None = None, byte: int = 0, directory: str = LOG) -> Damage:
+def flip(
+    suffix: str, number: int = 0, *, batch: int | None = None, byte: int = 0, directory: str = LOG
+) -> Damage:
     """Alter one bit: `byte` of a file, or of a batch in it."""
 
     def damage(files: Files) -> str | None:

@@ -1,12 +1,14 @@
-"""A scripted life of one data directory, and what it may look like after the power was cut at any call of the disk's door.
+"""A scripted life of one data directory, and what it may look like after the power was cut at any call of
+the disk's door.
 
-    History: opens, appends, transactions, syncs, rolls, truncates, DeleteRecords, retention, compaction, deletes, stops
+    History: opens, appends, transactions, syncs, rolls, truncates, DeleteRecords, retention, compaction,
+    deletes, stops
                                │  ──► Witness per partition: what was written, promised and taken away
                                │
                           PowerCut at the n-th changing call ──► disk.crash(seed) ──► `reopened` ──► Witness.agrees
 
 The script depends on its seed alone, so every run is the same up to the cut.
-"""
+"""  # noqa: E501
 
 from collections.abc import Callable
 from functools import partial
@@ -62,9 +64,10 @@ class Fuse:
 class Witness:
     """What was written to one partition, and how much of it was promised.
 
-    `attempt` is a batch whose append did not return; below `kept` everything must still be there, but what lies below `start` was deleted:
-    that much of it durably that the log begins at `start_kept` at least. `places` has every batch as it was written, though compaction may
-    have taken records of those below `compacted`. `is_certain` is false while the partition is being made or removed.
+    `attempt` is a batch whose append did not return; below `kept` everything must still be there, but what
+    lies below `start` was deleted: that much of it durably that the log begins at `start_kept` at least.
+    `places` has every batch as it was written, though compaction may have taken records of those below
+    `compacted`. `is_certain` is false while the partition is being made or removed.
     """
 
     def __init__(self, topic_id: Uuid, *, is_compacted: bool = False) -> None:
@@ -84,7 +87,9 @@ class Witness:
 
     def promised(self, recovery_point: int) -> None:
         """Everything below the recovery point is durable."""
-        self.kept = max(self.kept, *(place.next_offset for place in self.places if place.next_offset <= recovery_point), 0)
+        self.kept = max(
+            self.kept, *(place.next_offset for place in self.places if place.next_offset <= recovery_point), 0
+        )
 
     def cut(self, end_offset: int) -> None:
         """The log was truncated."""
@@ -116,7 +121,9 @@ class Witness:
                 self.open.setdefault(producer_id, place.base_offset)
 
     def next_sequence(self, log: PartitionLog, producer_id: int) -> int:
-        """What a producer sends next. Recovery knows no sequences of one whose records were deleted, as in Kafka: it has to begin anew."""
+        """What a producer sends next. Recovery knows no sequences of one whose records were deleted, as in
+        Kafka: it has to begin anew.
+        """
         headers = (read_header(place.content) for place in self.places if place.next_offset > self.start)
         if any(header.producer_id == producer_id and not header.is_control for header in headers):
             return self.sequences.get(producer_id, 0)
@@ -124,16 +131,22 @@ class Witness:
         return known.batches[-1][1] + 1 if known is not None and known.batches else 0
 
     def agrees(self, log: PartitionLog) -> None:
-        """Whether an opened log holds what it must and nothing else; from then on what it holds is what was written."""
+        """Whether an opened log holds what it must and nothing else; from then on what it holds is what
+        was written.
+        """
         found = read_all(log)
-        if self.attempt is not None and log.log_end_offset > (self.places[-1].next_offset if self.places else 0):
+        if self.attempt is not None and log.log_end_offset > (
+            self.places[-1].next_offset if self.places else 0
+        ):
             header = read_header(self.attempt)
             self.places.append(Place(header.base_offset, header.next_offset, bytes(self.attempt)))
         start, end = log.log_start_offset, log.log_end_offset
         assert self.start_kept <= start <= self.start, "the log starts where nobody said"
         assert end >= self.kept, f"what was promised in [{end}, {self.kept}) is gone"
         assert log.recovery_point <= end
-        assert end in (0, start, *(place.next_offset for place in self.places)), "ends with no batch that was written"
+        assert end in (0, start, *(place.next_offset for place in self.places)), (
+            "ends with no batch that was written"
+        )
         self.places = [place for place in self.places if place.next_offset <= end]
         written = [place for place in self.places if place.next_offset > start]
         if self.is_compacted:
@@ -153,18 +166,27 @@ class Witness:
     def _compacted_agrees(self, found: list[Place], written: list[Place]) -> None:
         """Nothing is there that was not written; what is missing has a successor, or was aborted."""
         before, after = _records_of(written), _records_of(found)
-        assert all(before.get(offset) == record for offset, record in after.items()), "a record that nobody wrote"
+        assert all(before.get(offset) == record for offset, record in after.items()), (
+            "a record that nobody wrote"
+        )
         aborted = {
             record.offset
             for place in written
             for one in self.aborted_in(written)
-            if one.first_offset <= place.base_offset < one.last_offset and read_header(place.content).producer_id == one.producer_id
+            if one.first_offset <= place.base_offset < one.last_offset
+            and read_header(place.content).producer_id == one.producer_id
             for record in decode_records(place.content)
         }
-        newest = {record.key: offset for offset, record in before.items() if offset < self.compacted and offset not in aborted}
+        newest = {
+            record.key: offset
+            for offset, record in before.items()
+            if offset < self.compacted and offset not in aborted
+        }
         for offset, record in before.items():
             is_gone = offset not in after
-            assert not is_gone or offset in aborted or newest.get(record.key, -1) > offset, f"{offset} is gone, though nothing follows it"
+            assert not is_gone or offset in aborted or newest.get(record.key, -1) > offset, (
+                f"{offset} is gone, though nothing follows it"
+            )
             assert not is_gone or offset < self.compacted, f"{offset} is gone, and nobody compacted so far"
 
     def aborted_in(self, written: list[Place]) -> list[AbortedTxn]:
@@ -181,16 +203,21 @@ class Witness:
         due = [
             one
             for one in self.aborted
-            if any(one.first_offset <= base < one.last_offset and header.producer_id == one.producer_id for base, header in left)
+            if any(
+                one.first_offset <= base < one.last_offset and header.producer_id == one.producer_id
+                for base, header in left
+            )
         ]
         written = {one.last_offset: one for one in self.aborted}
         for one in told:
-            # A replay of what compaction, retention or DeleteRecords has left of a transaction knows of no beginning that is gone, nor
-            # does Kafka's: a reader meets no record of it there.
+            # A replay of what compaction, retention or DeleteRecords has left of a transaction knows of no
+            # beginning that is gone, nor does Kafka's: a reader meets no record of it there.
             whole = written[one.last_offset]
             assert one._replace(first_offset=whole.first_offset) == whole
             gone = range(whole.first_offset, one.first_offset)
-            assert not [base for base, header in left if base in gone and header.producer_id == one.producer_id]
+            assert not [
+                base for base, header in left if base in gone and header.producer_id == one.producer_id
+            ]
         assert [one.last_offset for one in told] == sorted(one.last_offset for one in told)
         assert all(one.last_offset in {other.last_offset for other in told} for one in due)
         assert log.last_stable_offset(end) == max(min(self.open.values(), default=end), self.start)
@@ -205,9 +232,17 @@ class Witness:
         told, replayed = known(content), known(self._replayed())
         if self.start or self.is_compacted:
             # Whose batches were deleted may be forgotten.
-            last = {read_header(place.content).producer_id: place.base_offset for place in self.places if not _is_control(place)}
+            last = {
+                read_header(place.content).producer_id: place.base_offset
+                for place in self.places
+                if not _is_control(place)
+            }
             told, replayed = (
-                {key: value for key, value in some.items() if last.get(key, -1) >= self.start and not self.is_compacted}
+                {
+                    key: value
+                    for key, value in some.items()
+                    if last.get(key, -1) >= self.start and not self.is_compacted
+                }
                 for some in (told, replayed)
             )
         assert told == replayed
@@ -235,20 +270,26 @@ def _records_of(places: list[Place]) -> dict[int, Record]:
 
 
 def known(snapshot: bytes) -> dict[int, tuple[int, list[object]]]:
-    """What a snapshot says of each producer: epoch, sequences and offsets of its last batch. No batch tells when it was appended."""
+    """What a snapshot says of each producer: epoch, sequences and offsets of its last batch. No batch
+    tells when it was appended.
+    """
     producers = ProducerState.parse(snapshot).producers
-    return {key: (value.epoch, [batch[:4] for batch in value.batches[-1:]]) for key, value in producers.items()}
+    return {
+        key: (value.epoch, [batch[:4] for batch in value.batches[-1:]]) for key, value in producers.items()
+    }
 
 
 def reopened(disk: SimulatedDisk) -> LogDir:
     """The data directory, opened once more with the settings of the history."""
     return LogDir.open(
-        disk, "data", node_id=NODE, cluster_id=CLUSTER_ID, entropy=Random(1).randbytes, defaults=SETTINGS, now=NOW
+        disk, "data", node_id=NODE, cluster_id=CLUSTER_ID, entropy=Random(1).randbytes, defaults=SETTINGS, now=NOW  # noqa: E501
     )  # fmt: skip
 
 
 class History:
-    """The script. `live` once, in one or several lives of the process; cut short by a PowerCut from the disk."""
+    """The script. `live` once, in one or several lives of the process; cut short by a PowerCut from the
+    disk.
+    """
 
     def __init__(self, disk: SimulatedDisk, seed: int) -> None:
         self.disk = disk
@@ -279,7 +320,9 @@ class History:
     def _open(self) -> LogDir:
         """The directory, and how far its compacted log was clean, as the scheduler of compaction reads it."""
         self.log_dir = reopened(self.disk)
-        assert not self.log_dir.damaged, f"damaged by no more than a crash: {[str(one.error) for one in self.log_dir.damaged.values()]}"
+        assert not self.log_dir.damaged, (
+            f"damaged by no more than a crash: {[str(one.error) for one in self.log_dir.damaged.values()]}"
+        )
         content, log = self.disk.read(CLEANER_CHECKPOINT), self.log_dir.logs.get(COMPACTED)
         if content is not None and log is not None:
             clean_to = parse_offsets(content).get(COMPACTED, Offset(0))
@@ -354,7 +397,11 @@ class History:
             count, producer_id = random.randrange(1, 4), random.choice((-1, 5, 6))
             if producer_id in witness.open and random.random() < 0.4:
                 kind = random.choice((ControlType.ABORT, ControlType.ABORT, ControlType.COMMIT))
-                sent = memoryview(build_marker(Marker(kind, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=START_MS))
+                sent = memoryview(
+                    build_marker(
+                        Marker(kind, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=START_MS
+                    )
+                )
             else:
                 sent = batch(
                     count,
@@ -364,7 +411,8 @@ class History:
                     sequence=witness.next_sequence(log, producer_id),
                     codec=random.choice(_CODECS),
                     key=b"%d" % random.randrange(4),
-                    is_transactional=producer_id in witness.open or (producer_id >= 0 and random.random() < 0.3),
+                    is_transactional=producer_id in witness.open
+                    or (producer_id >= 0 and random.random() < 0.3),
                 )
             witness.attempt = sent
             if random.random() < 0.85 and not read_header(sent).is_control:
@@ -378,7 +426,9 @@ class History:
             witness.attempt = None
 
     def _sync(self, witness: Witness, log: PartitionLog) -> None:
-        """A sync as the thread beside the loop does it: early or late between `begin_sync` and `synced`, with other work going on."""
+        """A sync as the thread beside the loop does it: early or late between `begin_sync` and `synced`,
+        with other work going on.
+        """
         files, end_offset = log.begin_sync()
         is_early = self.random.random() < 0.5
         if is_early:
@@ -391,10 +441,15 @@ class History:
         witness.promised(log.recovery_point)
 
     def _truncate(self, topic_partition: TopicPartition) -> None:
-        """As a follower does: the checkpoint must not vouch for what is written anew, so it is lowered first."""
+        """As a follower does: the checkpoint must not vouch for what is written anew, so it is lowered
+        first.
+        """
         assert self.log_dir is not None
         witness, log = self.witnesses[topic_partition], self.log_dir.logs[topic_partition]
-        ends = [witness.start, *(place.next_offset for place in witness.places if place.next_offset > witness.start)][-15:]
+        ends = [
+            witness.start,
+            *(place.next_offset for place in witness.places if place.next_offset > witness.start),
+        ][-15:]
         offset = Offset(self.random.choice(ends))
         witness.kept = min(witness.kept, offset)
         self._jobs.clear()
@@ -420,7 +475,9 @@ class History:
         if self.log_dir.is_vouched(topic_partition):
             self.log_dir.checkpoint(self._high_watermarks())
         topic_id = Uuid(self.random.randbytes(16))
-        witness = self.witnesses[topic_partition] = Witness(topic_id, is_compacted=topic_partition == COMPACTED)
+        witness = self.witnesses[topic_partition] = Witness(
+            topic_id, is_compacted=topic_partition == COMPACTED
+        )
         self.log_dir.create(topic_partition, topic_id, SETTINGS, NOW)
         witness.is_certain = True
         self.absent.pop(topic_partition, None)

@@ -104,7 +104,9 @@ def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20) -> list[Place]:
         assert len(content) == found.length
         end = 0
         for position, header in iterate_headers(content):
-            places.append(Place(header.base_offset, header.next_offset, content[position : position + header.size]))
+            places.append(
+                Place(header.base_offset, header.next_offset, content[position : position + header.size])
+            )
             end = position + header.size
         assert end == len(content), "half a batch"
         start = Offset(places[-1].next_offset)

@@ -14,7 +14,19 @@ from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.time_lookup import max_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
-from tests.log.logs import DIRECTORY, EPOCH, NOW, SMALL, START_MS, batch, new_log, open_log, read_all, records_of, sync
+from tests.log.logs import (
+    DIRECTORY,
+    EPOCH,
+    NOW,
+    SMALL,
+    START_MS,
+    batch,
+    new_log,
+    open_log,
+    read_all,
+    records_of,
+    sync,
+)
 
 
 def refused(log: PartitionLog, records: memoryview) -> RecordsRefused:
@@ -49,7 +61,9 @@ def test_a_segment_rolls_before_it_would_pass_its_size() -> None:
     log = open_log(disk)
     for _ in range(200):
         log.append(batch(), EPOCH, NOW)
-    sizes = [len(disk.read(f"{DIRECTORY}/{name}") or b"") for name in disk.list(DIRECTORY) if name.endswith(".log")]
+    sizes = [
+        len(disk.read(f"{DIRECTORY}/{name}") or b"") for name in disk.list(DIRECTORY) if name.endswith(".log")
+    ]
     assert len(sizes) > 3
     assert all(SMALL.segment_bytes - 200 < size <= SMALL.segment_bytes for size in sizes[:-1])
 
@@ -59,8 +73,11 @@ def test_a_segment_rolls_when_its_index_is_full() -> None:
     log = open_log(disk, LogSettings(segment_index_bytes=96, index_interval_bytes=1))
     for at in range(40):
         log.append(batch(timestamp=START_MS + at), EPOCH, NOW)
-    # Eight time entries of 12 bytes fit, one is kept in reserve, and the first batch of a segment has no entry.
-    assert [name[:20] for name in disk.list(DIRECTORY) if name.endswith(".log")] == [f"{base:020d}" for base in (0, 8, 16, 24, 32)]
+    # Eight time entries of 12 bytes fit, one is kept in reserve, and the first batch of a segment has no
+    # entry.
+    assert [name[:20] for name in disk.list(DIRECTORY) if name.endswith(".log")] == [
+        f"{base:020d}" for base in (0, 8, 16, 24, 32)
+    ]
 
 
 def test_a_segment_rolls_when_offsets_would_not_fit_in_31_bits() -> None:
@@ -71,7 +88,10 @@ def test_a_segment_rolls_when_offsets_would_not_fit_in_31_bits() -> None:
     log.append(batch(), EPOCH, NOW)
     log.append_as_follower(far, NOW)
     log.append_as_follower(too_far, NOW)
-    assert [name for name in disk.list(DIRECTORY) if name.endswith(".log")] == [f"{0:020d}.log", f"{(1 << 31) + 5:020d}.log"]
+    assert [name for name in disk.list(DIRECTORY) if name.endswith(".log")] == [
+        f"{0:020d}.log",
+        f"{(1 << 31) + 5:020d}.log",
+    ]
     assert [place.base_offset for place in read_all(log)] == [0, (1 << 31) - 1, (1 << 31) + 5]
 
 
@@ -80,7 +100,10 @@ def test_a_batch_larger_than_a_segment_is_refused() -> None:
 
 
 def test_a_batch_over_max_message_bytes_is_refused() -> None:
-    assert refused(new_log(LogSettings(max_message_bytes=100)), batch(value=b"x" * 50)).code is ErrorCode.MESSAGE_TOO_LARGE
+    assert (
+        refused(new_log(LogSettings(max_message_bytes=100)), batch(value=b"x" * 50)).code
+        is ErrorCode.MESSAGE_TOO_LARGE
+    )
 
 
 def test_a_flipped_bit_is_refused_as_corrupt() -> None:
@@ -118,17 +141,28 @@ def test_a_record_without_a_key_is_named_on_a_compacted_topic() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_every_record_without_a_key_is_named_on_a_compacted_topic_and_every_one_with_a_bad_timestamp(codec: Codec) -> None:
+def test_every_record_without_a_key_is_named_on_a_compacted_topic_and_every_one_with_a_bad_timestamp(
+    codec: Codec,
+) -> None:
     log = new_log(LogSettings(is_compacted=True))
     keys = [None, b"k", None, None, b"k"]
     error = refused(log, memoryview(build_batch([(key, b"v", (), START_MS) for key in keys], codec=codec)))
     keyless = "A compacted topic cannot accept a record without a key."
-    assert (error.code, error.record_errors) == (ErrorCode.INVALID_RECORD, [(0, keyless), (2, keyless), (3, keyless)])
-    assert error.message == f"One or more records have been rejected due to 3 record errors in total; the first: {keyless}"
+    assert (error.code, error.record_errors) == (
+        ErrorCode.INVALID_RECORD,
+        [(0, keyless), (2, keyless), (3, keyless)],
+    )
+    assert (
+        error.message
+        == f"One or more records have been rejected due to 3 record errors in total; the first: {keyless}"
+    )
     times = [START_MS, START_MS + 10_000_000, START_MS + 10_000_000, START_MS, START_MS]
     both = [(key, b"v", (), timestamp) for key, timestamp in zip(keys, times, strict=True)]
     error = refused(log, memoryview(build_batch(both, codec=codec)))
-    assert (error.code, [index for index, _ in error.record_errors]) == (ErrorCode.INVALID_TIMESTAMP, [0, 1, 2, 3])
+    assert (error.code, [index for index, _ in error.record_errors]) == (
+        ErrorCode.INVALID_TIMESTAMP,
+        [0, 1, 2, 3],
+    )
     assert [index for index, message in error.record_errors if message == keyless] == [0, 2, 3]
 
 
@@ -143,7 +177,13 @@ def test_a_batch_that_is_damaged_behind_a_record_without_a_key_is_refused_for_th
 def test_records_too_far_ahead_of_the_clock_are_named() -> None:
     hour_ms = 3_600_000
     sent = memoryview(
-        build_batch([(None, b"", (), START_MS), (None, b"", (), START_MS + hour_ms), (None, b"", (), START_MS + hour_ms + 1)])
+        build_batch(
+            [
+                (None, b"", (), START_MS),
+                (None, b"", (), START_MS + hour_ms),
+                (None, b"", (), START_MS + hour_ms + 1),
+            ]
+        )
     )
     error = refused(new_log(), sent)
     assert error.code is ErrorCode.INVALID_TIMESTAMP
@@ -168,7 +208,10 @@ def test_log_append_time_is_stamped_with_a_new_crc(codec: Codec) -> None:
     log = new_log(LogSettings(timestamp_type="LogAppendTime"))
     result = log.append(batch(2, timestamp=5, codec=codec), EPOCH, NOW)
     assert result.log_append_time_ms == START_MS
-    assert [record.timestamp for record in records_of(log)] == [START_MS, START_MS]  # decoding verifies the CRC
+    assert [record.timestamp for record in records_of(log)] == [
+        START_MS,
+        START_MS,
+    ]  # decoding verifies the CRC
 
 
 def test_a_lying_max_timestamp_is_put_right() -> None:
@@ -185,7 +228,9 @@ def test_compressed_batches_are_walked_too(codec: Codec) -> None:
     log = new_log()
     log.append(batch(5, codec=codec), EPOCH, NOW)
     assert [record.offset for record in records_of(log)] == [0, 1, 2, 3, 4]
-    future = memoryview(build_batch([(None, b"", (), START_MS), (None, b"", (), START_MS + 10_000_000)], codec=codec))
+    future = memoryview(
+        build_batch([(None, b"", (), START_MS), (None, b"", (), START_MS + 10_000_000)], codec=codec)
+    )
     error = refused(log, future)
     assert (error.code, [index for index, _ in error.record_errors]) == (ErrorCode.INVALID_TIMESTAMP, [1])
 
@@ -203,11 +248,15 @@ def test_a_payload_that_does_not_decompress_is_refused_unless_the_topic_spares_t
     lenient = new_log(LogSettings(validates_compressed=False))
     lenient.append(broken_inside(Codec.ZSTD), EPOCH, NOW)
     assert lenient.log_end_offset == 5
-    assert refused(new_log(LogSettings(validates_compressed=False, is_compacted=True)), broken_inside(Codec.ZSTD))
+    assert refused(
+        new_log(LogSettings(validates_compressed=False, is_compacted=True)), broken_inside(Codec.ZSTD)
+    )
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_a_decompression_bomb_is_refused_so_that_an_honest_producer_splits_it_and_the_limit_is_named(codec: Codec) -> None:
+def test_a_decompression_bomb_is_refused_so_that_an_honest_producer_splits_it_and_the_limit_is_named(
+    codec: Codec,
+) -> None:
     bomb = batch(value=bytes(4 << 20), codec=codec)
     error = refused(new_log(LogSettings(decompressed_bytes_max=1 << 20)), bomb)
     assert error.code is ErrorCode.MESSAGE_TOO_LARGE
@@ -217,7 +266,9 @@ def test_a_decompression_bomb_is_refused_so_that_an_honest_producer_splits_it_an
 def test_a_batch_that_grows_more_often_than_allowed_is_refused_and_one_that_grows_less_is_not() -> None:
     grows = batch(value=bytes(6 << 20), codec=Codec.LZ4)
     new_log(LogSettings(decompressed_ratio_max=300)).append(grows, EPOCH, NOW)
-    error = refused(new_log(LogSettings(decompressed_ratio_max=100)), batch(value=bytes(6 << 20), codec=Codec.LZ4))
+    error = refused(
+        new_log(LogSettings(decompressed_ratio_max=100)), batch(value=bytes(6 << 20), codec=Codec.LZ4)
+    )
     assert error.code is ErrorCode.MESSAGE_TOO_LARGE
     assert "sparklog.decompress.ratio.max = 100" in error.message
 
@@ -230,7 +281,10 @@ def test_a_zstd_frame_that_does_not_tell_its_size_is_held_to_the_limits_too() ->
     sent = bytearray(batch(codec=Codec.ZSTD)[:61]) + payload
     pack_into(">i", sent, 8, len(sent) - 12)
     pack_into(">I", sent, scan.CRC_POSITION, scan.crc(memoryview(sent)[scan.CRC_START :]))
-    assert refused(new_log(LogSettings(decompressed_bytes_max=1 << 20)), memoryview(sent)).code is ErrorCode.MESSAGE_TOO_LARGE
+    assert (
+        refused(new_log(LogSettings(decompressed_bytes_max=1 << 20)), memoryview(sent)).code
+        is ErrorCode.MESSAGE_TOO_LARGE
+    )
 
 
 def test_the_records_at_fault_that_are_named_are_bounded() -> None:
@@ -244,7 +298,10 @@ def test_the_records_at_fault_that_are_named_are_bounded() -> None:
     pack_into(">i", unread, 23, 2**31 - 2)
     pack_into(">i", unread, 57, 2**31 - 1)
     pack_into(">I", unread, scan.CRC_POSITION, scan.crc(memoryview(unread)[scan.CRC_START :]))
-    assert len(refused(new_log(LogSettings(validates_compressed=False)), memoryview(unread)).record_errors) == 1000
+    assert (
+        len(refused(new_log(LogSettings(validates_compressed=False)), memoryview(unread)).record_errors)
+        == 1000
+    )
 
 
 def test_a_refused_batch_is_left_as_it_came() -> None:
@@ -254,7 +311,9 @@ def test_a_refused_batch_is_left_as_it_came() -> None:
     assert bytes(late) == before
 
 
-@pytest.mark.parametrize(("compression_type", "codec"), [("gzip", Codec.GZIP), ("uncompressed", Codec.NONE), ("zstd", Codec.ZSTD)])
+@pytest.mark.parametrize(
+    ("compression_type", "codec"), [("gzip", Codec.GZIP), ("uncompressed", Codec.NONE), ("zstd", Codec.ZSTD)]
+)
 def test_a_topic_may_ask_for_its_own_codec(compression_type: str, codec: Codec) -> None:
     log = new_log(LogSettings(compression_type=compression_type))
     for sent in (Codec.NONE, Codec.ZSTD, Codec.LZ4):

@@ -1,4 +1,6 @@
-"""The little that a copy of a log lacks when it takes the log's place: all of it comes along, or nothing does."""
+"""The little that a copy of a log lacks when it takes the log's place: all of it comes along, or nothing
+does.
+"""
 
 import pytest
 

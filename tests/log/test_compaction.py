@@ -1,4 +1,6 @@
-"""Compaction keeps the last record of every key where it was, and everything else that anybody could still need."""
+"""Compaction keeps the last record of every key where it was, and everything else that anybody could still
+need.
+"""
 
 from pathlib import Path
 from random import Random
@@ -24,22 +26,37 @@ from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
 from tests.log.logs import DIRECTORY, EPOCH, NOW, START_MS, batch, open_log, read_all, sync
 
-SETTINGS = LogSettings(segment_bytes=2500, index_interval_bytes=200, is_compacted=True, delete_retention_ms=1000)
+SETTINGS = LogSettings(
+    segment_bytes=2500, index_interval_bytes=200, is_compacted=True, delete_retention_ms=1000
+)
 Pair = tuple[bytes, bytes | None]
 
 
-def put(log: PartitionLog, pairs: list[Pair], *, codec: Codec = Codec.NONE, timestamp: int = START_MS) -> None:
+def put(
+    log: PartitionLog, pairs: list[Pair], *, codec: Codec = Codec.NONE, timestamp: int = START_MS
+) -> None:
     """One batch of these pairs, its timestamps growing by one."""
     records = [(key, value, (), timestamp + index) for index, (key, value) in enumerate(pairs)]
     log.append(memoryview(build_batch(records, codec=codec)), EPOCH, NOW)
 
 
-def fill(log: PartitionLog, random: Random, *, count: int, keys: int = 20, codecs: tuple[Codec, ...] = (Codec.NONE,)) -> None:
+def fill(
+    log: PartitionLog,
+    random: Random,
+    *,
+    count: int,
+    keys: int = 20,
+    codecs: tuple[Codec, ...] = (Codec.NONE,),
+) -> None:
     """Batches of random keys; every tenth value is a tombstone."""
     for index in range(count):
         pairs: list[Pair] = []
         for _ in range(random.randrange(1, 6)):
-            value = None if random.random() < 0.1 else b"v%d" % random.randrange(1 << 30) + bytes(random.randrange(60))
+            value = (
+                None
+                if random.random() < 0.1
+                else b"v%d" % random.randrange(1 << 30) + bytes(random.randrange(60))
+            )
             pairs.append((b"key-%d" % random.randrange(keys), value))
         put(log, pairs, codec=random.choice(codecs), timestamp=START_MS + 10 * index)
 
@@ -61,7 +78,10 @@ def test_what_is_left_is_the_last_record_of_each_key_and_all_that_is_young(seed:
         fill(log, random, count=random.randrange(10, 60), codecs=tuple(Codec) if seed % 2 else (Codec.NONE,))
         sync(disk, log)
         before = all_records(log)
-        end, end_offset = log.log_end_offset, log.segments.settled[-1].base_offset if log.segments.settled else 0
+        end, end_offset = (
+            log.log_end_offset,
+            log.segments.settled[-1].base_offset if log.segments.settled else 0,
+        )
         table = 24 * random.choice([3, 9, 1000])
         work = random.choice([1, 700, 1 << 20])
         for _ in range(1000):
@@ -69,11 +89,15 @@ def test_what_is_left_is_the_last_record_of_each_key_and_all_that_is_young(seed:
                 break
         after = all_records(log)
         assert log.log_end_offset == end
-        assert [record for record in before if record in after] == after, "nothing is new, and nothing changed its place"
+        assert [record for record in before if record in after] == after, (
+            "nothing is new, and nothing changed its place"
+        )
         assert last_of_each(after) == last_of_each(before)
         clean_part = [record for record in after if record.offset < log.first_dirty_offset]
         assert log.first_dirty_offset >= end_offset
-        assert len({record.key for record in clean_part}) == len(clean_part), "two records of one key in the clean part"
+        assert len({record.key for record in clean_part}) == len(clean_part), (
+            "two records of one key in the clean part"
+        )
         if random.random() < 0.5:
             log.close(NOW)
             log = open_log(disk, SETTINGS, was_clean=True, recovery_point=end)
@@ -95,7 +119,9 @@ def test_every_offset_and_time_can_still_be_looked_up() -> None:
         assert found is not None
         assert found.read() == next(place.content for place in places if place.next_offset > offset)
     for timestamp in range(START_MS, START_MS + 1200, 7):
-        expected = next(((record.timestamp, record.offset) for record in left if record.timestamp >= timestamp), None)
+        expected = next(
+            ((record.timestamp, record.offset) for record in left if record.timestamp >= timestamp), None
+        )
         answer = offset_for_timestamp(log, Millis(timestamp), log.log_end_offset)
         assert (None if answer is None else answer[:2]) == expected
 
@@ -193,7 +219,9 @@ def test_an_idempotent_producer_goes_on_after_its_records_are_compacted_away() -
     compact(disk, log)
     kept = [read_header(place.content) for place in read_all(log)]
     mine = [header for header in kept if header.producer_id == 9]
-    assert [(header.record_count, header.base_sequence, header.last_sequence) for header in mine] == [(0, 3, 4)]
+    assert [(header.record_count, header.base_sequence, header.last_sequence) for header in mine] == [
+        (0, 3, 4)
+    ]
     for snapshot in [name for name in disk.list(DIRECTORY) if name.endswith(".snapshot")]:
         disk.remove(f"{DIRECTORY}/{snapshot}")
     log = open_log(disk, SETTINGS, recovery_point=log.recovery_point)
@@ -221,7 +249,11 @@ def test_an_aborted_transaction_goes_and_its_marker_follows_when_its_time_is_ove
         log.first_dirty_offset = Offset(0)
         compact(disk, log, now_ms=START_MS + now)
         headers = [read_header(place.content) for place in read_all(log)]
-        return [(header.base_offset, header.is_control, header.has_delete_horizon) for header in headers if header.producer_id == 4]
+        return [
+            (header.base_offset, header.is_control, header.has_delete_horizon)
+            for header in headers
+            if header.producer_id == 4
+        ]
 
     assert left_after(0) == [(3, True, False), (4, False, False), (5, True, False)]
     assert f"{0:020d}.txnindex" in disk.list(DIRECTORY)
@@ -271,7 +303,9 @@ def test_a_round_is_dropped_when_its_segments_were_removed_meanwhile() -> None:
 
 def clean_first_group(disk: SimulatedDisk, log: PartitionLog) -> Cleaned:
     choice = judge(log, log.log_end_offset, Millis(START_MS))
-    plan = plan_round(log, choice, table_bytes_max=1 << 16, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS))
+    plan = plan_round(
+        log, choice, table_bytes_max=1 << 16, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS)
+    )
     cleaned = take_all(Round(disk, plan).work(1 << 30)).cleaned
     assert cleaned is not None
     return cleaned
@@ -288,7 +322,9 @@ def test_the_table_never_takes_more_than_it_may() -> None:
 
 
 def test_a_first_dirty_offset_that_a_damaged_checkpoint_made_up_costs_no_record_that_counts() -> None:
-    """`cleaner-offset-checkpoint` has no checksum: a wrong offset may leave records that could go, and takes none that must stay."""
+    """`cleaner-offset-checkpoint` has no checksum: a wrong offset may leave records that could go, and
+    takes none that must stay.
+    """
     end = None
     for offset in range(0, 121, 7):
         disk = SimulatedDisk()
@@ -316,11 +352,16 @@ def test_a_cleaned_segment_and_those_it_replaces_keep_their_descriptors_while_th
     before = last_of_each(all_records(log))
     log.settings = msgspec.structs.replace(SETTINGS, segment_bytes=1 << 20)  # many of them make one
     choice = judge(log, log.log_end_offset, Millis(START_MS))
-    plan = plan_round(log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS))
+    plan = plan_round(
+        log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS)
+    )
     cleaned = take_all(Round(disk, plan).work(1 << 20)).cleaned
     assert cleaned is not None
     assert len(cleaned.replaced) > 4
-    slices = [log.read(base_offset, log.log_end_offset, 1 << 20, at_least_one=True) for base_offset in cleaned.replaced]
+    slices = [
+        log.read(base_offset, log.log_end_offset, 1 << 20, at_least_one=True)
+        for base_offset in cleaned.replaced
+    ]
     for part in slices:
         assert part is not None
         part.file.retain()

@@ -1,4 +1,6 @@
-"""Power cuts and refusals at every call that a round and its swap make at the disk: no record that counts is ever missing."""
+"""Power cuts and refusals at every call that a round and its swap make at the disk: no record that counts
+is ever missing.
+"""
 
 from collections.abc import Callable
 from random import Random
@@ -75,9 +77,9 @@ def test_a_crash_at_any_call_leaves_the_old_records_or_the_new(checkpoint: float
         assert read_all(again) == read_all(reopened)
         sync(disk, again)
         compact(disk, again, now_ms=NOW.wall_ms + 5000)
-        assert {key for key, record in last_of_each(all_records(again)).items() if record.value is not None} == {
-            key for key, record in last_of_each(before).items() if record.value is not None
-        }
+        assert {
+            key for key, record in last_of_each(all_records(again)).items() if record.value is not None
+        } == {key for key, record in last_of_each(before).items() if record.value is not None}
 
 
 def test_a_crash_while_recovery_completes_a_swap_is_recovered_from_too() -> None:
@@ -107,7 +109,9 @@ def test_a_disk_that_refuses_any_call_leaves_a_log_that_can_be_opened_again() ->
         disk, log = prepared(0)
         before = all_records(log)
         calls = iter(range(call_index + 1))
-        disk.fault = lambda _, __, calls=calls, last=call_index: "I/O error" if next(calls, None) == last else None  # type: ignore[misc]
+        disk.fault = lambda _, __, calls=calls, last=call_index: (
+            "I/O error" if next(calls, None) == last else None
+        )  # type: ignore[misc]
         with pytest.raises(StorageError):
             compact(disk, log)
         disk.fault = None

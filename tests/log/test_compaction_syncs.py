@@ -1,4 +1,6 @@
-"""A cleaned segment goes to the disk in small steps, so that whoever else syncs does not wait behind all of it."""
+"""A cleaned segment goes to the disk in small steps, so that whoever else syncs does not wait behind all
+of it.
+"""
 
 from sparklog.record.batch import build_batch
 from sparklog_server.log.rewrite import CHUNK_BYTES, UNSYNCED_BYTES_MAX
@@ -12,7 +14,9 @@ SEGMENT_BYTES = 8 * UNSYNCED_BYTES_MAX
 
 def test_no_more_of_a_new_segment_than_a_few_chunks_waits_to_be_synced() -> None:
     disk = SimulatedDisk()
-    log = open_log(disk, LogSettings(is_compacted=True, segment_bytes=SEGMENT_BYTES, max_message_bytes=1 << 20))
+    log = open_log(
+        disk, LogSettings(is_compacted=True, segment_bytes=SEGMENT_BYTES, max_message_bytes=1 << 20)
+    )
     for number in range(SEGMENT_BYTES // 100_000 + 2):
         log.append(memoryview(build_batch([(b"key-%d" % number, bytes(100_000), (), START_MS)])), EPOCH, NOW)
     sync(disk, log)
@@ -26,5 +30,8 @@ def test_no_more_of_a_new_segment_than_a_few_chunks_waits_to_be_synced() -> None
 
     disk.fault = seen
     assert compact(disk, log)
-    assert sum(one >= UNSYNCED_BYTES_MAX for one in unsynced) >= SEGMENT_BYTES // (UNSYNCED_BYTES_MAX + CHUNK_BYTES) - 1
+    assert (
+        sum(one >= UNSYNCED_BYTES_MAX for one in unsynced)
+        >= SEGMENT_BYTES // (UNSYNCED_BYTES_MAX + CHUNK_BYTES) - 1
+    )
     assert max(unsynced) < UNSYNCED_BYTES_MAX + CHUNK_BYTES

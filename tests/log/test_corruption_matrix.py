@@ -1,9 +1,11 @@
-"""One damage to one file of a stopped broker, after kill -9 and after a clean stop: no case passes in silence.
+"""One damage to one file of a stopped broker, after kill -9 and after a clean stop: no case passes in
+silence.
 
 No acknowledged record is altered, and no offset is used again.
 
-Each case is one of: repaired at the start, with a log line; refused by the start or by the partition, with file and remedy; found by `log
-verify`, where the file is not read at a start. Then `log repair` repairs it, `log verify` is clean and the broker serves.
+Each case is one of: repaired at the start, with a log line; refused by the start or by the partition, with
+file and remedy; found by `log verify`, where the file is not read at a start. Then `log repair` repairs
+it, `log verify` is clean and the broker serves.
 """
 
 import re
@@ -68,7 +70,12 @@ CASES = [
     Case("log: first segment deleted", delete(".log", 0), FILE, is_offline=True),
     Case("log: bytes behind the end", append(".log", -1, b"garbage" * 20)),
     Case("log: a torn end above the recovery point", above(80, cut(".log", size=7)), BATCH, is_above=True),
-    Case("log: a batch above it, sound ones follow", above(76, flip(".log", -1, batch=2, byte=70)), 8 * BATCH, is_above=True),
+    Case(
+        "log: a batch above it, sound ones follow",
+        above(76, flip(".log", -1, batch=2, byte=70)),
+        8 * BATCH,
+        is_above=True,
+    ),
     Case("index: flipped", flip(".index", 0, byte=13)),
     Case("index: cut", cut(".index", 0, size=3)),
     Case("index: deleted", delete(".index", 0)),
@@ -83,15 +90,30 @@ CASES = [
     Case("partition.metadata: damaged", overwrite(f"{LOG}/partition.metadata", b"version: 0\ntopic_id: ?\n")),
     Case("partition.metadata: deleted", delete("partition.metadata")),
     Case("recovery points: damaged", overwrite(f"{ROOT}/recovery-point-offset-checkpoint", b"0\n1\nt 0 x\n")),
-    Case("recovery points: beyond the end", overwrite(f"{ROOT}/recovery-point-offset-checkpoint", b"0\n1\nt 0 500\n"), is_offline=True),
+    Case(
+        "recovery points: beyond the end",
+        overwrite(f"{ROOT}/recovery-point-offset-checkpoint", b"0\n1\nt 0 500\n"),
+        is_offline=True,
+    ),
     Case("high watermarks: damaged", overwrite(f"{ROOT}/replication-offset-checkpoint", b"\xff\xfe")),
-    Case("log starts: beyond the end", overwrite(f"{ROOT}/log-start-offset-checkpoint", b"0\n1\nt 0 500\n"), is_offline=True),
+    Case(
+        "log starts: beyond the end",
+        overwrite(f"{ROOT}/log-start-offset-checkpoint", b"0\n1\nt 0 500\n"),
+        is_offline=True,
+    ),
     Case("cleaner offsets: damaged", overwrite(f"{ROOT}/cleaner-offset-checkpoint", b"0\n7\n")),
     Case("meta.properties: deleted", delete("meta.properties", directory=ROOT), is_offline=True),
     Case("clean mark: not JSON", overwrite(f"{ROOT}/.kafka_cleanshutdown", b"{")),
-    Case("metadata log: payload flipped", flip(".log", 0, batch=-4, byte=70, directory=METADATA), FILE, is_offline=True),
+    Case(
+        "metadata log: payload flipped",
+        flip(".log", 0, batch=-4, byte=70, directory=METADATA),
+        FILE,
+        is_offline=True,
+    ),
     Case("metadata log: cut", cut(".log", 0, batches=2, size=3, directory=METADATA), FILE, is_offline=True),
-    Case("metadata snapshot: flipped", flip(".checkpoint", -1, byte=200, directory=METADATA), is_offline=True),
+    Case(
+        "metadata snapshot: flipped", flip(".checkpoint", -1, byte=200, directory=METADATA), is_offline=True
+    ),
     Case("quorum-state: damaged", overwrite(f"{METADATA}/quorum-state", b"{"), is_offline=True),
     Case("offsets topic: payload flipped", flip(".log", 0, batch=-2, byte=70, directory=OFFSETS)),
     Case("transactions topic: payload flipped", flip(".log", 0, batch=-2, byte=70, directory=TRANSACTIONS)),
@@ -109,8 +131,14 @@ def files_with(case: Case, world: Served) -> tuple[Files, str]:
 
 
 def agrees(case: Case, world: Served, found: Found) -> None:
-    """Every record that is read is the one that was acknowledged under its offset; missing are no more than the damage covers."""
-    altered = {offset for offset, value in found.records.items() if offset in world.records and world.records[offset] != value}
+    """Every record that is read is the one that was acknowledged under its offset; missing are no more
+    than the damage covers.
+    """
+    altered = {
+        offset
+        for offset, value in found.records.items()
+        if offset in world.records and world.records[offset] != value
+    }
     assert not altered
     if found.code is ErrorCode.NONE:
         missing = {offset for offset in world.records if offset not in found.records} - found.refused
@@ -121,16 +149,28 @@ def agrees(case: Case, world: Served, found: Found) -> None:
 
 
 def is_told(outcome: Outcome, path: str) -> bool:
-    """Whether a line of the log that an undamaged start has not, or the refusal, names the file, or the partition that it is of."""
+    """Whether a line of the log that an undamaged start has not, or the refusal, names the file, or the
+    partition that it is of.
+    """
     name = path.rpartition("/")[2]
     directory = path.rpartition("/")[0].rpartition("/")[2]
     partition = "t-0" if path.startswith(f"{ROOT}/") and path.count("/") == 2 else directory
-    return any(name in line or f"partition={partition} " in f"{line} " for line in [outcome.refusal, *complaints(outcome)])
+    return any(
+        name in line or f"partition={partition} " in f"{line} "
+        for line in [outcome.refusal, *complaints(outcome)]
+    )
 
 
 def complaints(outcome: Outcome) -> list[str]:
     """The lines that tell of something wrong."""
-    usual = ("metadata-change", "raft-role", "shard-loaded", "broker-ready", "metadata-snapshot-written", "metadata-log-trimmed")
+    usual = (
+        "metadata-change",
+        "raft-role",
+        "shard-loaded",
+        "broker-ready",
+        "metadata-snapshot-written",
+        "metadata-log-trimmed",
+    )
     return [line for line in outcome.told if not line.startswith(usual)]
 
 
@@ -169,7 +209,9 @@ def test_no_damage_is_silent_and_no_acknowledged_record_is_altered(case: Case, *
     assert appended < 0 or appended >= before.end or (case.is_above and is_seen)
     if found.code is not ErrorCode.NONE or appended < 0:
         lines = complaints(outcome)
-        assert found.code is READER_REFUSED or any(re.search(REMEDY, line) and is_seen for line in lines), lines
+        assert found.code is READER_REFUSED or any(re.search(REMEDY, line) and is_seen for line in lines), (
+            lines
+        )
     elif found.records != before.records:
         assert is_seen or found.refused, "silent"
     assert is_seen or found_by_verify, "silent"

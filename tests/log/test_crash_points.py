@@ -1,7 +1,9 @@
-"""The power is cut at every call that changes the disk, and the disk comes back with any part of what was not synced.
+"""The power is cut at every call that changes the disk, and the disk comes back with any part of what was
+not synced.
 
-After each: nothing promised is missing, nothing is there twice, offsets are dense, the indexes answer as a full scan does, and producers
-are known as a replay of all batches knows them. Recovery is cut short too, and what was written after it is cut again.
+After each: nothing promised is missing, nothing is there twice, offsets are dense, the indexes answer as a
+full scan does, and producers are known as a replay of all batches knows them. Recovery is cut short too,
+and what was written after it is cut again.
 """
 
 from copy import deepcopy
@@ -78,7 +80,9 @@ def test_a_history_cut_at_any_call_keeps_its_promises(seed: int, piece: int) -> 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("piece", range(PIECES))
 @pytest.mark.parametrize("seed", ALL_SEEDS)
-def test_every_history_cut_at_every_call_keeps_its_promises_whatever_the_disk_kept(seed: int, piece: int) -> None:
+def test_every_history_cut_at_every_call_keeps_its_promises_whatever_the_disk_kept(
+    seed: int, piece: int
+) -> None:
     for at in range(piece, calls_of(seed), PIECES):
         history = cut_short(seed, at)
         for fate in range(6):

@@ -1,4 +1,6 @@
-"""Power cuts: what was synced is there, the log is a prefix of what was appended, and every index agrees with a full scan."""
+"""Power cuts: what was synced is there, the log is a prefix of what was appended, and every index agrees
+with a full scan.
+"""
 
 from random import Random
 
@@ -20,7 +22,8 @@ SETTINGS = LogSettings(segment_bytes=3000, index_interval_bytes=200)
 def agrees_with_a_full_scan(log: PartitionLog, places: list[Place], *, by_time: bool = True) -> None:
     """Look up every offset, every epoch's start and some timestamps, and compare with the batches themselves.
 
-    Not `by_time` where records were taken out of batches, whose headers do not tell by which time they are found then.
+    Not `by_time` where records were taken out of batches, whose headers do not tell by which time they are
+    found then.
     """
     for place in places:
         for offset in range(place.base_offset, place.next_offset):
@@ -78,7 +81,11 @@ class Run:
             sequence=self.sequence,
         )
         is_failing = self.random.random() < 0.05
-        self.disk.fault = (lambda call, _: "Input/output error" if call in ("append", "replace") else None) if is_failing else None
+        self.disk.fault = (
+            (lambda call, _: "Input/output error" if call in ("append", "replace") else None)
+            if is_failing
+            else None
+        )
         try:
             result = self.log.append(sent, LeaderEpoch(self.epoch), NOW)
         except StorageError:
@@ -89,7 +96,9 @@ class Run:
         self.appended.append(Place(result.base_offset, result.last_offset + 1, bytes(sent)))
 
     def _truncate(self) -> None:
-        """As a follower does: never below what is durable, or the promise would be broken by the test itself."""
+        """As a follower does: never below what is durable, or the promise would be broken by the test
+        itself.
+        """
         durable_end = self.durable[-1].next_offset if self.durable else 0
         keep = self.random.randrange(durable_end, self.log.log_end_offset + 1)
         self.log.truncate_to(Offset(keep))
@@ -178,7 +187,9 @@ def test_what_recovery_repaired_is_synced_with_the_next_sync() -> None:
 
 
 def test_a_first_sync_that_is_cut_short_leaves_no_log_that_starts_where_nobody_said() -> None:
-    """The epochs on the disk say that the first segment is there, so they come after it, also when the log was rolled meanwhile."""
+    """The epochs on the disk say that the first segment is there, so they come after it, also when the log
+    was rolled meanwhile.
+    """
     for synced_count in range(4):
         for seed in range(20):
             disk = SimulatedDisk()

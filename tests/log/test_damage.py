@@ -1,7 +1,9 @@
-"""One bit flipped, or the end cut away, in every file of a data directory: recovered, or refused by name, and never believed.
+"""One bit flipped, or the end cut away, in every file of a data directory: recovered, or refused by name,
+and never believed.
 
-What the format cannot tell is listed here too: base offset, leader epoch and the plain-text checkpoints carry no checksum, so a flip that
-leaves them plausible shows only in that field; every record around it is served as it was.
+What the format cannot tell is listed here too: base offset, leader epoch and the plain-text checkpoints
+carry no checksum, so a flip that leaves them plausible shows only in that field; every record around it is
+served as it was.
 """
 
 import re
@@ -47,7 +49,14 @@ def stopped(*, cleanly: bool) -> Stopped:
     random = Random(3)
     for at in range(36):
         codec = random.choice((Codec.NONE, Codec.NONE, Codec.ZSTD))
-        sent = batch(2, value=random.randbytes(60), timestamp=START_MS + 10 * at, producer_id=7, sequence=2 * at, codec=codec)
+        sent = batch(
+            2,
+            value=random.randbytes(60),
+            timestamp=START_MS + 10 * at,
+            producer_id=7,
+            sequence=2 * at,
+            codec=codec,
+        )
         log.append(sent, log.latest_epoch if at % 12 else log.latest_epoch + 1, NOW)
         if at == 20:
             files, end_offset = log.begin_sync()
@@ -57,8 +66,14 @@ def stopped(*, cleanly: bool) -> Stopped:
     places = read_all(log)
     if cleanly:
         log_dir.close({T0: log.log_end_offset}, NOW)
-    paths = [*(f"data/{name}" for name in disk.list("data")), *(f"data/t-0/{name}" for name in disk.list("data/t-0"))]
-    return Stopped({path: content for path in paths if path != "data/t-0" and (content := disk.read(path)) is not None}, places)
+    paths = [
+        *(f"data/{name}" for name in disk.list("data")),
+        *(f"data/t-0/{name}" for name in disk.list("data/t-0")),
+    ]
+    return Stopped(
+        {path: content for path in paths if path != "data/t-0" and (content := disk.read(path)) is not None},
+        places,
+    )
 
 
 def with_file(world: Stopped, path: str, content: bytes) -> SimulatedDisk:
@@ -78,7 +93,9 @@ def opened(disk: SimulatedDisk) -> PartitionLog:
     return log_dir.logs[T0]
 
 
-def flips(content: bytes, *, begin: int = 0, end: int | None = None, every: int = 1) -> Iterator[tuple[int, bytes]]:
+def flips(
+    content: bytes, *, begin: int = 0, end: int | None = None, every: int = 1
+) -> Iterator[tuple[int, bytes]]:
     """(byte, content with one of its bits flipped)."""
     for bit in range(begin * 8, (len(content) if end is None else end) * 8, every):
         damaged = bytearray(content)
@@ -95,7 +112,9 @@ def paths_of(world: Stopped, suffix: str) -> list[str]:
 
 def refused(disk: SimulatedDisk, path: str) -> LogDamaged:
     """What is wrong with a log that is not served, and of which nothing was changed."""
-    before = {name: disk.read(f"data/t-0/{name}") for name in disk.list("data/t-0") if not name.endswith(".tmp")}
+    before = {
+        name: disk.read(f"data/t-0/{name}") for name in disk.list("data/t-0") if not name.endswith(".tmp")
+    }
     with pytest.raises(LogDamaged) as raised:
         opened(disk)
     damage = raised.value
@@ -162,9 +181,12 @@ def flip_the_last_segment(every: int) -> None:
         at, field = begins[begin], byte - begin
         found = read_all(log := opened(with_file(world, path, damaged)))
         if field < 8 or field in LEADER_EPOCH_FIELD:
-            # No checksum covers these: the batch may be there under another offset or epoch, and then so may be what follows.
+            # No checksum covers these: the batch may be there under another offset or epoch, and then so may
+            # be what follows.
             assert found[:at] == world.places[:at]
-            assert [place.content[CRC_FIELD:] for place in found] == [place.content[CRC_FIELD:] for place in world.places[: len(found)]]
+            assert [place.content[CRC_FIELD:] for place in found] == [
+                place.content[CRC_FIELD:] for place in world.places[: len(found)]
+            ]
         else:
             assert found == world.places[:at]
             agrees_with_a_full_scan(log, found)
@@ -193,12 +215,16 @@ def test_after_a_clean_stop_a_damaged_header_at_the_end_is_refused_or_served_as_
         else:
             assert found[: len(world.places) - 1] == world.places[:-1]
             assert len(found) == len(world.places)
-            assert found[-1].content in damaged  # for the reader's CRC to refuse; never under a CRC that was made to fit
+            assert (
+                found[-1].content in damaged
+            )  # for the reader's CRC to refuse; never under a CRC that was made to fit
         assert byte >= begin
 
 
 def flip_below_the_recovery_point(every: int) -> None:
-    """There nothing is cut: a damaged payload is left to the reader's CRC, a damaged frame takes the log out of service."""
+    """There nothing is cut: a damaged payload is left to the reader's CRC, a damaged frame takes the log
+    out of service.
+    """
     world = stopped(cleanly=False)
     paths = paths_of(world, ".log")
     refused = 0
@@ -256,7 +282,11 @@ def flip_side_files(suffix: str, every: int) -> None:
             for damaged in contents:
                 log = opened(with_file(world, path, damaged))
                 assert read_all(log, max_bytes=500) == world.places
-                if suffix == ".timeindex" and len(damaged) != len(content) and len(damaged) % TIME_ENTRY_SIZE == 0:
+                if (
+                    suffix == ".timeindex"
+                    and len(damaged) != len(content)
+                    and len(damaged) % TIME_ENTRY_SIZE == 0
+                ):
                     continue  # shorter by whole entries it is an index like any other
                 if suffix != "leader-epoch-checkpoint":
                     agrees_with_a_full_scan(log, world.places)
@@ -286,7 +316,13 @@ def test_each_bit_flipped_in_an_index_a_snapshot_or_the_epochs_changes_no_answer
 
 @pytest.mark.parametrize("cleanly", [True, False])
 @pytest.mark.parametrize(
-    "name", ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint", ".kafka_cleanshutdown"]
+    "name",
+    [
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        ".kafka_cleanshutdown",
+    ],
 )
 def test_each_bit_flipped_in_a_checkpoint_costs_no_record(name: str, cleanly: bool) -> None:
     world = stopped(cleanly=cleanly)
@@ -298,7 +334,8 @@ def test_each_bit_flipped_in_a_checkpoint_costs_no_record(name: str, cleanly: bo
         try:
             assert read_all(opened(disk)) == world.places
         except LogDamaged as damage:
-            # It vouches for records that never were, which no file contradicts: the log is there for the repair.
+            # It vouches for records that never were, which no file contradicts: the log is there for the
+            # repair.
             assert name == "recovery-point-offset-checkpoint"
             assert damage.recovery_point > 42  # noqa: PT017
             assert all(disk.read(log) == world.files[log] for log in paths_of(world, ".log"))
@@ -311,11 +348,19 @@ def test_a_log_start_that_no_log_can_have_is_not_believed_after_a_clean_stop() -
     for start in range(73, 9000, 97):
         disk = with_file(world, path, b"0\n1\nt 0 %d\n" % start)
         assert read_all(opened(disk)) == world.places
-    for damaged in (b"0\n1\nt 0 -4\n", b"0\n1\nt 0 99999999999999999999999\n", b"\xff\xfe", b"0\n9\nt 0 4\n", b""):
+    for damaged in (
+        b"0\n1\nt 0 -4\n",
+        b"0\n1\nt 0 99999999999999999999999\n",
+        b"\xff\xfe",
+        b"0\n9\nt 0 4\n",
+        b"",
+    ):
         assert read_all(opened(with_file(world, path, damaged))) == world.places
 
 
-def test_each_bit_flipped_in_meta_properties_is_refused_with_the_file_named_or_changes_the_directory_id_alone() -> None:
+def test_each_bit_flipped_in_meta_properties_is_refused_with_the_file_named_or_changes_the_directory_id_alone() -> (  # noqa: E501
+    None
+):
     world = stopped(cleanly=True)
     path = "data/meta.properties"
     text = world.files[path]
@@ -343,7 +388,9 @@ def test_noise_in_all_files_but_the_log_costs_no_record() -> None:
     for seed in range(60):
         random = Random(seed)
         files = {
-            path: random.randbytes(len(content)) if random.random() < 0.5 and not path.endswith((".log", "meta.properties")) else content
+            path: random.randbytes(len(content))
+            if random.random() < 0.5 and not path.endswith((".log", "meta.properties"))
+            else content
             for path, content in world.files.items()
         }
         disk = with_file(Stopped(files, []), "", b"")
@@ -356,7 +403,9 @@ def test_a_disk_that_fails_while_opening_says_which_file_and_call() -> None:
     world = stopped(cleanly=False)
     for path in world.files:
         disk = with_file(world, "", b"")
-        disk.fault = lambda call, at, path=path: "Input/output error" if at == path and call == "read" else None
+        disk.fault = lambda call, at, path=path: (
+            "Input/output error" if at == path and call == "read" else None
+        )
         try:
             log = opened(disk)
             assert log.read(Offset(0), log.log_end_offset, 1000, at_least_one=True) is not None

@@ -49,7 +49,17 @@ def test_truncation_forgets_at_either_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\n1\n", b"0\n1\nx y\n", b"0\n2\n3 0\n2 5\n", b"0\n1\n-1 0\n", b"\xff"]
+    "content",
+    [
+        b"",
+        b"1\n0\n",
+        b"0\n2\n1 0\n",
+        b"0\n1\n1\n",
+        b"0\n1\nx y\n",
+        b"0\n2\n3 0\n2 5\n",
+        b"0\n1\n-1 0\n",
+        b"\xff",
+    ],
 )
 def test_a_checkpoint_that_is_not_one_is_refused(content: bytes) -> None:
     with pytest.raises(CheckpointCorrupt):

@@ -1,7 +1,9 @@
-"""One history under many settings: how a log is cut into segments, indexed, compressed and synced must not be seen by anyone who reads it.
+"""One history under many settings: how a log is cut into segments, indexed, compressed and synced must not
+be seen by anyone who reads it.
 
-The history is drawn from a seed before any broker runs; each setting then lives through it on a node of its own. Retention finds nothing to
-take there, and compaction may keep records that are superseded: under a compacting setting the newest of each key must be the same.
+The history is drawn from a seed before any broker runs; each setting then lives through it on a node of
+its own. Retention finds nothing to take there, and compaction may keep records that are superseded: under
+a compacting setting the newest of each key must be the same.
 """
 
 from random import Random
@@ -12,7 +14,12 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.record.batch import build_batch, decode_records, iterate_headers
 from sparklog.record.compression import Codec
-from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from sparklog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -23,7 +30,17 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.schema import Message
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, latest, listed, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    World,
+    fetch,
+    latest,
+    listed,
+    produce,
+    produced,
+)
 
 START_MS = 1_700_000_000_000
 NAMES = ("one", "two")
@@ -31,9 +48,11 @@ EARLIEST = -2
 
 
 class Step(NamedTuple):
-    """`produce`: the values of one batch, by an idempotent producer or none; `delete`: the records below `offset`, or all there are.
+    """`produce`: the values of one batch, by an idempotent producer or none; `delete`: the records below
+    `offset`, or all there are.
 
-    `stop`, `cut`: how the process ends before it starts again; `wait`: retention and compaction come to their turn.
+    `stop`, `cut`: how the process ends before it starts again; `wait`: retention and compaction come to
+    their turn.
     """
 
     kind: str
@@ -53,7 +72,11 @@ class Setting(NamedTuple):
     is_compacted: bool = False
 
 
-COMPACTING = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.01", "internal.segment.bytes": "1500"}
+COMPACTING = {
+    "cleanup.policy": "compact,delete",
+    "min.cleanable.dirty.ratio": "0.01",
+    "internal.segment.bytes": "1500",
+}
 SETTINGS = (
     Setting("defaults", {}),
     Setting("tiny segments", {"internal.segment.bytes": "700"}),
@@ -81,7 +104,9 @@ def history_of(seed: int, *, length: int = 60) -> list[Step]:
             steps.append(Step("delete", random.choice(NAMES), offset=random.randrange(-1, length)))
             continue
         topic, producer_id = random.choice(NAMES), random.choice((-1, 41, 42))
-        values = tuple(b"%d.%d " % (number, at) + b"v" * random.randrange(150) for at in range(random.randrange(1, 4)))
+        values = tuple(
+            b"%d.%d " % (number, at) + b"v" * random.randrange(150) for at in range(random.randrange(1, 4))
+        )
         sequence = sequences.get((topic, producer_id), 0) if producer_id >= 0 else -1
         step = Step("produce", topic, values, producer_id, sequence)
         steps.append(step)
@@ -94,9 +119,13 @@ def history_of(seed: int, *, length: int = 60) -> list[Step]:
 
 def create(world: World, setting: Setting) -> None:
     for name in NAMES:
-        configs = [CreatableTopicConfig(name=key, value=value) for key, value in {"retention.ms": "-1", **setting.topic_configs}.items()]
+        configs = [
+            CreatableTopicConfig(name=key, value=value)
+            for key, value in {"retention.ms": "-1", **setting.topic_configs}.items()
+        ]
         request = CreateTopicsRequest(
-            topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)], timeout_ms=1000
+            topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)],
+            timeout_ms=1000,
         )
         answer = world.ask(world.node.connect(), request, 7, CreateTopicsResponse)
         assert isinstance(answer, CreateTopicsResponse)
@@ -119,15 +148,24 @@ def live(seed: int, steps: list[Step], setting: Setting) -> dict[str, list[tuple
                 producer_epoch=0 if step.producer_id >= 0 else -1,
                 base_sequence=step.sequence,
             )
-            code, _ = produced(world.ask(client, produce(step.topic, bytes(batch), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))
+            code, _ = produced(
+                world.ask(
+                    client, produce(step.topic, bytes(batch), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+                )
+            )
             assert code == 0, (step, setting.name)
             continue
         if step.kind == "delete":
             part = DeleteRecordsPartition(partition_index=0, offset=step.offset)
-            request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=step.topic, partitions=[part])], timeout_ms=5000)
+            request = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name=step.topic, partitions=[part])], timeout_ms=5000
+            )
             deleted = world.ask(client, request, 2, DeleteRecordsResponse)
             assert isinstance(deleted, DeleteRecordsResponse)
-            assert deleted.topics[0].partitions[0].error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)
+            assert deleted.topics[0].partitions[0].error_code in (
+                ErrorCode.NONE,
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
             continue
         if step.kind == "wait":
             world.settle(ms=60_000)
@@ -149,7 +187,9 @@ def read(world: World, topic: str) -> list[tuple[int, int, bytes]]:
     error, offset = listed(world.ask(client, latest(topic, timestamp=EARLIEST), 7, ListOffsetsResponse))
     assert error == 0
     while True:
-        answer: Message = world.ask(client, fetch(topic, offset, max_wait_ms=0, max_bytes=4000), FETCH_BY_NAME, FetchResponse)
+        answer: Message = world.ask(
+            client, fetch(topic, offset, max_wait_ms=0, max_bytes=4000), FETCH_BY_NAME, FetchResponse
+        )
         assert isinstance(answer, FetchResponse)
         part = answer.responses[0].partitions[0]
         assert part.error_code == 0

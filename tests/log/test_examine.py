@@ -1,4 +1,6 @@
-"""What the tools say of a damaged directory: the very byte, wherever a checksum, a neighbour or another file can tell it."""
+"""What the tools say of a damaged directory: the very byte, wherever a checksum, a neighbour or another
+file can tell it.
+"""
 
 from collections.abc import Iterator
 from functools import cache
@@ -41,7 +43,12 @@ def log_of(content: bytes) -> SimulatedFile:
 def batches(count: int, *, size: int = RECORD_BYTES) -> list[bytes]:
     random = Random(2)
     return [
-        bytes(build_batch([(b"k", random.randbytes(size), (), START_MS)] * 2, base_offset=2 * at, leader_epoch=1)) for at in range(count)
+        bytes(
+            build_batch(
+                [(b"k", random.randbytes(size), (), START_MS)] * 2, base_offset=2 * at, leader_epoch=1
+            )
+        )
+        for at in range(count)
     ]
 
 
@@ -100,7 +107,12 @@ def test_a_hole_of_zeros_is_passed_over_to_the_next_sound_batch() -> None:
     first, last = 7 * len(sent[0]), 21 * len(sent[0])
     stretches = unsound_in(bytes(content))
     assert (stretches[0].start, stretches[-1].limit) == (first, last)
-    seen = [at for found in sound_batches(log_of(bytes(content))) if not isinstance(found, Unsound) for at, _ in found]
+    seen = [
+        at
+        for found in sound_batches(log_of(bytes(content)))
+        if not isinstance(found, Unsound)
+        for at, _ in found
+    ]
     assert seen == [at * len(sent[0]) for at in range(40) if not 7 <= at < 21]
 
 
@@ -108,7 +120,12 @@ def test_batches_larger_than_a_window_and_windows_that_end_in_a_batch_are_seen_w
     sent = [*batches(2), *batches(2, size=WINDOW_BYTES), *batches(4, size=WINDOW_BYTES // 5)]
     content = b"".join(sent)
     done: list[int] = []
-    seen = [one for found in sound_batches(log_of(content), done.append) if not isinstance(found, Unsound) for one in found]
+    seen = [
+        one
+        for found in sound_batches(log_of(content), done.append)
+        if not isinstance(found, Unsound)
+        for one in found
+    ]
     assert [header[1] + 12 for _, header in seen] == [len(one) for one in sent]
     assert sum(done) == len(content)
     damaged = bytearray(content)
@@ -137,7 +154,10 @@ def places_in(world: Stopped, path: str) -> Iterator[tuple[int, int]]:
 def test_a_clean_directory_is_sound_and_a_killed_one_is_what_the_next_start_mends() -> None:
     world = stopped(cleanly=True)
     reports = looked_at(with_file(world, "", b""), is_deep=True)
-    assert {name: (report.state, report.findings) for name, report in reports.items()} == {".": ("sound", []), "t-0": ("sound", [])}
+    assert {name: (report.state, report.findings) for name, report in reports.items()} == {
+        ".": ("sound", []),
+        "t-0": ("sound", []),
+    }
     report = reports["t-0"]
     assert (report.batches, report.records) == (len(world.places), 2 * len(world.places))
     assert (report.start_offset, report.end_offset) == (0, world.places[-1].next_offset)
@@ -152,7 +172,11 @@ def flip_every_log(every: int) -> None:
         is_last = path == paths_of(world, ".log")[-1]
         for byte, damaged in flips(world.files[path], every=every):
             begin = max(begin for begin, _ in places if begin <= byte)
-            found = [finding for finding in findings(with_file(world, path, damaged)) if finding.is_damage and finding.path == path]
+            found = [
+                finding
+                for finding in findings(with_file(world, path, damaged))
+                if finding.is_damage and finding.path == path
+            ]
             if is_last and begin == places[-1][0] and byte - begin < 8:
                 continue  # nothing follows that would contradict a last batch further on: see the next test
             assert byte in [finding.position for finding in found], (path, byte, byte - begin, found)
@@ -195,7 +219,10 @@ def flip_indexes(suffix: str, every: int) -> None:
         for byte, damaged in flips(world.files[path], every=every):
             found = [finding for finding in findings(with_file(world, path, damaged)) if finding.path == path]
             assert found, (path, byte)
-            assert all("rebuilt" in finding.remedy if finding.is_damage else "lookups begin" in finding.remedy for finding in found)
+            assert all(
+                "rebuilt" in finding.remedy if finding.is_damage else "lookups begin" in finding.remedy
+                for finding in found
+            )
             assert byte in [finding.position for finding in found], (path, byte, found)
 
 
@@ -218,7 +245,9 @@ def test_an_index_that_was_cut_or_is_gone_does_not_pass_for_whole() -> None:
     path = next(path for path in paths_of(world, ".timeindex") if world.files[path])
     content = world.files[path]
     for size in range(len(content)):
-        found = [finding for finding in findings(with_file(world, path, content[:size])) if finding.path == path]
+        found = [
+            finding for finding in findings(with_file(world, path, content[:size])) if finding.path == path
+        ]
         assert found, size
         assert found[0].position == size - size % 12
 
@@ -227,9 +256,14 @@ def test_each_flipped_bit_in_a_producers_snapshot_is_told_by_its_byte() -> None:
     world = stopped(cleanly=True)
     for path in paths_of(world, ".snapshot"):
         for byte, damaged in flips(world.files[path]):
-            (found,) = [finding for finding in findings(with_file(world, path, damaged)) if finding.path == path]
+            (found,) = [
+                finding for finding in findings(with_file(world, path, damaged)) if finding.path == path
+            ]
             assert found.is_damage
-            assert found.position == byte or byte in range(6, 10), (byte, found)  # a count and its checksum part ways elsewhere
+            assert found.position == byte or byte in range(6, 10), (
+                byte,
+                found,
+            )  # a count and its checksum part ways elsewhere
 
 
 @pytest.mark.parametrize(
@@ -245,8 +279,14 @@ def test_each_flipped_bit_in_a_producers_snapshot_is_told_by_its_byte() -> None:
         ("data/.kafka_cleanshutdown", b'{"version":0,', 13),
     ],
 )
-def test_the_line_of_a_checkpoint_that_cannot_be_is_told_by_its_first_byte(name: str, content: bytes, position: int) -> None:
-    found = [finding for finding in findings(with_file(stopped(cleanly=True), name, content)) if finding.path == name and finding.is_damage]
+def test_the_line_of_a_checkpoint_that_cannot_be_is_told_by_its_first_byte(
+    name: str, content: bytes, position: int
+) -> None:
+    found = [
+        finding
+        for finding in findings(with_file(stopped(cleanly=True), name, content))
+        if finding.path == name and finding.is_damage
+    ]
     assert [finding.position for finding in found] == [position]
 
 
@@ -276,7 +316,11 @@ def test_a_last_promised_epoch_is_held_against_the_checkpoint_of_epochs() -> Non
     lines = world.files[path].decode().splitlines()
     epoch, start = map(int, lines[-1].split())
     lines[-1] = f"{epoch} {start + 2}"
-    found = [finding for finding in findings(with_file(world, path, ("\n".join(lines) + "\n").encode())) if finding.is_damage]
+    found = [
+        finding
+        for finding in findings(with_file(world, path, ("\n".join(lines) + "\n").encode()))
+        if finding.is_damage
+    ]
     assert found
     assert all("leader-epoch-checkpoint says" in finding.what for finding in found)
 
@@ -290,12 +334,24 @@ def transactional() -> Stopped:
     epoch = LeaderEpoch(log.latest_epoch + 1)
     for at in range(4):
         producer = 4 + at % 2
-        log.append_own(bytearray(batch(2, producer_id=producer, sequence=2 * (at // 2), is_transactional=True)), epoch, NOW)
-        marker = build_marker(Marker(ControlType.ABORT, 1), producer_id=producer, producer_epoch=0, timestamp_ms=START_MS)
+        log.append_own(
+            bytearray(batch(2, producer_id=producer, sequence=2 * (at // 2), is_transactional=True)),
+            epoch,
+            NOW,
+        )
+        marker = build_marker(
+            Marker(ControlType.ABORT, 1), producer_id=producer, producer_epoch=0, timestamp_ms=START_MS
+        )
         log.append_own(marker, epoch, NOW)
     log_dir.close({T0: log.log_end_offset}, NOW)
-    paths = [*(f"data/{name}" for name in disk.list("data")), *(f"data/t-0/{name}" for name in disk.list("data/t-0"))]
-    return Stopped({path: content for path in paths if path != "data/t-0" and (content := disk.read(path)) is not None}, [])
+    paths = [
+        *(f"data/{name}" for name in disk.list("data")),
+        *(f"data/t-0/{name}" for name in disk.list("data/t-0")),
+    ]
+    return Stopped(
+        {path: content for path in paths if path != "data/t-0" and (content := disk.read(path)) is not None},
+        [],
+    )
 
 
 def test_a_wrong_entry_of_a_transaction_index_is_told_by_its_field() -> None:
@@ -303,7 +359,9 @@ def test_a_wrong_entry_of_a_transaction_index_is_told_by_its_field() -> None:
     paths = paths_of(world, ".txnindex")
     assert [finding for finding in findings(with_file(world, "", b"")) if finding.is_damage] == []
     for byte, damaged in flips(world.files[paths[0]], every=3):
-        found = [finding for finding in findings(with_file(world, paths[0], damaged)) if finding.path == paths[0]]
+        found = [
+            finding for finding in findings(with_file(world, paths[0], damaged)) if finding.path == paths[0]
+        ]
         if byte % 34 in range(2, 10) or byte % 34 in range(18, 26):
             assert found, (byte, byte % 34)
             assert found[0].position is not None
@@ -337,7 +395,9 @@ def test_the_markers_of_transactions_without_records_need_no_entry() -> None:
     log = log_dir.create(T0, TOPIC_ID, SETTINGS, NOW)
     epoch = LeaderEpoch(log.latest_epoch + 1)
     for kind in (ControlType.ABORT, ControlType.COMMIT, ControlType.ABORT):
-        log.append_own(build_marker(Marker(kind, 1), producer_id=4, producer_epoch=0, timestamp_ms=START_MS), epoch, NOW)
+        log.append_own(
+            build_marker(Marker(kind, 1), producer_id=4, producer_epoch=0, timestamp_ms=START_MS), epoch, NOW
+        )
         if kind is ControlType.ABORT:
             log.append_own(bytearray(batch(2, producer_id=4, sequence=0, is_transactional=True)), epoch, NOW)
     log_dir.close({T0: log.log_end_offset}, NOW)
@@ -346,7 +406,11 @@ def test_the_markers_of_transactions_without_records_need_no_entry() -> None:
 
 def test_names_that_a_crash_or_an_operator_left_are_noted_and_no_damage() -> None:
     disk = with_file(stopped(cleanly=True), "", b"")
-    left = ["data/t-0/00000000000000000002.log.deleted", "data/t-0/leader-epoch-checkpoint.1.tmp", "data/t-0/99999999999999999999.index"]
+    left = [
+        "data/t-0/00000000000000000002.log.deleted",
+        "data/t-0/leader-epoch-checkpoint.1.tmp",
+        "data/t-0/99999999999999999999.index",
+    ]
     for path in [*left, "data/t-0/notes.txt", "data/notes.txt"]:
         disk.open(path, create=True).append(b"x")
     found = {finding.path: finding for finding in findings(disk)}
@@ -357,7 +421,13 @@ def test_names_that_a_crash_or_an_operator_left_are_noted_and_no_damage() -> Non
 
 
 def test_every_kind_of_small_file_has_a_reader() -> None:
-    names = ["meta.properties", "partition.metadata", "cleaner-offset-checkpoint", f"{7:020d}.snapshot", f"{0:020d}.txnindex"]
+    names = [
+        "meta.properties",
+        "partition.metadata",
+        "cleaner-offset-checkpoint",
+        f"{7:020d}.snapshot",
+        f"{0:020d}.txnindex",
+    ]
     assert all(reader_of(name, {}) is not None for name in names)
     assert reader_of("notes.txt", {}) is None
     assert reader_of("7.snapshot", {}) is None
@@ -382,7 +452,10 @@ def test_above_the_recovery_point_the_remedy_names_what_the_next_start_cuts_and_
     damaged[begins[1] + HEADER_SIZE + 3] ^= 1
     disk = with_file(world, path, bytes(damaged))
     behind = sum(disk.size(other) for other in paths_of(world, ".log") if other > path)
-    reports = {report.name: report for report in verify(disk, "data", Looking(written_at=lambda _: "2026-11-22T18:00:00Z"))}
+    reports = {
+        report.name: report
+        for report in verify(disk, "data", Looking(written_at=lambda _: "2026-11-22T18:00:00Z"))
+    }
     (found,) = [one for one in reports["t-0"].findings if "above the last recovery point" in one.what]
     assert reports["t-0"].state == "recoverable"
     assert (found.path, found.position) == (path, begins[1] + HEADER_SIZE + 3)
@@ -390,7 +463,9 @@ def test_above_the_recovery_point_the_remedy_names_what_the_next_start_cuts_and_
     assert f"bytes [{begins[1]}, {len(damaged)}) of this file" in found.remedy
     assert f"({behind} bytes)" in found.remedy
     assert "sound batches up to offset 71 follow and go too" in found.remedy
-    torn = looked_at(with_file(world, paths_of(world, ".log")[-1], world.files[paths_of(world, ".log")[-1]][:-5]))["t-0"]
+    torn = looked_at(
+        with_file(world, paths_of(world, ".log")[-1], world.files[paths_of(world, ".log")[-1]][:-5])
+    )["t-0"]
     assert any("no sound batch follows" in one.remedy for one in torn.findings)
 
 
@@ -399,7 +474,11 @@ def test_nothing_below_the_recovery_point_may_be_missing() -> None:
     first, second, *_ = paths_of(world, ".log")
     disk = with_file(world, "", b"")
     disk.remove(second, second.replace(".log", ".index"), second.replace(".log", ".timeindex"))
-    (hole,) = [one for one in findings(disk) if one.is_damage and "are missing below the last recovery point 42" in one.what]
+    (hole,) = [
+        one
+        for one in findings(disk)
+        if one.is_damage and "are missing below the last recovery point 42" in one.what
+    ]
     assert hole.what.startswith(f"begins with offset {int(paths_of(world, '.log')[2][-24:-4])}")
     disk = with_file(world, "", b"")
     disk.remove(first)

@@ -93,7 +93,14 @@ def test_random_bytes_behind_the_recovery_point_are_cut_away(seed: int) -> None:
     disk.restart()
     path = names(disk, ".log")[-1]
     disk.open(path).append(
-        random.choice([random.randbytes(random.randrange(1, 300)), bytes(100), places[0].content, places[-1].content[:80]])
+        random.choice(
+            [
+                random.randbytes(random.randrange(1, 300)),
+                bytes(100),
+                places[0].content,
+                places[-1].content[:80],
+            ]
+        )
     )
     again = open_log(disk, recovery_point=80)
     assert read_all(again) == places
@@ -140,7 +147,9 @@ def test_a_lost_segment_in_the_middle_cuts_what_was_not_durable_behind_it() -> N
 
 
 def test_rot_below_the_recovery_point_costs_no_other_batch() -> None:
-    """A CRC that fails where everything was durable is for readers to find: cutting there would lose what was promised."""
+    """A CRC that fails where everything was durable is for readers to find: cutting there would lose what
+    was promised.
+    """
     disk = SimulatedDisk()
     log = open_log(disk, LogSettings())
     for _ in range(20):
@@ -175,12 +184,20 @@ def test_a_rotten_offset_in_a_segment_without_indexes_costs_no_other_batch(offse
     found = log.read(last, log.log_end_offset, 1 << 20, at_least_one=True)
     assert found is not None
     assert found.read().endswith(bytes(content[positions[-1] :]))
-    assert offset_for_timestamp(log, Millis(START_MS + last + 1), log.log_end_offset) == (START_MS + last + 1, last + 1, EPOCH)
+    assert offset_for_timestamp(log, Millis(START_MS + last + 1), log.log_end_offset) == (
+        START_MS + last + 1,
+        last + 1,
+        EPOCH,
+    )
     assert following.endswith(f"{last + 1:020d}.log")
 
 
 def test_small_segments_opened_with_other_settings_read_the_same() -> None:
     disk = SimulatedDisk()
     places = stopped(disk)
-    log = open_log(disk, LogSettings(segment_bytes=1 << 20, index_interval_bytes=SMALL.index_interval_bytes * 4), was_clean=True)
+    log = open_log(
+        disk,
+        LogSettings(segment_bytes=1 << 20, index_interval_bytes=SMALL.index_interval_bytes * 4),
+        was_clean=True,
+    )
     assert read_all(log) == places

@@ -14,8 +14,12 @@ from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, read_
 DAY_MS = 86_400_000
 
 
-def send(log: PartitionLog, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> tuple[int, bool]:
-    result = log.append(batch(count, producer_id=producer_id, producer_epoch=epoch, sequence=sequence), EPOCH, NOW)
+def send(
+    log: PartitionLog, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7
+) -> tuple[int, bool]:
+    result = log.append(
+        batch(count, producer_id=producer_id, producer_epoch=epoch, sequence=sequence), EPOCH, NOW
+    )
     return result.base_offset, result.is_duplicate
 
 
@@ -107,7 +111,9 @@ def test_after_a_clean_stop_the_last_batch_is_still_known_as_a_duplicate() -> No
     log.close(NOW)
     again = open_log(disk, was_clean=True)
     assert send(again, 7) == (7, True)
-    assert code_of(again, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # a snapshot keeps one batch per producer, as Kafka's does
+    assert (
+        code_of(again, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )  # a snapshot keeps one batch per producer, as Kafka's does
     assert send(again, 8) == (8, False)
 
 
@@ -156,8 +162,13 @@ def after(ms: int) -> Instant:
 
 @pytest.mark.parametrize("record_ms", [0, START_MS - 10 * DAY_MS, START_MS + 10 * DAY_MS])
 @pytest.mark.parametrize("restart", ["none", "clean", "kill"])
-def test_a_producer_is_remembered_by_the_time_of_its_append_not_by_the_time_of_its_records(record_ms: int, restart: str) -> None:
-    disk, settings = SimulatedDisk(), LogSettings(producer_id_expiration_ms=DAY_MS, timestamp_after_max_ms=20 * DAY_MS)
+def test_a_producer_is_remembered_by_the_time_of_its_append_not_by_the_time_of_its_records(
+    record_ms: int, restart: str
+) -> None:
+    disk, settings = (
+        SimulatedDisk(),
+        LogSettings(producer_id_expiration_ms=DAY_MS, timestamp_after_max_ms=20 * DAY_MS),
+    )
     log = open_log(disk, settings)
     sent = batch(producer_id=7, sequence=0, timestamp=record_ms)
     assert log.append(bytearray(sent), EPOCH, NOW).base_offset == 0
@@ -189,7 +200,9 @@ def test_a_snapshot_has_the_bytes_that_kafka_writes() -> None:
     send(log, 5, 3, epoch=2)
     state = ProducerState()
     state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
-    entry = "0000000000000007 0002 00000007 0000000000000002 00000002 0000018bcfe56800 ffffffff ffffffffffffffff"
+    entry = (
+        "0000000000000007 0002 00000007 0000000000000002 00000002 0000018bcfe56800 ffffffff ffffffffffffffff"
+    )
     content = state.render()
     assert content[:2] == b"\0\1"
     assert content[6:] == bytes.fromhex("00000001" + entry.replace(" ", ""))

@@ -11,14 +11,30 @@ from sparklog_server.disk.checkpoint import parse_offsets, parse_properties
 from sparklog_server.disk.door import DirectoryInUse, OutOfDescriptors, StorageError
 from sparklog_server.log import ballast
 from sparklog_server.log.futures import future_name
-from sparklog_server.log.log_dir import DirectoryRefused, LogDir, Wanted, decode_uuid, encode_uuid, new_uuid, partition_of
+from sparklog_server.log.log_dir import (
+    DirectoryRefused,
+    LogDir,
+    Wanted,
+    decode_uuid,
+    encode_uuid,
+    new_uuid,
+    partition_of,
+)
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, read_all, sync
 
 
-def open_dir(disk: SimulatedDisk, *, node_id: int = 1, cluster_id: str | None = None, seed: int = 1) -> LogDir:
+def open_dir(
+    disk: SimulatedDisk, *, node_id: int = 1, cluster_id: str | None = None, seed: int = 1
+) -> LogDir:
     return LogDir.open(
-        disk, "data", node_id=NodeId(node_id), cluster_id=cluster_id, entropy=Random(seed).randbytes, defaults=SMALL, now=NOW
+        disk,
+        "data",
+        node_id=NodeId(node_id),
+        cluster_id=cluster_id,
+        entropy=Random(seed).randbytes,
+        defaults=SMALL,
+        now=NOW,
     )
 
 
@@ -34,13 +50,20 @@ def test_a_new_directory_is_formatted_and_known_again() -> None:
     }
     first.close({}, NOW)
     again = open_dir(disk, seed=2)
-    assert (again.cluster_id, again.directory_id, again.was_clean) == (first.cluster_id, first.directory_id, True)
+    assert (again.cluster_id, again.directory_id, again.was_clean) == (
+        first.cluster_id,
+        first.directory_id,
+        True,
+    )
 
 
 def test_a_directory_of_another_cluster_or_node_is_refused_by_name() -> None:
     disk = SimulatedDisk()
     open_dir(disk, cluster_id="ours").close({}, NOW)
-    with pytest.raises(DirectoryRefused, match=r"data/meta\.properties: belongs to cluster ours, but this node is of cluster theirs"):
+    with pytest.raises(
+        DirectoryRefused,
+        match=r"data/meta\.properties: belongs to cluster ours, but this node is of cluster theirs",
+    ):
         open_dir(disk, cluster_id="theirs")
     with pytest.raises(DirectoryRefused, match="belongs to node 1, but this is node 2"):
         open_dir(disk, node_id=2)
@@ -49,7 +72,14 @@ def test_a_directory_of_another_cluster_or_node_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"version=9\n", b"version=1\nnode.id=1\n", b"nonsense", b"\xff", b"version=1\ncluster.id=c\nnode.id=1\ndirectory.id=x\n"],
+    [
+        b"",
+        b"version=9\n",
+        b"version=1\nnode.id=1\n",
+        b"nonsense",
+        b"\xff",
+        b"version=1\ncluster.id=c\nnode.id=1\ndirectory.id=x\n",
+    ],
 )
 def test_a_meta_file_that_is_not_one_is_refused(content: bytes) -> None:
     disk = SimulatedDisk()
@@ -87,7 +117,9 @@ def test_partitions_are_found_again_with_their_topic_ids_and_watermarks() -> Non
     log_dir.close({T0: Offset(100), other: Offset(40)}, NOW)
     assert json.loads(disk.read("data/.kafka_cleanshutdown") or b"") == {"version": 0, "brokerEpoch": 17}
     assert parse_offsets(disk.read("data/recovery-point-offset-checkpoint") or b"") == {T0: 100, other: 100}
-    assert disk.read("data/t-0/partition.metadata") == f"version: 0\ntopic_id: {encode_uuid(TOPIC_ID)}".encode()
+    assert (
+        disk.read("data/t-0/partition.metadata") == f"version: 0\ntopic_id: {encode_uuid(TOPIC_ID)}".encode()
+    )
     again = open_dir(disk)
     assert sorted(again.logs) == sorted([T0, other])
     assert again.high_watermarks == {T0: 100, other: 40}
@@ -123,11 +155,20 @@ def test_the_clean_mark_is_gone_as_soon_as_the_directory_is_open() -> None:
 
 def test_the_metadata_log_and_strangers_are_not_partitions() -> None:
     disk = SimulatedDisk()
-    for name in ("__cluster_metadata-0", "lost+found", "t-01", "t-x", "t-1.0123456789abcdef0123456789abcdef-delete", "-3"):
+    for name in (
+        "__cluster_metadata-0",
+        "lost+found",
+        "t-01",
+        "t-x",
+        "t-1.0123456789abcdef0123456789abcdef-delete",
+        "-3",
+    ):
         disk.make_directory(f"data/{name}")
     log_dir = open_dir(disk)
     assert log_dir.logs == {}
-    assert "t-1.0123456789abcdef0123456789abcdef-delete" not in disk.list("data")  # an interrupted removal is finished
+    assert "t-1.0123456789abcdef0123456789abcdef-delete" not in disk.list(
+        "data"
+    )  # an interrupted removal is finished
     assert "__cluster_metadata-0" in disk.list("data")
 
 
@@ -177,7 +218,10 @@ def test_a_long_topic_name_can_be_deleted() -> None:
     assert max(len(name) for name in disk.list("data")) == 255
 
 
-@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"])
+@pytest.mark.parametrize(
+    "name",
+    ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"],
+)
 def test_a_damaged_checkpoint_costs_a_scan_and_nothing_else(name: str) -> None:
     disk = SimulatedDisk()
     log_dir = open_dir(disk)
@@ -292,7 +336,9 @@ def test_a_log_that_is_set_aside_without_a_descriptor_for_the_sync_keeps_its_nam
 
 
 @pytest.mark.parametrize("is_ballast_there", [True, False])
-def test_a_copy_that_a_full_disk_lets_neither_open_nor_have_its_name_back_is_tried_again(*, is_ballast_there: bool) -> None:
+def test_a_copy_that_a_full_disk_lets_neither_open_nor_have_its_name_back_is_tried_again(
+    *, is_ballast_there: bool
+) -> None:
     disk = SimulatedDisk()
     log_dir = open_dir(disk)
     log = log_dir.create(T0, TOPIC_ID, SMALL, NOW)
@@ -307,7 +353,9 @@ def test_a_copy_that_a_full_disk_lets_neither_open_nor_have_its_name_back_is_tri
     (future,) = log_dir.futures[T0]
     refused = {"open": iter([NO_SPACE]), "rename": iter([NO_SPACE])}
     disk.fault = lambda call, path: (
-        next(refused.get(call, iter(())), None) if path.startswith(f"data/{T0}") and "-future" not in path else None
+        next(refused.get(call, iter(())), None)
+        if path.startswith(f"data/{T0}") and "-future" not in path
+        else None
     )
     with pytest.raises(StorageError):
         log_dir.promote(T0, future, SMALL, NOW)

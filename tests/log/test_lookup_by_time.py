@@ -28,7 +28,9 @@ def test_the_first_record_at_or_after_a_timestamp_is_found(
     disk = SimulatedDisk()
     log = open_log(disk, LogSettings(segment_bytes=2500, index_interval_bytes=200))
     for at, count in times:
-        log.append(batch(count, timestamp=START_MS + at, codec=Codec.ZSTD if at % 5 == 0 else Codec.NONE), EPOCH, NOW)
+        log.append(
+            batch(count, timestamp=START_MS + at, codec=Codec.ZSTD if at % 5 == 0 else Codec.NONE), EPOCH, NOW
+        )
     if is_synced:
         sync(disk, log)
     if is_reopened:
@@ -62,14 +64,18 @@ def test_records_below_the_log_start_are_not_found() -> None:
     assert offset_for_timestamp(log, Millis(START_MS), log.log_end_offset) == (START_MS + 11, 11, EPOCH)
 
 
-def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_their_way_to_their_names() -> None:
+def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_their_way_to_their_names() -> (
+    None
+):
     disk = SimulatedDisk()
     log = open_log(disk, LogSettings(segment_bytes=2500, index_interval_bytes=200, is_compacted=True))
     for at in range(100):
         log.append(memoryview(build_batch([(b"key", b"%d" % at, (), START_MS + at)])), EPOCH, NOW)
     sync(disk, log)
     choice = judge(log, log.log_end_offset, NOW.wall_ms)
-    plan = plan_round(log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=NOW.wall_ms)
+    plan = plan_round(
+        log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=NOW.wall_ms
+    )
     cleaned = take_all(Round(disk, plan).work(1 << 20)).cleaned
     assert cleaned is not None
     assert log.segments.swap_in(cleaned)
@@ -83,7 +89,9 @@ def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_the
     disk.fault = search_between
     commit(disk, cleaned.swap)
     disk.fault = None
-    assert any(isinstance(outcome, StorageError) for _, outcome, _ in outcomes)  # between two names the log has none
+    assert any(
+        isinstance(outcome, StorageError) for _, outcome, _ in outcomes
+    )  # between two names the log has none
     assert not any(is_current for _, _, is_current in outcomes)
     log.segments.swapped(cleaned.base_offset)
     assert not any(search.is_current for search, _, _ in outcomes)

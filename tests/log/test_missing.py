@@ -1,4 +1,6 @@
-"""Below the recovery point nothing may be missing: files that were deleted or cut there are refused by name, after a clean stop too."""
+"""Below the recovery point nothing may be missing: files that were deleted or cut there are refused by
+name, after a clean stop too.
+"""
 
 from random import Random
 
@@ -26,13 +28,17 @@ def filled(disk: SimulatedDisk, *, is_keyed: bool = False) -> tuple[LogDir, Part
     log_dir = reopened(disk)
     log = log_dir.create(T0, TOPIC_ID, SETTINGS, NOW)
     for at in range(60):
-        log.append(batch(2, value=b"%d" % at + bytes(60), key=b"%d" % (at % 7 if is_keyed else at)), EPOCH, NOW)
+        log.append(
+            batch(2, value=b"%d" % at + bytes(60), key=b"%d" % (at % 7 if is_keyed else at)), EPOCH, NOW
+        )
     sync(disk, log)
     log_dir.checkpoint({T0: log.log_end_offset})
     return log_dir, log
 
 
-def stopped(*, cleanly: bool, is_keyed: bool = False, is_compacted: bool = False) -> tuple[SimulatedDisk, list[Place]]:
+def stopped(
+    *, cleanly: bool, is_keyed: bool = False, is_compacted: bool = False
+) -> tuple[SimulatedDisk, list[Place]]:
     """The directory after a clean stop, or after the process was killed."""
     disk = SimulatedDisk()
     log_dir, log = filled(disk, is_keyed=is_keyed)
@@ -165,7 +171,9 @@ def test_what_retention_has_taken_is_not_missed_however_late_the_crash_comes() -
         job()
         disk.restart()
         left = iter(range(calls))
-        disk.fault = lambda call, _, left=left: "no power" if call in ("remove", "sync") and next(left, None) is None else None
+        disk.fault = lambda call, _, left=left: (
+            "no power" if call in ("remove", "sync") and next(left, None) is None else None
+        )
         try:
             begin_life(disk)
         except Exception as error:  # the disk's, whichever it is
@@ -175,7 +183,10 @@ def test_what_retention_has_taken_is_not_missed_however_late_the_crash_comes() -
         log_dir = begin_life(disk)
         assert not log_dir.damaged
         assert 0 < log_dir.logs[T0].log_start_offset <= 70
-        assert parse_offsets(disk.read("data/log-start-offset-checkpoint") or b"")[T0] == log_dir.logs[T0].log_start_offset
+        assert (
+            parse_offsets(disk.read("data/log-start-offset-checkpoint") or b"")[T0]
+            == log_dir.logs[T0].log_start_offset
+        )
         assert not [name for name in disk.list("data/t-0") if name.endswith(".deleted")]
 
 
@@ -186,7 +197,9 @@ def test_a_partition_that_was_renamed_to_be_deleted_is_not_missed_however_late_t
         log_dir.delete_job([T0])()
         disk.restart()
         left = iter(range(calls))
-        disk.fault = lambda call, _, left=left: "no power" if call in ("remove", "sync") and next(left, None) is None else None
+        disk.fault = lambda call, _, left=left: (
+            "no power" if call in ("remove", "sync") and next(left, None) is None else None
+        )
         try:
             begin_life(disk)
         except Exception as error:  # the disk's, whichever it is
@@ -220,11 +233,17 @@ def test_a_start_on_a_full_disk_writes_nothing_and_removes_what_no_checkpoint_vo
         disk.fault = lambda call, _: NO_SPACE if call in ("append", "replace", "create") else None
         log_dir = reopened(disk)
         assert not log_dir.damaged
-        assert [name.partition(".")[0] for name in disk.list("data") if name.endswith("-delete")] == [str(VOUCHED)]
+        assert [name.partition(".")[0] for name in disk.list("data") if name.endswith("-delete")] == [
+            str(VOUCHED)
+        ]
         disk.restart()
     disk.fault = None
     begin_life(disk)
-    assert not [name for name in (*disk.list("data"), *disk.list("data/t-0")) if name.endswith(("-delete", ".deleted"))]
+    assert not [
+        name
+        for name in (*disk.list("data"), *disk.list("data/t-0"))
+        if name.endswith(("-delete", ".deleted"))
+    ]
 
 
 def test_a_directory_that_is_missing_and_that_no_topic_claims_is_forgotten() -> None:

@@ -1,7 +1,8 @@
 """A log beside a plain list of its batches: whatever is done in whatever order, both say the same.
 
-To add an operation: a rule that does it to `log`, and to `batches`, `log_start_offset` and what is known of transactions. Compaction may do
-less than it could, so there the rule holds what is left against what was there, and the list becomes what is left.
+To add an operation: a rule that does it to `log`, and to `batches`, `log_start_offset` and what is known
+of transactions. Compaction may do less than it could, so there the rule holds what is left against what
+was there, and the list becomes what is left.
 """
 
 from random import Random
@@ -31,7 +32,9 @@ KEYS = st.sampled_from([b"k", b"k", b"l", b"m"])
 
 
 class Batch(NamedTuple):
-    """What the model knows of a batch: its offsets `[base, end)`, the records that are left in it, and who sent it."""
+    """What the model knows of a batch: its offsets `[base, end)`, the records that are left in it, and who
+    sent it.
+    """
 
     base: int
     end: int
@@ -44,9 +47,11 @@ class Batch(NamedTuple):
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The log, its disk, and the model: `batches` in order, `log_start_offset`, the transactions that are open and those that were aborted.
+    """The log, its disk, and the model: `batches` in order, `log_start_offset`, the transactions that are
+    open and those that were aborted.
 
-    Producers have two slots; a slot gets a new id when the log may or may not know the old one, as after a truncation of what it sent last.
+    Producers have two slots; a slot gets a new id when the log may or may not know the old one, as after a
+    truncation of what it sent last.
     """
 
     log: PartitionLog
@@ -58,7 +63,9 @@ class LogMachine(RuleBasedStateMachine):
         append_time=st.booleans(),
         compacted=st.booleans(),
     )
-    def begin(self, segment_bytes: int, index_interval_bytes: int, append_time: bool, compacted: bool) -> None:
+    def begin(
+        self, segment_bytes: int, index_interval_bytes: int, append_time: bool, compacted: bool
+    ) -> None:
         self.disk = SimulatedDisk()
         self.settings = LogSettings(
             segment_bytes=segment_bytes,
@@ -126,7 +133,17 @@ class LogMachine(RuleBasedStateMachine):
         own=st.booleans(),
         in_transaction=st.booleans(),
     )
-    def append(self, count: int, size: int, codec: Codec, slot: int, key: bytes, age_ms: int, own: bool, in_transaction: bool) -> None:
+    def append(
+        self,
+        count: int,
+        size: int,
+        codec: Codec,
+        slot: int,
+        key: bytes,
+        age_ms: int,
+        own: bool,
+        in_transaction: bool,
+    ) -> None:
         producer_id = self.ids[slot] if slot >= 0 else -1
         is_transactional = producer_id in self.open or (producer_id >= 0 and in_transaction)
         last, timestamp, value = self.last.get(producer_id), START_MS - age_ms, b"v" * size
@@ -145,28 +162,50 @@ class LogMachine(RuleBasedStateMachine):
             result = self.log.append_own(bytearray(sent), LeaderEpoch(self.epoch), self.now)
         else:
             result = self.log.append(sent, LeaderEpoch(self.epoch), self.now)
-        assert (result.base_offset, result.last_offset, result.is_duplicate) == (self.end, self.end + count - 1, False)
+        assert (result.base_offset, result.last_offset, result.is_duplicate) == (
+            self.end,
+            self.end + count - 1,
+            False,
+        )
         has_append_time = self.settings.timestamp_type == "LogAppendTime" and not own
         times = [self.now.wall_ms if has_append_time else timestamp + at for at in range(count)]
-        records = [Record(offset=self.end + at, timestamp=times[at], key=key, value=value, headers=()) for at in range(count)]
-        self.note(Batch(self.end, self.end + count, records, self.epoch, producer_id, sequence, None, is_transactional))
+        records = [
+            Record(offset=self.end + at, timestamp=times[at], key=key, value=value, headers=())
+            for at in range(count)
+        ]
+        self.note(
+            Batch(
+                self.end, self.end + count, records, self.epoch, producer_id, sequence, None, is_transactional
+            )
+        )
 
     @rule(seed=st.integers(0, 1 << 30))
     def append_many(self, seed: int) -> None:
         random = Random(seed)
         for _ in range(random.randrange(20)):
             if random.random() < 0.2:
-                self.end_transaction(random.randrange(2), random.choice([ControlType.ABORT, ControlType.COMMIT]))
+                self.end_transaction(
+                    random.randrange(2), random.choice([ControlType.ABORT, ControlType.COMMIT])
+                )
             else:
                 codec, key = random.choice(list(Codec)), random.choice([b"k", b"l", b"m"])
                 self.append(
-                    random.randrange(1, 5), random.randrange(80), codec, random.randrange(-1, 2), key, 0, True, random.random() < 0.5
+                    random.randrange(1, 5),
+                    random.randrange(80),
+                    codec,
+                    random.randrange(-1, 2),
+                    key,
+                    0,
+                    True,
+                    random.random() < 0.5,
                 )
 
     @rule(slot=st.sampled_from([0, 1]), kind=st.sampled_from([ControlType.ABORT, ControlType.COMMIT]))
     def end_transaction(self, slot: int, kind: ControlType) -> None:
         producer_id = self.ids[slot]
-        marker = build_marker(Marker(kind, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=START_MS)
+        marker = build_marker(
+            Marker(kind, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=START_MS
+        )
         result = self.log.append_own(marker, LeaderEpoch(self.epoch), self.now)
         assert result.base_offset == self.end
         records = decode_records(marker, include_control=True)
@@ -177,7 +216,12 @@ class LogMachine(RuleBasedStateMachine):
         producer_id = self.ids[slot]
         if self.is_known(producer_id):
             last = self.last[producer_id]
-            again = batch(last.end - last.base, producer_id=producer_id, sequence=last.sequence, is_transactional=last.is_transactional)
+            again = batch(
+                last.end - last.base,
+                producer_id=producer_id,
+                sequence=last.sequence,
+                is_transactional=last.is_transactional,
+            )
             result = self.log.append(again, LeaderEpoch(self.epoch), self.now)
             assert (result.is_duplicate, result.base_offset) == (True, last.base)
 
@@ -243,8 +287,15 @@ class LogMachine(RuleBasedStateMachine):
         before = {record.offset: (record, one) for one in self.batches for record in one.records}
         left = self.physical()
         after = {record.offset: record for one in left for record in one.records}
-        assert all(before[offset][0] == record for offset, record in after.items() if offset >= self.log_start_offset)
-        counting = [(one, record) for one in self.batches for record in one.records if one.ends is None and not self.is_aborted(one)]
+        assert all(
+            before[offset][0] == record for offset, record in after.items() if offset >= self.log_start_offset
+        )
+        counting = [
+            (one, record)
+            for one in self.batches
+            for record in one.records
+            if one.ends is None and not self.is_aborted(one)
+        ]
         newest = {record.key: record.offset for _, record in counting if record.offset < end}
         for _, record in counting:
             is_superseded = record.offset < end and newest[record.key] > record.offset
@@ -260,7 +311,8 @@ class LogMachine(RuleBasedStateMachine):
 
     def is_aborted(self, one: Batch) -> bool:
         return one.is_transactional and any(
-            aborted.producer_id == one.producer_id and aborted.first_offset <= one.base < aborted.last_offset for aborted in self.aborted
+            aborted.producer_id == one.producer_id and aborted.first_offset <= one.base < aborted.last_offset
+            for aborted in self.aborted
         )
 
     def physical(self) -> list[Batch]:
@@ -328,7 +380,9 @@ class LogMachine(RuleBasedStateMachine):
         self.take_new_ids()
 
     def take_new_ids(self) -> None:
-        """The producers' state was rebuilt: where only a marker is left of a producer, the log, as Kafka's, may know the epoch alone."""
+        """The producers' state was rebuilt: where only a marker is left of a producer, the log, as
+        Kafka's, may know the epoch alone.
+        """
         self.ids = [one + 2 * (one in self.last and not self.is_known(one)) for one in self.ids]
 
     # -- reading
@@ -349,7 +403,9 @@ class LogMachine(RuleBasedStateMachine):
         records = decode_records(content, include_control=True)
         expected = [record for batch in wanted for record in batch.records]
         assert records == expected[: len(records)]
-        assert len(records) in [sum(len(batch.records) for batch in wanted[:count]) for count in range(1, len(wanted) + 1)]
+        assert len(records) in [
+            sum(len(batch.records) for batch in wanted[:count]) for count in range(1, len(wanted) + 1)
+        ]
 
     @rule(beyond=st.integers(1, 100))
     def read_out_of_range(self, beyond: int) -> None:
@@ -364,7 +420,12 @@ class LogMachine(RuleBasedStateMachine):
         limit = max(self.end - limit_back, self.log_start_offset)
         epochs = {record.offset: batch.epoch for batch in self.batches for record in batch.records}
         first = next(
-            (record for record in self.records if record.timestamp >= timestamp and self.log_start_offset <= record.offset < limit), None
+            (
+                record
+                for record in self.records
+                if record.timestamp >= timestamp and self.log_start_offset <= record.offset < limit
+            ),
+            None,
         )
         expected = None if first is None else (first.timestamp, first.offset, epochs[first.offset])
         assert offset_for_timestamp(self.log, Millis(timestamp), Offset(limit)) == expected
@@ -396,7 +457,9 @@ class LogMachine(RuleBasedStateMachine):
         start = data.draw(st.integers(self.log_start_offset, max(self.stable, self.log_start_offset)))
         limit = data.draw(st.integers(start, max(self.stable, start)))
         found = self.log.aborted_transactions(Offset(start), Offset(limit))
-        overlapping = [one for one in self.ever_aborted if one.last_offset >= start and one.first_offset < limit]
+        overlapping = [
+            one for one in self.ever_aborted if one.last_offset >= start and one.first_offset < limit
+        ]
         assert [one for one in overlapping if one in found] == found
         assert all(one in found for one in overlapping if one in self.aborted)
 
@@ -426,7 +489,9 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMatchesAPlainList = LogMachine.TestCase
-TestLogMatchesAPlainList.settings = examples(100, stateful_step_count=50, suppress_health_check=list(HealthCheck))
+TestLogMatchesAPlainList.settings = examples(
+    100, stateful_step_count=50, suppress_health_check=list(HealthCheck)
+)
 
 
 @pytest.mark.long

@@ -54,7 +54,8 @@ def test_a_read_gives_what_a_full_scan_gives(shapes: list[tuple[int, int]], data
         assert len(content) == sum(len(place.content) for place in wanted[: len(got)])
         assert len(content) <= max_bytes or (at_least_one and len(got) == 1)
         is_segment_end = found.position + found.length == found.file.size
-        # A long read may end where an index entry points: one interval and one batch short of what was allowed, at most.
+        # A long read may end where an index entry points: one interval and one batch short of what was
+        # allowed, at most.
         assert len(got) == len(wanted) or is_segment_end or len(content) + 300 + 2 * 600 > max_bytes
 
 
@@ -91,7 +92,9 @@ def test_a_reader_at_the_tail_sees_each_batch_once_across_rolls_and_syncs() -> N
         log.append(batch(1 + at % 3), EPOCH, NOW)
         if at % 7 == 0:
             sync(disk, log)
-        found = log.read(position, log.recovery_point if at % 2 else log.log_end_offset, 1 << 20, at_least_one=True)
+        found = log.read(
+            position, log.recovery_point if at % 2 else log.log_end_offset, 1 << 20, at_least_one=True
+        )
         for _, header in iterate_headers(found.read() if found else b""):
             assert header.base_offset == position
             position = Offset(header.next_offset)

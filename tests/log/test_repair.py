@@ -62,7 +62,12 @@ def repair_random_damage(seeds: range) -> None:
         world = stopped(cleanly=random.random() < 0.5)
         disk = with_file(Stopped(damaged_at_random(random, world), []), "", b"")
         repair(disk)
-        found = [one for report in verify(disk, "data", Looking(also=other_readers())) for one in report.findings if one.is_damage]
+        found = [
+            one
+            for report in verify(disk, "data", Looking(also=other_readers()))
+            for one in report.findings
+            if one.is_damage
+        ]
         assert [str(one) for one in found if not one.path.endswith("partition.metadata")] == [], seed
         log_dir = reopened(disk)
         if T0 not in log_dir.logs:
@@ -81,7 +86,9 @@ def test_whatever_is_damaged_a_repaired_directory_verifies_clean_and_every_batch
     repair_random_damage(range(100))
 
 
-def test_a_log_whose_first_segment_is_gone_opens_after_repair_though_its_high_watermark_was_below_the_next() -> None:
+def test_a_log_whose_first_segment_is_gone_opens_after_repair_though_its_high_watermark_was_below_the_next() -> (  # noqa: E501
+    None
+):
     files = dict(stopped(cleanly=False).files)
     del files["data/t-0/00000000000000000000.log"]
     files["data/replication-offset-checkpoint"] = render_offsets({T0: Offset(4)})

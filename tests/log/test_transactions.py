@@ -1,4 +1,6 @@
-"""What the log knows of transactions: the last stable offset, and who aborted what, over rolls, truncations, restarts and damage."""
+"""What the log knows of transactions: the last stable offset, and who aborted what, over rolls,
+truncations, restarts and damage.
+"""
 
 import contextlib
 from collections.abc import Callable
@@ -61,7 +63,9 @@ def all_aborted(log: PartitionLog) -> list[AbortedTxn]:
 
 
 def filled(log: PartitionLog, *, seed: int = 5, rounds: int = 12) -> list[AbortedTxn]:
-    """Three producers whose transactions lie across each other; what was aborted, as the definition says it."""
+    """Three producers whose transactions lie across each other; what was aborted, as the definition says
+    it.
+    """
     random = Random(seed)
     producers = [Producer(log, producer_id) for producer_id in (7, 8, 9)]
     open_: dict[int, int] = {}
@@ -134,7 +138,9 @@ def test_open_transactions_are_known_again_after_a_restart(is_clean: bool) -> No
 
 
 @pytest.mark.parametrize("log_start_offset", [2, 3])
-def test_a_transaction_is_open_after_a_restart_though_its_first_batch_was_deleted_in_part(log_start_offset: int) -> None:
+def test_a_transaction_is_open_after_a_restart_though_its_first_batch_was_deleted_in_part(
+    log_start_offset: int,
+) -> None:
     disk = SimulatedDisk()
     log = open_log(disk)
     log.append(batch(), EPOCH, NOW)
@@ -194,7 +200,12 @@ def test_a_segment_has_the_entries_of_its_own_markers_and_a_reader_gets_those_of
     disk = SimulatedDisk()
     log = open_log(disk, TINY)
     aborted = filled(log)
-    by_segment = [entry for name in disk.list(DIRECTORY) if name.endswith(".txnindex") for entry in entries_of(disk, f"{DIRECTORY}/{name}")]
+    by_segment = [
+        entry
+        for name in disk.list(DIRECTORY)
+        if name.endswith(".txnindex")
+        for entry in entries_of(disk, f"{DIRECTORY}/{name}")
+    ]
     assert by_segment == aborted
     assert len([name for name in disk.list(DIRECTORY) if name.endswith(".txnindex")]) >= 3
     for start in range(0, log.log_end_offset, 3):
@@ -215,7 +226,9 @@ def test_what_a_leader_sends_ends_transactions_too() -> None:
         assert part is not None
         follower.append_as_follower(part.read(), NOW)
     assert all_aborted(follower) == aborted
-    assert follower.last_stable_offset(follower.log_end_offset) == leader.last_stable_offset(leader.log_end_offset)
+    assert follower.last_stable_offset(follower.log_end_offset) == leader.last_stable_offset(
+        leader.log_end_offset
+    )
 
 
 def test_a_control_batch_that_ends_no_transaction_is_refused_from_a_leader() -> None:
@@ -243,7 +256,9 @@ def test_a_marker_that_the_disk_refuses_leaves_everything_as_it_was(call: str) -
         log = open_log(disk)
         one = Producer(log, 7)
         one.send(2)
-        disk.fault = lambda did, path, suffix=suffix: "Input/output error" if did == call and path.endswith(suffix) else None
+        disk.fault = lambda did, path, suffix=suffix: (
+            "Input/output error" if did == call and path.endswith(suffix) else None
+        )
         if call == "open" and suffix == ".log":
             continue
         with pytest.raises(StorageError):
@@ -402,7 +417,9 @@ def damaged_ways(content: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("opening", ["clean", "unclean"])
 def test_no_bit_flipped_in_an_index_changes_what_a_reader_is_told(opening: str) -> None:
-    """But where it makes an offset that is as good as the right one: the base offset of another batch of the same transaction."""
+    """But where it makes an offset that is as good as the right one: the base offset of another batch of
+    the same transaction.
+    """
 
     def told(damage: Callable[[bytes], bytes]) -> list[AbortedTxn]:
         disk = SimulatedDisk()
@@ -424,7 +441,12 @@ def test_no_bit_flipped_in_an_index_changes_what_a_reader_is_told(opening: str) 
         file = disk.open(FIRST_INDEX)
         file.truncate(0)
         file.append(damage(content))
-        again = open_log(disk, LogSettings(segment_bytes=100_000), was_clean=opening == "clean", recovery_point=log.log_end_offset)
+        again = open_log(
+            disk,
+            LogSettings(segment_bytes=100_000),
+            was_clean=opening == "clean",
+            recovery_point=log.log_end_offset,
+        )
         return all_aborted(again)
 
     intact = told(lambda content: content)

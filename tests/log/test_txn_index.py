@@ -1,4 +1,6 @@
-"""The aborted transactions of a segment: Kafka's bytes, what a reader asks of them, and what a truncation leaves."""
+"""The aborted transactions of a segment: Kafka's bytes, what a reader asks of them, and what a truncation
+leaves.
+"""
 
 from struct import pack
 

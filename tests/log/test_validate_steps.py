@@ -32,9 +32,13 @@ topic_settings = st.builds(
 def judged(result: Checked | RecordsRefused) -> object:
     if isinstance(result, RecordsRefused):
         return result.code, result.record_errors
-    content = result.batch if result.header[5] & 7 and result.settings.compression_type == "producer" else None
+    content = (
+        result.batch if result.header[5] & 7 and result.settings.compression_type == "producer" else None
+    )
     records = (
-        [(one.timestamp, one.key, one.value, one.headers) for one in decode_records(bytes(result.batch), 0)] if content is None else None
+        [(one.timestamp, one.key, one.value, one.headers) for one in decode_records(bytes(result.batch), 0)]
+        if content is None
+        else None
     )
     return result.header, result.greatest_timestamp, bytes(content or b""), records
 
@@ -62,7 +66,11 @@ def test_a_check_in_steps_judges_as_one_at_once(
     if is_resealed:
         reseal(batch, 0)
     expected, found = at_once(bytearray(batch), topic), in_steps(bytearray(batch), topic)
-    if isinstance(expected, RecordsRefused) or isinstance(found, RecordsRefused) or topic.validates_compressed:
+    if (
+        isinstance(expected, RecordsRefused)
+        or isinstance(found, RecordsRefused)
+        or topic.validates_compressed
+    ):
         assert judged(found) == judged(expected)
 
 
@@ -94,7 +102,10 @@ def test_a_batch_of_many_pieces_is_checked_in_the_memory_that_was_told(codec: Co
 
 def test_all_records_out_of_time_are_named_up_to_a_number_wherever_pieces_end() -> None:
     records = [(b"k", bytes(700), (), NOW_MS if number % 3 else 1) for number in range(6_000)]
-    found = in_steps(build_batch(records, codec=Codec.ZSTD), LogSettings(timestamp_before_max_ms=1000, max_message_bytes=1 << 30))
+    found = in_steps(
+        build_batch(records, codec=Codec.ZSTD),
+        LogSettings(timestamp_before_max_ms=1000, max_message_bytes=1 << 30),
+    )
     assert isinstance(found, RecordsRefused)
     assert found.code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in found.record_errors] == list(range(0, 3_000, 3))
@@ -111,4 +122,6 @@ def test_a_batch_that_needs_more_memory_than_one_request_may_take_is_refused() -
     found = in_steps(raw, LogSettings(max_message_bytes=1 << 30, checking_bytes_max=8 * MIB))
     assert isinstance(found, RecordsRefused)
     assert found.code is ErrorCode.MESSAGE_TOO_LARGE
-    assert isinstance(in_steps(raw, LogSettings(max_message_bytes=1 << 30, checking_bytes_max=24 * MIB)), Checked)
+    assert isinstance(
+        in_steps(raw, LogSettings(max_message_bytes=1 << 30, checking_bytes_max=24 * MIB)), Checked
+    )

@@ -25,7 +25,13 @@ def send(log: PartitionLog, proof: Verification | None, sequence: int = 0, *, ep
 
 
 def end(log: PartitionLog, *, epoch: int = 0) -> None:
-    log.append_own(build_marker(Marker(ControlType.ABORT, 0), producer_id=7, producer_epoch=epoch, timestamp_ms=START_MS), EPOCH, NOW)
+    log.append_own(
+        build_marker(
+            Marker(ControlType.ABORT, 0), producer_id=7, producer_epoch=epoch, timestamp_ms=START_MS
+        ),
+        EPOCH,
+        NOW,
+    )
 
 
 def refusal(log: PartitionLog, proof: Verification | None, sequence: int = 0, *, epoch: int = 0) -> ErrorCode:

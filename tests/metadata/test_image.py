@@ -33,7 +33,15 @@ def created(name: str, partitions: int = 1) -> list[Message]:
     return [
         TopicRecord(name=name, topic_id=topic_id(name)),
         *(
-            PartitionRecord(partition_id=index, topic_id=topic_id(name), replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0)
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id(name),
+                replicas=[1],
+                isr=[1],
+                leader=1,
+                leader_epoch=0,
+                partition_epoch=0,
+            )
             for index in range(partitions)
         ),
     ]
@@ -56,20 +64,26 @@ def test_a_named_leader_even_the_same_bumps_its_epoch_and_a_change_without_one_d
 
 
 def test_an_image_shares_what_the_records_did_not_touch() -> None:
-    before, _ = applied(MetadataImage(), *created("a", 2), *created("b"), FeatureLevelRecord(name="f", feature_level=1))
+    before, _ = applied(
+        MetadataImage(), *created("a", 2), *created("b"), FeatureLevelRecord(name="f", feature_level=1)
+    )
     after, _ = applied(before, PartitionChangeRecord(partition_id=1, topic_id=topic_id("a"), leader=-1))
     assert after.topics_by_name["b"] is before.topics_by_name["b"]
     assert after.topics_by_name["a"].partitions[0] is before.topics_by_name["a"].partitions[0]
     assert after.features is before.features
     assert after.brokers is before.brokers
     assert before.topics_by_name["a"].partitions[1].leader == 1
-    configured, _ = applied(after, ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="k", value="v"))
+    configured, _ = applied(
+        after, ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="k", value="v")
+    )
     assert configured.topics_by_name is after.topics_by_name
 
 
 def test_the_delta_names_each_partition_once_as_it_was_and_as_it_is() -> None:
     before, _ = applied(MetadataImage(), *created("t", 2))
-    changes = [PartitionChangeRecord(partition_id=1, topic_id=topic_id("t"), leader=leader) for leader in (-1, 1)]
+    changes = [
+        PartitionChangeRecord(partition_id=1, topic_id=topic_id("t"), leader=leader) for leader in (-1, 1)
+    ]
     after, delta = applied(before, *changes)
     assert [str(one.topic_partition) for one in delta.partitions_changed] == ["t-1"]
     assert delta.partitions_changed[0].before is before.topics_by_name["t"].partitions[1]
@@ -86,7 +100,15 @@ def test_a_topic_deleted_and_created_again_is_another_topic() -> None:
     before, _ = applied(MetadataImage(), *created("t"))
     again = [
         TopicRecord(name="t", topic_id=topic_id("other")),
-        PartitionRecord(partition_id=0, topic_id=topic_id("other"), replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0),
+        PartitionRecord(
+            partition_id=0,
+            topic_id=topic_id("other"),
+            replicas=[1],
+            isr=[1],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+        ),
     ]
     after, delta = applied(before, RemoveTopicRecord(topic_id=topic_id("t")), *again)
     assert after.topics_by_name["t"].topic_id == topic_id("other")
@@ -96,7 +118,11 @@ def test_a_topic_deleted_and_created_again_is_another_topic() -> None:
 
 
 def test_the_settings_of_a_topic_go_with_it() -> None:
-    image, _ = applied(MetadataImage(), *created("t"), ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="t", name="k", value="v"))
+    image, _ = applied(
+        MetadataImage(),
+        *created("t"),
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="t", name="k", value="v"),
+    )
     assert image.topic_config("t") == {"k": "v"}
     image, delta = applied(image, RemoveTopicRecord(topic_id=topic_id("t")))
     assert image.topic_config("t") == {}
@@ -104,14 +130,21 @@ def test_the_settings_of_a_topic_go_with_it() -> None:
 
 
 def test_a_setting_is_removed_by_a_null_value() -> None:
-    image, _ = applied(MetadataImage(), ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name="k", value="v"))
-    image, _ = applied(image, ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name="k", value=None))
+    image, _ = applied(
+        MetadataImage(), ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name="k", value="v")
+    )
+    image, _ = applied(
+        image, ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name="k", value=None)
+    )
     assert image.configs == {}
 
 
 def test_a_broker_is_found_by_its_listeners_until_it_is_unregistered() -> None:
     endpoint = BrokerEndpoint(name="PLAINTEXT", host="here", port=9092)
-    image, _ = applied(MetadataImage(), RegisterBrokerRecord(broker_id=1, broker_epoch=0, end_points=[endpoint], log_dirs=[b"D" * 16]))
+    image, _ = applied(
+        MetadataImage(),
+        RegisterBrokerRecord(broker_id=1, broker_epoch=0, end_points=[endpoint], log_dirs=[b"D" * 16]),
+    )
     broker = image.brokers[1]
     assert broker.endpoint("PLAINTEXT").host == "here"
     assert broker.endpoint("SSL") is None
@@ -149,11 +182,22 @@ def test_records_applied_one_by_one_add_up_to_the_same_as_all_at_once(seed: int)
         elif random.random() < 0.5:
             name = random.choice(sorted(alive))
             records.append(
-                PartitionChangeRecord(partition_id=random.randrange(alive[name]), topic_id=topic_id(name), leader=random.choice([-1, 1]))
+                PartitionChangeRecord(
+                    partition_id=random.randrange(alive[name]),
+                    topic_id=topic_id(name),
+                    leader=random.choice([-1, 1]),
+                )
             )
         elif random.random() < 0.5:
             name = random.choice(sorted(alive))
-            records.append(ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name="k", value=random.choice([None, "1", "2"])))
+            records.append(
+                ConfigRecord(
+                    resource_type=TOPIC_RESOURCE,
+                    resource_name=name,
+                    name="k",
+                    value=random.choice([None, "1", "2"]),
+                )
+            )
         else:
             name = random.choice(sorted(alive))
             del alive[name]

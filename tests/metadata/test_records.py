@@ -22,17 +22,37 @@ ID = bytes(range(16))
 
 KAFKAS_BYTES = [
     # frame 1, key 12, version 0, compact "metadata.version", level 30, no tags
-    (FeatureLevelRecord(name="metadata.version", feature_level=30), "01 0c 00 11 6d657461646174612e76657273696f6e 001e 00"),
+    (
+        FeatureLevelRecord(name="metadata.version", feature_level=30),
+        "01 0c 00 11 6d657461646174612e76657273696f6e 001e 00",
+    ),
     (TopicRecord(name="t", topic_id=ID), "01 02 00 02 74 000102030405060708090a0b0c0d0e0f 00"),
     (NoOpRecord(), "01 14 00 00"),
-    # version 2: replicas, isr, removing, adding, leader, epochs, directories; the tagged rest is at its defaults
+    # version 2: replicas, isr, removing, adding, leader, epochs, directories; the tagged rest is at its
+    # defaults
     (
-        PartitionRecord(partition_id=0, topic_id=ID, replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0, directories=[ID]),
-        f"01 03 02 00000000 {ID.hex()} 02 00000001 02 00000001 01 01 00000001 00000000 00000000 02 {ID.hex()} 00",
+        PartitionRecord(
+            partition_id=0,
+            topic_id=ID,
+            replicas=[1],
+            isr=[1],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[ID],
+        ),
+        f"01 03 02 00000000 {ID.hex()} 02 00000001 02 00000001 01 01 00000001 00000000 00000000 02 "
+        f"{ID.hex()} 00",
     ),
     # only what changed, as tags: 1 is the leader
-    (PartitionChangeRecord(partition_id=3, topic_id=ID, leader=-1), f"01 05 02 00000003 {ID.hex()} 01 01 04 ffffffff"),
-    (BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, fenced=-1), "01 11 03 00000001 0000000000000007 01 00 01 ff"),
+    (
+        PartitionChangeRecord(partition_id=3, topic_id=ID, leader=-1),
+        f"01 05 02 00000003 {ID.hex()} 01 01 04 ffffffff",
+    ),
+    (
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, fenced=-1),
+        "01 11 03 00000001 0000000000000007 01 00 01 ff",
+    ),
 ]
 
 

@@ -37,13 +37,17 @@ DIRECTORY = b"D" * 16
 
 
 def image_of(*records: Message) -> MetadataImage:
-    return MetadataImage().apply([(Offset(index), record) for index, record in enumerate(records)], LeaderEpoch(3))[0]
+    return MetadataImage().apply(
+        [(Offset(index), record) for index, record in enumerate(records)], LeaderEpoch(3)
+    )[0]
 
 
 def made_again(image: MetadataImage) -> MetadataImage:
     """The image that the written records of an image make."""
     written = [encode_value(record) for record in records_of_image(image)]
-    return MetadataImage(offset=image.offset).apply([(image.offset, decode_value(value)) for value in written], image.epoch)[0]
+    return MetadataImage(offset=image.offset).apply(
+        [(image.offset, decode_value(value)) for value in written], image.epoch
+    )[0]
 
 
 def broker(node: int, *, fenced: bool = True) -> RegisterBrokerRecord:
@@ -81,12 +85,20 @@ def test_the_records_of_an_image_make_the_same_image(seed: int) -> None:
     records: list[Message] = [FeatureLevelRecord(name="group.version", feature_level=1)]
     records += [FeatureLevelRecord(name="metadata.version", feature_level=30)]
     records += [broker(node, fenced=node > 2) for node in range(1, 4)]
-    records += [BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=8, in_controlled_shutdown=1, cordoned_log_dirs=[DIRECTORY])]
+    records += [
+        BrokerRegistrationChangeRecord(
+            broker_id=1, broker_epoch=8, in_controlled_shutdown=1, cordoned_log_dirs=[DIRECTORY]
+        )
+    ]
     for number in range(random.randint(1, 6)):
         topic = bytes([number]) * 16
         records.append(TopicRecord(name=f"t{number}", topic_id=topic))
         records += [partition(topic, index, random) for index in range(random.randint(1, 4))]
-        records.append(ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=f"t{number}", name="retention.ms", value="1"))
+        records.append(
+            ConfigRecord(
+                resource_type=TOPIC_RESOURCE, resource_name=f"t{number}", name="retention.ms", value="1"
+            )
+        )
         if random.random() < 0.5:
             records.append(PartitionChangeRecord(partition_id=0, topic_id=topic, leader=-1))
         if random.random() < 0.2:
@@ -96,15 +108,23 @@ def test_the_records_of_an_image_make_the_same_image(seed: int) -> None:
     records.append(RegisterControllerRecord(controller_id=1))
     image = image_of(*records, NoOpRecord())
     again = made_again(image)
-    brokers = {node: (one.epoch, one.is_fenced, one.is_in_controlled_shutdown, one.endpoints) for node, one in image.brokers.items()}
+    brokers = {
+        node: (one.epoch, one.is_fenced, one.is_in_controlled_shutdown, one.endpoints)
+        for node, one in image.brokers.items()
+    }
     assert {
-        node: (one.epoch, one.is_fenced, one.is_in_controlled_shutdown, one.endpoints) for node, one in again.brokers.items()
+        node: (one.epoch, one.is_fenced, one.is_in_controlled_shutdown, one.endpoints)
+        for node, one in again.brokers.items()
     } == brokers
     assert again.brokers[NodeId(1)].cordoned_directories == (DIRECTORY,)
     assert {one.registered_at for one in again.brokers.values()} == {image.offset}
     assert (again.topics_by_name, again.topics_by_id) == (image.topics_by_name, image.topics_by_id)
     assert list(again.topics_by_id) == list(image.topics_by_id)
-    assert (again.configs, again.features, again.next_producer_id) == (image.configs, image.features, image.next_producer_id)
+    assert (again.configs, again.features, again.next_producer_id) == (
+        image.configs,
+        image.features,
+        image.next_producer_id,
+    )
     assert (again.partition_count, again.carried, again.offset, again.epoch) == (
         image.partition_count,
         image.carried,
@@ -114,8 +134,14 @@ def test_the_records_of_an_image_make_the_same_image(seed: int) -> None:
 
 
 def test_metadata_version_comes_first_for_the_other_records_are_read_by_it() -> None:
-    image = image_of(FeatureLevelRecord(name="a", feature_level=1), FeatureLevelRecord(name="metadata.version", feature_level=30))
-    assert [record.name for record in records_of_image(image) if isinstance(record, FeatureLevelRecord)] == ["metadata.version", "a"]
+    image = image_of(
+        FeatureLevelRecord(name="a", feature_level=1),
+        FeatureLevelRecord(name="metadata.version", feature_level=30),
+    )
+    assert [record.name for record in records_of_image(image) if isinstance(record, FeatureLevelRecord)] == [
+        "metadata.version",
+        "a",
+    ]
 
 
 def test_what_means_nothing_here_yet_is_carried_until_it_is_removed() -> None:
@@ -132,13 +158,18 @@ def test_what_means_nothing_here_yet_is_carried_until_it_is_removed() -> None:
 
 
 def test_quotas_stand_before_the_producer_ids_and_an_entity_without_any_is_gone() -> None:
-    user, pair = [ClientQuotaEntity("user", None)], [ClientQuotaEntity("client-id", "c"), ClientQuotaEntity("user", "u")]
+    user, pair = (
+        [ClientQuotaEntity("user", None)],
+        [ClientQuotaEntity("client-id", "c"), ClientQuotaEntity("user", "u")],
+    )
     first = ClientQuotaRecord(entity=user, key="producer_byte_rate", value=1.0)
     second = ClientQuotaRecord(entity=pair, key="request_percentage", value=2.5)
     ids = ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=1000)
     image = image_of(ids, first, second)
     assert list(records_of_image(image)) == [first, second, ids]
-    after, delta = image.apply([(Offset(9), ClientQuotaRecord(entity=user, key="producer_byte_rate", remove=True))])
+    after, delta = image.apply(
+        [(Offset(9), ClientQuotaRecord(entity=user, key="producer_byte_rate", remove=True))]
+    )
     assert after.quotas == {(("client-id", "c"), ("user", "u")): {"request_percentage": 2.5}}
     assert delta.quotas_changed == ((("user", None),),)
     assert image.quotas[(("user", None),)] == {"producer_byte_rate": 1.0}
@@ -149,9 +180,15 @@ def test_eligible_leaders_are_cleared_for_one_topic_or_for_all() -> None:
     for name in ("a", "b"):
         topic = name.encode() * 16
         records += [TopicRecord(name=name, topic_id=topic)]
-        records += [PartitionRecord(partition_id=0, topic_id=topic, replicas=[1], isr=[], leader=-1, eligible_leader_replicas=[1])]
+        records += [
+            PartitionRecord(
+                partition_id=0, topic_id=topic, replicas=[1], isr=[], leader=-1, eligible_leader_replicas=[1]
+            )
+        ]
     image, delta = image_of(*records).apply([(Offset(9), ClearElrRecord(topic_name="a"))])
-    eligible = {name: topic.partitions[0].eligible_leader_replicas for name, topic in image.topics_by_name.items()}
+    eligible = {
+        name: topic.partitions[0].eligible_leader_replicas for name, topic in image.topics_by_name.items()
+    }
     assert eligible == {"a": (), "b": (1,)}
     assert [one.topic_partition for one in delta.partitions_changed] == [TopicPartition("a", 0)]
     image, _ = image.apply([(Offset(10), ClearElrRecord())])

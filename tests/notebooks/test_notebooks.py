@@ -1,4 +1,6 @@
-"""Each notebook runs to its end, and what its last cell asserts holds. Those with Delta, but for one, are long."""
+"""Each notebook runs to its end, and what its last cell asserts holds. Those with Delta, but for one, are
+long.
+"""
 
 import os
 import subprocess
@@ -17,7 +19,9 @@ WITHOUT_DELTA = ("quick_start", "sessions_with_state", "migrating_from_kafka")
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in names()])
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in names()]
+)
 def test_a_notebook_runs_to_its_end(name: str, tmp_path: Path) -> None:
     require_command("java")
     if name not in WITHOUT_DELTA and not has_delta():
@@ -25,6 +29,8 @@ def test_a_notebook_runs_to_its_end(name: str, tmp_path: Path) -> None:
     # In a process of its own: a Spark has Delta from its start, or never.
     command = [sys.executable, "-m", "notebooks.tools", name, "--ipynb", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=290, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=290, check=False
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert (tmp_path / f"{name}.ipynb").exists()

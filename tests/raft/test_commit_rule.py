@@ -56,12 +56,14 @@ def test_the_high_watermark_never_goes_back() -> None:
 
 
 def test_the_vote_file_is_kafkas() -> None:
-    state = ElectionState(LeaderEpoch(2), NodeId(-1), ONE, Uuid(b"'\xc6\x80<\x07\xdcD\x2b\x1f\xb2\x23T\x0fz\xcc\x81"))
-    content = b'{"leaderId":-1,"leaderEpoch":2,"votedId":1,"votedDirectoryId":"J8aAPAfcRCsfsiNUD3rMgQ","data_version":1}\n'
+    state = ElectionState(
+        LeaderEpoch(2), NodeId(-1), ONE, Uuid(b"'\xc6\x80<\x07\xdcD\x2b\x1f\xb2\x23T\x0fz\xcc\x81")
+    )
+    content = b'{"leaderId":-1,"leaderEpoch":2,"votedId":1,"votedDirectoryId":"J8aAPAfcRCsfsiNUD3rMgQ","data_version":1}\n'  # noqa: E501
     assert state.render() == content
     assert parse(content) == state
 
 
 def test_a_vote_file_of_version_0_is_read() -> None:
-    content = b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[],"data_version":0}'
+    content = b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[],"data_version":0}'  # noqa: E501
     assert parse(content) == ElectionState(epoch=LeaderEpoch(2), leader_id=ONE)

@@ -1,4 +1,6 @@
-"""Damage to the metadata log: below its recovery point the node refuses to start, above it the end is cut, kept aside and told."""
+"""Damage to the metadata log: below its recovery point the node refuses to start, above it the end is cut,
+kept aside and told.
+"""
 
 from random import Random
 
@@ -56,7 +58,9 @@ def test_the_recovery_point_is_written_down_within_a_second_and_not_for_each_req
     world = lived(waits=False)
     assert point_of(world) == 0
     written: list[str] = []
-    world.disk.fault = lambda call, path: written.append(path) if call == "replace" and "recovery-point" in path else None
+    world.disk.fault = lambda call, path: (
+        written.append(path) if call == "replace" and "recovery-point" in path else None
+    )
     for at in range(100):
         world.propose(topic(f"t{at}"), at)
         world.settle()
@@ -82,7 +86,9 @@ def test_a_recovery_point_that_finds_no_room_stays_and_is_written_later() -> Non
 
 
 @pytest.mark.parametrize("cleanly", [True, False])
-def test_a_bit_that_is_flipped_below_the_recovery_point_is_refused_with_file_byte_and_remedy(cleanly: bool) -> None:
+def test_a_bit_that_is_flipped_below_the_recovery_point_is_refused_with_file_byte_and_remedy(
+    cleanly: bool,
+) -> None:
     content = lived().disk.read(PATH) or b""
     batches = list(iterate_headers(content))
     point = point_of(lived())

@@ -98,8 +98,16 @@ def test_each_leadership_begins_with_a_leader_change_record() -> None:
     world.crash()
     world.settle()
     log = world.disk.read(f"{LOG}/{0:020d}.log")
-    changes = [parse_control(record) for record in decode_records(log, include_control=True) if record.key is not None]
-    assert [(change.leader_id, [voter.voter_id for voter in change.voters]) for change in changes if isinstance(change, LeaderChange)] == [
+    changes = [
+        parse_control(record)
+        for record in decode_records(log, include_control=True)
+        if record.key is not None
+    ]
+    assert [
+        (change.leader_id, [voter.voter_id for voter in change.voters])
+        for change in changes
+        if isinstance(change, LeaderChange)
+    ] == [
         (1, [1]),
         (1, [1]),
     ]
@@ -116,12 +124,18 @@ def test_a_power_cut_at_any_moment_keeps_what_was_promised(seed: int) -> None:
         if random.random() < 0.8:
             world.join(life=bytes([65 + life]))
             for number in range(random.randrange(8)):
-                world.propose(topic(f"life{life}-{number}", partitions=1 + number % 3), f"life{life}-{number}")
+                world.propose(
+                    topic(f"life{life}-{number}", partitions=1 + number % 3), f"life{life}-{number}"
+                )
                 if random.random() < 0.5:
                     world.sync()
         else:
             world.sync()
-        promised |= {token for token, reply in world.replies.items() if token.startswith("life") and reply.topics[0].error_code == 0}
+        promised |= {
+            token
+            for token, reply in world.replies.items()
+            if token.startswith("life") and reply.topics[0].error_code == 0
+        }
         world.crash()
         world.settle()
         epochs.append(world.quorum.epoch)
@@ -161,7 +175,9 @@ def test_a_full_disk_fails_the_command_alone() -> None:
     world = World(capacity_bytes=6000)
     world.join()
     number = 0
-    while not world.replies or all(reply.topics[0].error_code == 0 for token, reply in world.replies.items() if isinstance(token, int)):
+    while not world.replies or all(
+        reply.topics[0].error_code == 0 for token, reply in world.replies.items() if isinstance(token, int)
+    ):
         world.propose(topic(f"t{number}"), number)
         world.settle()
         number += 1
@@ -195,7 +211,9 @@ def test_a_log_with_records_from_the_future_is_refused() -> None:
     world.join()
     value = bytes([1, 99, 0, 0])
     file = world.disk.open(f"{LOG}/{0:020d}.log")
-    file.append(bytes(build_batch([(None, value, (), 0)], base_offset=world.quorum.log_end_offset, leader_epoch=1)))
+    file.append(
+        bytes(build_batch([(None, value, (), 0)], base_offset=world.quorum.log_end_offset, leader_epoch=1))
+    )
     world.disk.sync([file])
     with pytest.raises(DecodeError, match="key 99"):
         world.open()

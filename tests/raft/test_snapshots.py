@@ -1,4 +1,6 @@
-"""Snapshots of the metadata log: when they are made, what they save, what goes with them, and what a damaged one does."""
+"""Snapshots of the metadata log: when they are made, what they save, what goes with them, and what a
+damaged one does.
+"""
 
 from functools import partial
 from random import Random
@@ -106,7 +108,9 @@ def test_after_a_crash_only_what_follows_the_newest_snapshot_is_doubted() -> Non
     path = f"{LOG}/00000000000000000000.log"
     content = world.disk.read(path)
     assert content is not None
-    world.disk.write(path, content[:80] + bytes([content[80] ^ 1]) + content[81:])  # its CRC would tell, were it looked at
+    world.disk.write(
+        path, content[:80] + bytes([content[80] ^ 1]) + content[81:]
+    )  # its CRC would tell, were it looked at
     world.open()
     world.settle()
     assert world.quorum.image.partition_count == 20
@@ -249,7 +253,9 @@ def test_a_full_disk_costs_the_snapshot_alone_and_a_broken_one_ends_the_node() -
 
 
 @pytest.mark.parametrize(("call", "suffix"), [("read", ".log"), ("open", ".checkpoint"), ("list", "")])
-def test_a_snapshot_or_a_removal_that_cannot_be_begun_for_want_of_descriptors_is_begun_a_minute_later(call: str, suffix: str) -> None:
+def test_a_snapshot_or_a_removal_that_cannot_be_begun_for_want_of_descriptors_is_begun_a_minute_later(
+    call: str, suffix: str
+) -> None:
     world = lived(1, metadata_max_retention_bytes="1")
     world.propose(topic("u"), "u")
     world.settle()
@@ -263,14 +269,22 @@ def test_a_snapshot_or_a_removal_that_cannot_be_begun_for_want_of_descriptors_is
 
 def test_names_of_other_files_are_no_snapshots() -> None:
     assert id_of("00000000000000000012-0000000003.checkpoint") == (12, 3)
-    for name in ("bootstrap.checkpoint", "12-3.checkpoint", "00000000000000000012-0000000003.checkpoint.part", "0" * 20 + "_0.checkpoint"):
+    for name in (
+        "bootstrap.checkpoint",
+        "12-3.checkpoint",
+        "00000000000000000012-0000000003.checkpoint.part",
+        "0" * 20 + "_0.checkpoint",
+    ):
         assert id_of(name) is None
 
 
 def test_what_interrupted_work_left_is_removed() -> None:
     disk = SimulatedDisk()
     disk.make_directory(LOG)
-    for name in ("00000000000000000012-0000000003.checkpoint.part", "00000000000000000012-0000000003-77.checkpoint.part"):
+    for name in (
+        "00000000000000000012-0000000003.checkpoint.part",
+        "00000000000000000012-0000000003-77.checkpoint.part",
+    ):
         disk.write(f"{LOG}/{name}", b"")
     disk.write(f"{LOG}/00000000000000000012-0000000003.checkpoint", b"")
     assert listed(disk, LOG) == [(12, 3)]
@@ -281,14 +295,24 @@ def test_what_interrupted_work_left_is_removed() -> None:
     ("retention_bytes", "retention_ms", "outdated"),
     [(29, -1, True), (30, -1, False), (-1, 99, True), (-1, 100, False), (-1, -1, False)],
 )
-def test_the_oldest_is_outdated_by_size_or_by_age(retention_bytes: int, retention_ms: int, outdated: bool) -> None:
-    is_gone = partial(is_outdated, log_bytes=10, retention_bytes=retention_bytes, retention_ms=retention_ms, now_ms=Millis(1100))
+def test_the_oldest_is_outdated_by_size_or_by_age(
+    retention_bytes: int, retention_ms: int, outdated: bool
+) -> None:
+    is_gone = partial(
+        is_outdated,
+        log_bytes=10,
+        retention_bytes=retention_bytes,
+        retention_ms=retention_ms,
+        now_ms=Millis(1100),
+    )
     assert is_gone([10, 10], Millis(1000)) is outdated
     assert not is_gone([1000], Millis(0))
 
 
 def _life(world: World, at: int | None) -> dict[str, int]:
-    """Topics, snapshots, retention and restarts, with the power cut at one call of the disk; the topics whose creation was told."""
+    """Topics, snapshots, retention and restarts, with the power cut at one call of the disk; the topics
+    whose creation was told.
+    """
     promised: dict[str, int] = {}
     world.disk.fault = Fuse(at)
     for round_number in range(3):
@@ -296,7 +320,9 @@ def _life(world: World, at: int | None) -> dict[str, int]:
             name = f"t{round_number}-{number}"
             world.propose(topic(name, 5), name)
             world.settle()
-            promised.update({token: 5 for token in world.replies if isinstance(token, str) and token.startswith("t")})
+            promised.update(
+                {token: 5 for token in world.replies if isinstance(token, str) and token.startswith("t")}
+            )
         world.wait(HOUR_MS)
     world.stop()
     return promised

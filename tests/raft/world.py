@@ -19,7 +19,9 @@ LOG = "/data/__cluster_metadata-0"
 
 
 def topic(name: str, partitions: int = 1) -> CreateTopicsRequest:
-    return CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)])
+    return CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)]
+    )
 
 
 def untold(_event: str, **_fields: object) -> None:
@@ -29,10 +31,13 @@ def untold(_event: str, **_fields: object) -> None:
 class World:
     """One disk and the lives of one node on it.
 
-    `effects` are those not carried out yet, `replies` what was told, by token, and `told` the events of the trace.
+    `effects` are those not carried out yet, `replies` what was told, by token, and `told` the events of
+    the trace.
     """
 
-    def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None, given: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, seed: int = 0, *, capacity_bytes: int | None = None, given: dict[str, str] | None = None
+    ) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk(capacity_bytes=capacity_bytes)
         self.settings = BrokerSettings.of({"log.dirs": "/data", **(given or {})})
@@ -121,7 +126,9 @@ class World:
         self.settle()
         epoch = self.replies["registered"].broker_epoch
         seen = self.quorum.image.brokers[NodeId(1)].registered_at
-        self.propose(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=seen), "unfenced")
+        self.propose(
+            BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=seen), "unfenced"
+        )
         self.settle()
 
     def crash(self) -> None:

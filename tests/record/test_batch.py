@@ -18,12 +18,16 @@ from sparklog.record.batch import (
 from sparklog.record.compression import Codec
 
 contents = st.none() | st.binary(max_size=200)
-fields = st.tuples(contents, contents, st.lists(st.tuples(st.text(max_size=5), contents), max_size=3), st.integers(-1, 2**41))
+fields = st.tuples(
+    contents, contents, st.lists(st.tuples(st.text(max_size=5), contents), max_size=3), st.integers(-1, 2**41)
+)
 
 
 @given(st.lists(fields, min_size=1, max_size=20), st.sampled_from(list(Codec)), st.integers(0, 2**40))
 def test_records_come_back_as_they_were_built(
-    records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]], codec: Codec, base_offset: int
+    records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]],
+    codec: Codec,
+    base_offset: int,
 ) -> None:
     read = decode_records(build_batch(records, codec=codec, base_offset=base_offset))
     assert [(r.key, r.value, list(r.headers), r.timestamp) for r in read] == records
@@ -43,8 +47,18 @@ def test_a_header_tells_everything_that_a_batch_was_built_with() -> None:
         timestamp_type=1,
     )
     header = read_header(batch)
-    assert (header.base_offset, header.last_offset, header.next_offset, header.leader_epoch) == (100, 101, 102, 7)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence) == (9, 3, SEQUENCE_MAX, 0)
+    assert (header.base_offset, header.last_offset, header.next_offset, header.leader_epoch) == (
+        100,
+        101,
+        102,
+        7,
+    )
+    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence) == (
+        9,
+        3,
+        SEQUENCE_MAX,
+        0,
+    )
     assert (header.base_timestamp, header.max_timestamp, header.timestamp_type) == (500, 500, 1)
     assert (header.codec, header.size, header.record_count) == (Codec.LZ4, len(batch), 2)
     assert header.is_transactional
@@ -63,7 +77,9 @@ def test_records_of_an_append_time_batch_all_have_its_timestamp() -> None:
 
 
 def test_control_batches_are_left_out_unless_asked_for() -> None:
-    buffer = build_batch([(b"k", b"v", (), 1)]) + build_batch([(b"\0\0\0\1", b"", (), 1)], is_control=True, base_offset=1)
+    buffer = build_batch([(b"k", b"v", (), 1)]) + build_batch(
+        [(b"\0\0\0\1", b"", (), 1)], is_control=True, base_offset=1
+    )
     assert [record.offset for record in decode_records(buffer)] == [0]
     assert [record.offset for record in decode_records(buffer, include_control=True)] == [0, 1]
 

@@ -46,7 +46,9 @@ def headers_of(columns: Columns) -> pa.Array:
     assert columns.headers is not None
     validity, offsets, keys, contents, _ = columns.headers
     count = len(keys.offsets) // 4 - 1
-    pairs = pa.StructArray.from_arrays([binary(pa.string(), count, keys), binary(pa.binary(), count, contents)], ["key", "value"])
+    pairs = pa.StructArray.from_arrays(
+        [binary(pa.string(), count, keys), binary(pa.binary(), count, contents)], ["key", "value"]
+    )
     parts = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(offsets)]
     made = pa.Array.from_buffers(HEADERS_TYPE, columns.count, parts, children=[pairs])
     made.validate(full=True)
@@ -60,11 +62,19 @@ def from_arrow(column: pa.Array) -> BinaryColumn:
 
 def headers_from_arrow(column: pa.Array) -> HeadersColumn:
     validity, offsets = column.buffers()[:2]
-    return HeadersColumn(validity, offsets, from_arrow(column.values.field(0)), from_arrow(column.values.field(1)), column.offset)
+    return HeadersColumn(
+        validity,
+        offsets,
+        from_arrow(column.values.field(0)),
+        from_arrow(column.values.field(1)),
+        column.offset,
+    )
 
 
 def test_pyarrow_sees_every_column_of_every_record() -> None:
-    buffer = build_batch([(b"k1", b"v1", [("a", b"x"), ("é", None)], 1000), (None, b"", [], 1001)], codec=Codec.ZSTD)
+    buffer = build_batch(
+        [(b"k1", b"v1", [("a", b"x"), ("é", None)], 1000), (None, b"", [], 1001)], codec=Codec.ZSTD
+    )
     buffer += build_batch([(b"", None, [("b", b"")], 5)], base_offset=7, timestamp_type=1)
     (columns,) = read_columns([buffer])
     assert columns.count == 3
@@ -84,7 +94,9 @@ def test_pyarrow_sees_every_column_of_every_record() -> None:
 def test_columns_that_nobody_wants_are_not_built() -> None:
     (columns,) = read_columns([build_batch([(b"k", b"v", [("a", b"b")], 1)])], wanted=VALUE)
     assert values(columns) == [b"v"]
-    assert (columns.key, columns.offsets, columns.timestamps, columns.timestamp_types, columns.headers) == (None,) * 5
+    assert (columns.key, columns.offsets, columns.timestamps, columns.timestamp_types, columns.headers) == (
+        None,
+    ) * 5
 
 
 def test_header_keys_are_always_utf8_for_arrow_promises_it() -> None:
@@ -96,9 +108,12 @@ def test_header_keys_are_always_utf8_for_arrow_promises_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "limit", "expected", "next_offset"), [(0, 100, 9, 9), (4, 7, 3, 7), (2, 3, 1, 3), (9, 20, 0, 9), (0, 0, 0, 0)]
+    ("start", "limit", "expected", "next_offset"),
+    [(0, 100, 9, 9), (4, 7, 3, 7), (2, 3, 1, 3), (9, 20, 0, 9), (0, 0, 0, 0)],
 )
-def test_offsets_outside_the_range_are_left_out(start: int, limit: int, expected: int, next_offset: int) -> None:
+def test_offsets_outside_the_range_are_left_out(
+    start: int, limit: int, expected: int, next_offset: int
+) -> None:
     buffer = b"".join(build_batch([(None, b"v", (), 1)] * 3, base_offset=base) for base in (0, 3, 6))
     (columns,) = read_columns([buffer], start, limit, OFFSET)
     assert array("q", columns.offsets).tolist() == list(range(start, start + expected))
@@ -112,7 +127,10 @@ def test_a_gap_up_to_the_limit_counts_as_read() -> None:
 
 
 def test_pieces_end_at_batch_boundaries_and_go_on_where_the_last_one_ended() -> None:
-    batches = [build_batch([(None, b"v" * 100, (), 1)] * 10, base_offset=base, codec=Codec(base // 10 % 5)) for base in range(0, 100, 10)]
+    batches = [
+        build_batch([(None, b"v" * 100, (), 1)] * 10, base_offset=base, codec=Codec(base // 10 % 5))
+        for base in range(0, 100, 10)
+    ]
     whole = b"".join(batches)
     pieces = list(read_columns([whole[: len(batches[0])], whole[len(batches[0]) :]], column_bytes_max=2500))
     assert [piece.count for piece in pieces] == [20] * 5
@@ -127,7 +145,9 @@ def test_an_empty_read_gives_one_empty_piece() -> None:
 
 
 def test_control_batches_and_cut_batches_are_left_out() -> None:
-    marker = build_marker(Marker(ControlType.COMMIT, 0), producer_id=1, producer_epoch=0, timestamp_ms=1, base_offset=1)
+    marker = build_marker(
+        Marker(ControlType.COMMIT, 0), producer_id=1, producer_epoch=0, timestamp_ms=1, base_offset=1
+    )
     batch = build_batch([(None, b"v", (), 1)])
     (columns,) = read_columns([batch + marker + batch[:-1]])
     assert (columns.count, columns.next_offset) == (1, 2)
@@ -136,11 +156,18 @@ def test_control_batches_and_cut_batches_are_left_out() -> None:
 def test_read_committed_leaves_out_aborted_transactions_up_to_their_marker() -> None:
     def written(base: int, producer_id: int, value: bytes) -> bytearray:
         return build_batch(
-            [(None, value, (), 1)], base_offset=base, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+            [(None, value, (), 1)],
+            base_offset=base,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
         )
 
     def ended(base: int, producer_id: int, kind: ControlType) -> bytearray:
-        return build_marker(Marker(kind, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=1, base_offset=base)
+        return build_marker(
+            Marker(kind, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=1, base_offset=base
+        )
 
     log = [
         written(0, 1, b"aborted"),
@@ -149,7 +176,9 @@ def test_read_committed_leaves_out_aborted_transactions_up_to_their_marker() -> 
         written(3, 1, b"kept too"),
         ended(4, 1, ControlType.COMMIT),
         ended(5, 2, ControlType.COMMIT),
-        build_batch([(None, b"plain", (), 1)], base_offset=6, producer_id=1, producer_epoch=0, base_sequence=5),
+        build_batch(
+            [(None, b"plain", (), 1)], base_offset=6, producer_id=1, producer_epoch=0, base_sequence=5
+        ),
     ]
     for column_bytes_max in (1, 1 << 20):
         pieces = list(read_columns([b"".join(log)], aborted=[(1, 0)], column_bytes_max=column_bytes_max))
@@ -183,7 +212,15 @@ def test_an_unknown_codec_is_refused() -> None:
 KEYS = pa.array([b"a", None, b"b", b"a", None, b"cc"])
 VALUES = pa.array([b"1", b"2", None, b"4", b"", b"6"])
 PAIRS = pa.array(
-    [[{"key": "h", "value": b"x"}], [], None, [{"key": "h", "value": None}, {"key": "i", "value": b"y"}], [], None], HEADERS_TYPE
+    [
+        [{"key": "h", "value": b"x"}],
+        [],
+        None,
+        [{"key": "h", "value": None}, {"key": "i", "value": b"y"}],
+        [],
+        None,
+    ],
+    HEADERS_TYPE,
 )
 
 
@@ -204,7 +241,13 @@ def test_rows_become_records_of_the_partition_of_their_key(codec: Codec) -> None
         for record in decode_records(batch.batch):
             assert record.key is None or partition_for(record.key, 3) == batch.partition
             assert record.timestamp == 77
-            seen.append((record.key, record.value, [{"key": name, "value": content} for name, content in record.headers]))
+            seen.append(
+                (
+                    record.key,
+                    record.value,
+                    [{"key": name, "value": content} for name, content in record.headers],
+                )
+            )
     rows = zip(KEYS.to_pylist(), VALUES.to_pylist(), PAIRS.to_pylist(), strict=True)
     expected = [(key, value, pairs or []) for key, value, pairs in rows]
     assert sorted(seen, key=str) == sorted(expected, key=str)
@@ -220,14 +263,23 @@ def test_slices_of_arrow_arrays_are_written_from_their_start() -> None:
         partition_count=1,
     )
     records = decode_records(written.batches[0].batch)
-    assert [(r.key, r.value, len(r.headers)) for r in records] == [(b"b", None, 0), (b"a", b"4", 2), (None, b"", 0)]
+    assert [(r.key, r.value, len(r.headers)) for r in records] == [
+        (b"b", None, 0),
+        (b"a", b"4", 2),
+        (None, b"", 0),
+    ]
 
 
 def test_a_given_partition_goes_before_the_key_and_null_leaves_it_to_the_key() -> None:
     given = pa.array([2, None, 2, None, 2, 2], pa.int32())
     validity, numbers = given.buffers()
     written = write_batches(
-        6, key=from_arrow(KEYS), value=from_arrow(VALUES), partitions=FixedColumn(validity, numbers), timestamp_ms=0, partition_count=3
+        6,
+        key=from_arrow(KEYS),
+        value=from_arrow(VALUES),
+        partitions=FixedColumn(validity, numbers),
+        timestamp_ms=0,
+        partition_count=3,
     )
     partitions = {b.first_row: b.partition for b in written.batches}
     assert partitions[0] == 2
@@ -237,14 +289,29 @@ def test_a_given_partition_goes_before_the_key_and_null_leaves_it_to_the_key() -
 def test_timestamps_are_rounded_down_to_milliseconds_and_null_is_the_time_given() -> None:
     times = pa.array([1999, -1, None, 0, 5_000_000, 1000], pa.int64())
     validity, numbers = times.buffers()
-    written = write_batches(6, value=from_arrow(VALUES), timestamps=FixedColumn(validity, numbers), timestamp_ms=77, partition_count=1)
-    assert [record.timestamp for record in decode_records(written.batches[0].batch)] == [1, -1, 77, 0, 5000, 1]
+    written = write_batches(
+        6,
+        value=from_arrow(VALUES),
+        timestamps=FixedColumn(validity, numbers),
+        timestamp_ms=77,
+        partition_count=1,
+    )
+    assert [record.timestamp for record in decode_records(written.batches[0].batch)] == [
+        1,
+        -1,
+        77,
+        0,
+        5000,
+        1,
+    ]
     assert written.batches[0].max_timestamp == 5000
 
 
 def test_batches_stay_below_their_limit_and_rows_without_a_key_move_on_with_each_batch() -> None:
     column = from_arrow(pa.array([b"v" * 50] * 100))
-    written = write_batches(100, value=column, timestamp_ms=0, partition_count=4, sticky_partition=2, batch_bytes_max=1000)
+    written = write_batches(
+        100, value=column, timestamp_ms=0, partition_count=4, sticky_partition=2, batch_bytes_max=1000
+    )
     assert all(len(batch.batch) <= 1000 for batch in written.batches)
     assert [batch.partition for batch in written.batches[:4]] == [2, 3, 0, 1]
     assert sum(batch.record_count for batch in written.batches) == 100
@@ -253,7 +320,11 @@ def test_batches_stay_below_their_limit_and_rows_without_a_key_move_on_with_each
 
 def test_a_record_above_the_limit_gets_a_batch_of_its_own() -> None:
     written = write_batches(
-        3, value=from_arrow(pa.array([b"a", b"b" * 5000, b"c"])), timestamp_ms=0, partition_count=1, batch_bytes_max=500
+        3,
+        value=from_arrow(pa.array([b"a", b"b" * 5000, b"c"])),
+        timestamp_ms=0,
+        partition_count=1,
+        batch_bytes_max=500,
     )
     assert [batch.record_count for batch in written.batches] == [1, 1, 1]
 
@@ -276,7 +347,9 @@ def test_sequences_go_on_from_batch_to_batch_and_wrap() -> None:
     )
     headers = [read_header(batch.batch) for batch in written.batches]
     assert [header.base_sequence for header in headers] == [2**31 - 2, 0, 2]
-    assert {(header.producer_id, header.producer_epoch, header.is_transactional) for header in headers} == {(7, 1, True)}
+    assert {(header.producer_id, header.producer_epoch, header.is_transactional) for header in headers} == {
+        (7, 1, True)
+    }
     assert list(sequences) == [4, 0]
     assert sum(len(decode_records(batch.batch)) for batch in written.batches) == 6
 

@@ -69,7 +69,9 @@ def test_the_limit_in_bytes_is_kept_to_the_byte(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD], ids=lambda codec: codec.name)
 def test_a_bomb_is_refused_by_its_ratio(codec: Codec) -> None:
     bomb = compress(codec, bytes(64 << 20), 9 if codec is Codec.GZIP else 3)
-    if codec is Codec.GZIP:  # deflate cannot pass the ratio by itself, but a bomb within a bomb would pass the limit in bytes
+    if (
+        codec is Codec.GZIP
+    ):  # deflate cannot pass the ratio by itself, but a bomb within a bomb would pass the limit in bytes
         with pytest.raises(DecodeError):
             decompress(codec, bomb, 32 << 20)
     else:
@@ -114,7 +116,9 @@ def test_a_snappy_block_that_promises_too_much_is_refused_before_memory_is_taken
         decompress(Codec.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"\x00" * 10)
     framed = compress(Codec.SNAPPY, b"")
     with pytest.raises(DecodeError):
-        decompress(Codec.SNAPPY, bytes(framed) + struct.pack(">i", 10) + b"\xff\xff\xff\xff\x0f" + b"\x00" * 5)
+        decompress(
+            Codec.SNAPPY, bytes(framed) + struct.pack(">i", 10) + b"\xff\xff\xff\xff\x0f" + b"\x00" * 5
+        )
 
 
 def test_lz4_is_written_with_independent_blocks() -> None:
@@ -132,15 +136,21 @@ def test_lz4_with_linked_blocks_is_refused_as_kafka_does() -> None:
 @pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize("block_size", [0, 4, 5, 6, 7])
 def test_lz4_options_of_other_clients_are_read(store_size: bool, checksum: bool, block_size: int) -> None:
-    frame = lz4.frame.compress(TEXT, block_linked=False, store_size=store_size, content_checksum=checksum, block_size=block_size)
+    frame = lz4.frame.compress(
+        TEXT, block_linked=False, store_size=store_size, content_checksum=checksum, block_size=block_size
+    )
     assert decompress(Codec.LZ4, frame) == TEXT
 
 
 @pytest.mark.parametrize("store_size", [True, False])
 @pytest.mark.parametrize("block_checksum", [True, False])
-@pytest.mark.parametrize("content", [bytes(300_000), bytes(range(256)) * 1200, b""], ids=["zeros", "bytes", "nothing"])
+@pytest.mark.parametrize(
+    "content", [bytes(300_000), bytes(range(256)) * 1200, b""], ids=["zeros", "bytes", "nothing"]
+)
 def test_lz4_of_many_blocks_is_read_whole(store_size: bool, block_checksum: bool, content: bytes) -> None:
-    frame = lz4.frame.compress(content, block_linked=False, store_size=store_size, block_checksum=block_checksum, block_size=4)
+    frame = lz4.frame.compress(
+        content, block_linked=False, store_size=store_size, block_checksum=block_checksum, block_size=4
+    )
     assert decompress(Codec.LZ4, frame) == content
 
 

@@ -1,4 +1,6 @@
-"""Decompressing in pieces gives what decompressing at once gives, in bounded memory and in time that is linear."""
+"""Decompressing in pieces gives what decompressing at once gives, in bounded memory and in time that is
+linear.
+"""
 
 import os
 import tracemalloc
@@ -18,7 +20,9 @@ from sparklog.record.pieces import PIECE_BYTES, Compressor, decompress_pieces, m
 from tests.properties import examples
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
-MIXED = b"".join(os.urandom(700) + bytes(9_000) for _ in range(200))  # 1.9 MB that compress, but not to nothing
+MIXED = b"".join(
+    os.urandom(700) + bytes(9_000) for _ in range(200)
+)  # 1.9 MB that compress, but not to nothing
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name.lower())
 
 
@@ -34,17 +38,25 @@ def zstd_of_unknown_size(data: bytes) -> bytes:
 def compressed_in_all_ways(data: bytes) -> dict[str, tuple[Codec, bytes]]:
     return {
         "gzip": (Codec.GZIP, bytes(compress(Codec.GZIP, data))),
-        "gzip members": (Codec.GZIP, bytes(compress(Codec.GZIP, data[:99])) + bytes(compress(Codec.GZIP, data[99:]))),
+        "gzip members": (
+            Codec.GZIP,
+            bytes(compress(Codec.GZIP, data[:99])) + bytes(compress(Codec.GZIP, data[99:])),
+        ),
         "snappy xerial": (Codec.SNAPPY, bytes(compress(Codec.SNAPPY, data))),
         "snappy raw": (Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(data))),
         "lz4": (Codec.LZ4, bytes(compress(Codec.LZ4, data))),
-        "lz4 checksums": (Codec.LZ4, lz4.frame.compress(data, block_linked=False, block_checksum=True, content_checksum=True)),
+        "lz4 checksums": (
+            Codec.LZ4,
+            lz4.frame.compress(data, block_linked=False, block_checksum=True, content_checksum=True),
+        ),
         "zstd": (Codec.ZSTD, bytes(compress(Codec.ZSTD, data))),
         "zstd of unknown size": (Codec.ZSTD, zstd_of_unknown_size(data)),
     }
 
 
-@pytest.mark.parametrize("data", [b"", b"x", bytes(PIECE_BYTES), MIXED], ids=["empty", "one byte", "a piece", "many pieces"])
+@pytest.mark.parametrize(
+    "data", [b"", b"x", bytes(PIECE_BYTES), MIXED], ids=["empty", "one byte", "a piece", "many pieces"]
+)
 @pytest.mark.parametrize("way", list(compressed_in_all_ways(b"")))
 def test_pieces_are_what_comes_out_at_once(way: str, data: bytes) -> None:
     codec, compressed = compressed_in_all_ways(data)[way]
@@ -64,8 +76,15 @@ def test_data_that_are_cut_or_followed_by_others_are_refused(way: str) -> None:
 
 
 @examples(150)
-@given(st.sampled_from(list(compressed_in_all_ways(b""))), st.binary(max_size=300), st.integers(0, 10**6), st.integers(0, 255))
-def test_damaged_data_are_refused_in_pieces_where_they_are_at_once(way: str, data: bytes, place: int, byte: int) -> None:
+@given(
+    st.sampled_from(list(compressed_in_all_ways(b""))),
+    st.binary(max_size=300),
+    st.integers(0, 10**6),
+    st.integers(0, 255),
+)
+def test_damaged_data_are_refused_in_pieces_where_they_are_at_once(
+    way: str, data: bytes, place: int, byte: int
+) -> None:
     codec, compressed = compressed_in_all_ways(data)[way]
     damaged = bytearray(compressed)
     damaged[place % len(damaged)] = byte
@@ -124,7 +143,11 @@ def test_zstd_blocks_that_give_nothing_are_refused_before_they_take_time() -> No
 def test_as_many_members_as_have_content_are_read() -> None:
     data = [os.urandom(2048) for _ in range(300)]
     compressed = b"".join(bytes(compress(Codec.GZIP, one)) for one in data)
-    assert joined(decompress_pieces(Codec.GZIP, compressed)) == bytes(decompress(Codec.GZIP, compressed)) == b"".join(data)
+    assert (
+        joined(decompress_pieces(Codec.GZIP, compressed))
+        == bytes(decompress(Codec.GZIP, compressed))
+        == b"".join(data)
+    )
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, *CODECS], ids=lambda codec: codec.name.lower())

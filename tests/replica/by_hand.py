@@ -1,4 +1,6 @@
-"""A broker whose jobs end when the test says so; syncs, and what writes down recovery points alone, end at once. Time passes when told."""
+"""A broker whose jobs end when the test says so; syncs, and what writes down recovery points alone, end at
+once. Time passes when told.
+"""
 
 from random import Random
 
@@ -26,7 +28,9 @@ class ByHand:
     """One broker and one client. `held` has the jobs that were begun and have not ended, oldest first."""
 
     def __init__(self, **given: str) -> None:
-        self.settings = BrokerSettings.of({"log.dirs": "/data", "listeners": "PLAINTEXT://127.0.0.1:9092", **given})
+        self.settings = BrokerSettings.of(
+            {"log.dirs": "/data", "listeners": "PLAINTEXT://127.0.0.1:9092", **given}
+        )
         self.disk = SimulatedDisk()
         self.now = Instant(Micros(0), Millis(1_700_000_000_000))
         self.trace: list[str] = []
@@ -90,7 +94,11 @@ class ByHand:
                     if getattr(effect.job, "func", None) in (write_recovery_point, write_recovery_points):
                         self.run(effect)
                 case Reply(_, chunks):
-                    self._replies.append(b"".join(chunk.read() if isinstance(chunk, FileSlice) else bytes(chunk) for chunk in chunks))
+                    self._replies.append(
+                        b"".join(
+                            chunk.read() if isinstance(chunk, FileSlice) else bytes(chunk) for chunk in chunks
+                        )
+                    )
                 case _:
                     raise AssertionError(effect)
 
@@ -127,7 +135,10 @@ class ByHand:
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """Have a topic created."""
-        request = CreateTopicsRequest(topics=[CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)], timeout_ms=1000)
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)],
+            timeout_ms=1000,
+        )
         answer = self.ask(request, 7, CreateTopicsResponse)
         assert isinstance(answer, CreateTopicsResponse)
         assert answer.topics[0].error_code == 0
@@ -141,8 +152,14 @@ class ByHand:
     def send(self, topic: str, value: bytes, *, partition: int = 0, key: bytes | None = None) -> int:
         """Produce one record with acks=all; gives the error code."""
         batch = bytes(build_batch([(key, value, (), self.now.wall_ms)]))
-        return produced(self.ask(produce(topic, batch, acks=ACKS_ALL, partition=partition), PRODUCE_BY_NAME, ProduceResponse))[0]
+        return produced(
+            self.ask(
+                produce(topic, batch, acks=ACKS_ALL, partition=partition), PRODUCE_BY_NAME, ProduceResponse
+            )
+        )[0]
 
     def read(self, topic: str, *, partition: int = 0) -> tuple[int, list[bytes]]:
         """The error code and all values of a partition."""
-        return fetched(self.ask(fetch(topic, 0, partition=partition, max_wait_ms=0), FETCH_BY_NAME, FetchResponse))
+        return fetched(
+            self.ask(fetch(topic, 0, partition=partition, max_wait_ms=0), FETCH_BY_NAME, FetchResponse)
+        )

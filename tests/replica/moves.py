@@ -31,7 +31,17 @@ from sparklog.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, fetch, fetched, latest, listed, produce, produced
+from tests.broker.world import (
+    ACKS_ALL,
+    FETCH_BY_NAME,
+    PRODUCE_BY_NAME,
+    fetch,
+    fetched,
+    latest,
+    listed,
+    produce,
+    produced,
+)
 from tests.replica.by_hand import ByHand
 
 BIG = 300_000
@@ -56,11 +66,19 @@ class Mover(ByHand):
             assert self.send("t", value, key=key) == 0
             self.values.append(value)
 
-    def in_transaction(self, producer_id: int, sequence: int, *, committed: bool, count: int = 1, key: bytes | None = None) -> None:
+    def in_transaction(
+        self, producer_id: int, sequence: int, *, committed: bool, count: int = 1, key: bytes | None = None
+    ) -> None:
         """A transaction of so many large records, and its end."""
         for number in range(count):
             records = [(key, bytes(BIG), (), self.now.wall_ms)]
-            batch = build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence + number, is_transactional=True)
+            batch = build_batch(
+                records,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=sequence + number,
+                is_transactional=True,
+            )
             request = produce("t", bytes(batch), acks=ACKS_ALL)
             request.transactional_id = f"of {producer_id}"
             assert produced(self.ask(request, PRODUCE_BY_NAME, ProduceResponse))[0] == 0
@@ -79,20 +97,29 @@ class Mover(ByHand):
         return [directory for directory in ("/a", "/b", "/c") if f"{topic}-0" in self.disk.list(directory)]
 
     def leftovers(self) -> list[str]:
-        return [name for directory in ("/a", "/b", "/c") for name in self.disk.list(directory) if name.endswith(("-future", "-delete"))]
+        return [
+            name
+            for directory in ("/a", "/b", "/c")
+            for name in self.disk.list(directory)
+            if name.endswith(("-future", "-delete"))
+        ]
 
     def all(self, start: int = 0) -> list[bytes]:
         """Every value from an offset on, one record to a batch."""
         found: list[bytes] = []
         while True:
-            code, values = fetched(self.ask(fetch("t", start + len(found), max_wait_ms=0), FETCH_BY_NAME, FetchResponse))
+            code, values = fetched(
+                self.ask(fetch("t", start + len(found), max_wait_ms=0), FETCH_BY_NAME, FetchResponse)
+            )
             assert code == 0
             if not values:
                 return found
             found += values
 
     def move(self, path: str, topic: str = "t", partition: int = 0) -> ErrorCode:
-        request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [partition])])])
+        request = AlterReplicaLogDirsRequest(
+            [AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [partition])])]
+        )
         answer = self.ask(request, 2, AlterReplicaLogDirsResponse)
         assert isinstance(answer, AlterReplicaLogDirsResponse)
         return ErrorCode(answer.results[0].partitions[0].error_code)
@@ -155,11 +182,17 @@ class Mover(ByHand):
         assert answer.responses[0].error_code == 0
 
     def is_led_after_failure_of(self, path: str) -> bool:
-        """Whether the controller finds a leader for it when a directory fails, by where it believes it to be."""
+        """Whether the controller finds a leader for it when a directory fails, by where it believes it to
+        be.
+        """
         self.disk.fault = lambda _, at: "EIO" if at.startswith(f"{path}/") else None
         self.create("beside", 6)  # some of them there
         for partition in range(6):
-            self.ask(produce("beside", bytes(build_batch([(None, b"x", (), 0)])), partition=partition), PRODUCE_BY_NAME, ProduceResponse)
+            self.ask(
+                produce("beside", bytes(build_batch([(None, b"x", (), 0)])), partition=partition),
+                PRODUCE_BY_NAME,
+                ProduceResponse,
+            )
         self.wait(100)
         self.disk.fault = None
         return self.leader() == 1

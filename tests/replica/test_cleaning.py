@@ -1,4 +1,6 @@
-"""Compaction as the broker schedules it: what is due is cleaned beside the loop, no faster than allowed, and survives power cuts."""
+"""Compaction as the broker schedules it: what is due is cleaned beside the loop, no faster than allowed,
+and survives power cuts.
+"""
 
 from random import Random
 from typing import cast
@@ -14,7 +16,11 @@ from sparklog_server.simulation.disk import NO_SPACE
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, produce, produced
 from tests.replica.moves import Mover
 
-COMPACTED = {"log.cleanup.policy": "compact", "log.segment.bytes": str(1 << 20), "log.cleaner.min.cleanable.ratio": "0.1"}
+COMPACTED = {
+    "log.cleanup.policy": "compact",
+    "log.segment.bytes": str(1 << 20),
+    "log.cleaner.min.cleanable.ratio": "0.1",
+}
 BACKOFF_MS = 15_000
 CHECKPOINT = "cleaner-offset-checkpoint"
 
@@ -33,9 +39,13 @@ def write(world: World, *, rounds: int = 40, keys: int = 5) -> dict[bytes, bytes
     client = world.node.connect()
     told: dict[bytes, bytes] = {}
     for index in range(rounds):
-        pairs = {b"k%d" % (index * keys % 7 + key): b"%d-%d" % (index, key) + bytes(20_000) for key in range(keys)}
+        pairs = {
+            b"k%d" % (index * keys % 7 + key): b"%d-%d" % (index, key) + bytes(20_000) for key in range(keys)
+        }
         records = [(key, value, (), world.clock.now.wall_ms) for key, value in pairs.items()]
-        client.send(produce("t", bytes(build_batch(records)), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+        client.send(
+            produce("t", bytes(build_batch(records)), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+        )
         world.settle(ms=20)
         assert produced(client.replies[-1])[0] == 0
         told |= pairs
@@ -47,7 +57,9 @@ def read(world: World) -> list[tuple[bytes | None, bytes | None]]:
     found: list[tuple[bytes | None, bytes | None]] = []
     reader, offset = world.node.connect(), 0
     while True:
-        answer = world.ask(reader, fetch("t", offset, max_wait_ms=0, max_bytes=1 << 26), FETCH_BY_NAME, FetchResponse)
+        answer = world.ask(
+            reader, fetch("t", offset, max_wait_ms=0, max_bytes=1 << 26), FETCH_BY_NAME, FetchResponse
+        )
         content = answer.responses[0].partitions[0].records or b""  # type: ignore[attr-defined]
         headers = [header for _, header in iterate_headers(content)]
         if not headers:
@@ -75,7 +87,9 @@ def test_a_round_for_which_a_full_disk_has_no_room_leaves_nothing_behind_and_is_
     assert len([line for line in world.node.trace if line.startswith("disk-full")]) == 1
     assert not [name for name in world.disk.list("/data/t-0") if name.endswith(".cleaned")]
     assert dict(read(world)) == told
-    assert not [line for line in world.node.trace if line.startswith(("log-directory-offline", "log-cleaned"))]
+    assert not [
+        line for line in world.node.trace if line.startswith(("log-directory-offline", "log-cleaned"))
+    ]
     world.disk.capacity_bytes = None
     world.settle(ms=60_000 + 2 * BACKOFF_MS)
     assert len(read(world)) < 100
@@ -86,7 +100,9 @@ def test_a_round_for_which_a_full_disk_has_no_room_leaves_nothing_behind_and_is_
 def test_what_a_full_disk_refuses_of_a_swap_or_its_checkpoint_is_tried_again(refused: str) -> None:
     world = started()
     told = write(world)
-    world.disk.fault = lambda call, path: NO_SPACE if refused in (call, path.rpartition("/")[2].split(".")[0]) else None
+    world.disk.fault = lambda call, path: (
+        NO_SPACE if refused in (call, path.rpartition("/")[2].split(".")[0]) else None
+    )
     world.settle(ms=2 * BACKOFF_MS)
     world.disk.fault = None
     world.settle(ms=3_000)
@@ -104,11 +120,17 @@ def test_a_segment_that_compaction_cannot_read_takes_its_partition_offline_alone
     world = started(**{"num.partitions": "1"})
     world.create(world.node.connect(), "beside")
     write(world)
-    world.disk.fault = lambda call, path: "Input/output error" if call == "read" and path.startswith("/data/t-0/") else None
+    world.disk.fault = lambda call, path: (
+        "Input/output error" if call == "read" and path.startswith("/data/t-0/") else None
+    )
     world.settle(ms=2 * BACKOFF_MS)
-    assert [line.split()[1] for line in world.node.trace if line.startswith("partition-offline")] == ["partition=t-0"]
+    assert [line.split()[1] for line in world.node.trace if line.startswith("partition-offline")] == [
+        "partition=t-0"
+    ]
     batch = bytes(build_batch([(b"k", b"x", (), world.clock.now.wall_ms)]))
-    answer = world.ask(world.node.connect(), produce("beside", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    answer = world.ask(
+        world.node.connect(), produce("beside", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+    )
     assert produced(answer) == (0, 0)
 
 
@@ -191,7 +213,9 @@ def test_who_was_aborted_is_read_beside_the_loop_before_a_log_is_compacted() -> 
 
 
 def steps_of_next_job(world: Mover) -> int:
-    """How many steps, between which it could rest, a job of compaction has of which others are heard; it is done afterwards."""
+    """How many steps, between which it could rest, a job of compaction has of which others are heard; it
+    is done afterwards.
+    """
     while not any(run.in_steps for run in world.held):
         for other in list(world.held):
             world.run(other)

@@ -1,4 +1,6 @@
-"""A log is cut while syncs and checkpoints of what goes are under way: neither may vouch for what is written in its place."""
+"""A log is cut while syncs and checkpoints of what goes are under way: neither may vouch for what is
+written in its place.
+"""
 
 from random import Random
 
@@ -30,7 +32,7 @@ class World:
 
     def _opened(self) -> Directory:
         log_dir = LogDir.open(
-            self.disk, "data", node_id=NodeId(1), cluster_id=None, entropy=Random(1).randbytes, defaults=SMALL, now=NOW
+            self.disk, "data", node_id=NodeId(1), cluster_id=None, entropy=Random(1).randbytes, defaults=SMALL, now=NOW  # noqa: E501
         )  # fmt: skip
         return Directory(
             log_dir,
@@ -43,7 +45,9 @@ class World:
         )
 
     def lead(self) -> None:
-        self.partition.lead(EPOCH, followers=(), isr=(NodeId(1),), high_watermark=Offset(0), waits_for_sync=True, now=NOW)
+        self.partition.lead(
+            EPOCH, followers=(), isr=(NodeId(1),), high_watermark=Offset(0), waits_for_sync=True, now=NOW
+        )
 
     def append(self, count: int, value: bytes) -> None:
         for _ in range(count):
@@ -146,7 +150,9 @@ def test_a_cut_below_the_checkpoint_lowers_it_first(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_checkpoint_on_its_way_when_the_cut_is_asked_for_is_waited_for_and_followed_by_another(seed: int) -> None:
+def test_a_checkpoint_on_its_way_when_the_cut_is_asked_for_is_waited_for_and_followed_by_another(
+    seed: int,
+) -> None:
     world = World()
     world.append(40, b"old")
     world.sync()

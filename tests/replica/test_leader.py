@@ -7,7 +7,9 @@ NOW = Instant(Micros(1), Millis(1))
 LEO = Offset(100)
 
 
-def leader(*, followers: tuple[int, ...] = (), isr: tuple[int, ...] = (1,), high_watermark: int = 0) -> LeaderReplica:
+def leader(
+    *, followers: tuple[int, ...] = (), isr: tuple[int, ...] = (1,), high_watermark: int = 0
+) -> LeaderReplica:
     return LeaderReplica(
         LeaderEpoch(1),
         followers=tuple(map(NodeId, followers)),

@@ -1,4 +1,6 @@
-"""Where the high watermark begins with a leadership: at what may be shown, and never below what this life has shown already."""
+"""Where the high watermark begins with a leadership: at what may be shown, and never below what this life
+has shown already.
+"""
 
 from sparklog.model import LeaderEpoch, NodeId, Offset
 from sparklog_server.replica.partition import Partition

@@ -1,4 +1,6 @@
-"""Moves between log directories, job by job: what may happen to a log, its topic and its disks while a copy of it grows."""
+"""Moves between log directories, job by job: what may happen to a log, its topic and its disks while a
+copy of it grows.
+"""
 
 import pytest
 
@@ -142,13 +144,21 @@ def test_deleted_records_stay_deleted_in_the_copy() -> None:
     assert world.places() == [world.target]
     assert world.all(2) == world.values[2:]
     world.power_cut(1)
-    assert fetched(world.ask(fetch("t", 1, max_wait_ms=0), FETCH_BY_NAME, FetchResponse))[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (
+        fetched(world.ask(fetch("t", 1, max_wait_ms=0), FETCH_BY_NAME, FetchResponse))[0]
+        == ErrorCode.OFFSET_OUT_OF_RANGE
+    )
     assert world.all(2) == world.values[2:]
 
 
 def test_segments_that_retention_takes_are_taken_from_the_copy_too() -> None:
     world = Mover(
-        10, **{"log.retention.check.interval.ms": "1000", "log.initial.task.delay.ms": "1000", "log.segment.delete.delay.ms": "0"}
+        10,
+        **{
+            "log.retention.check.interval.ms": "1000",
+            "log.initial.task.delay.ms": "1000",
+            "log.segment.delete.delay.ms": "0",
+        },
     )
     world.move(world.target)
     world.begin_copy()
@@ -165,7 +175,11 @@ def test_segments_that_retention_takes_are_taken_from_the_copy_too() -> None:
 
 
 def test_a_log_is_compacted_before_and_after_but_not_while_it_moves() -> None:
-    compacted = {"log.cleanup.policy": "compact", "log.cleaner.min.cleanable.ratio": "0.01", "log.cleaner.backoff.ms": "100"}
+    compacted = {
+        "log.cleanup.policy": "compact",
+        "log.cleaner.min.cleanable.ratio": "0.01",
+        "log.cleaner.backoff.ms": "100",
+    }
     world = Mover(0, **compacted)
     world.write(4, key=b"k")
     world.move(world.target)
@@ -188,7 +202,9 @@ def test_a_log_is_compacted_before_and_after_but_not_while_it_moves() -> None:
 @pytest.mark.parametrize("call", ["mkdir", "append", "sync", "rename", "replace"])
 def test_a_target_that_fails_takes_the_copy_with_it_and_not_the_log(call: str) -> None:
     world = Mover()
-    world.disk.fault = lambda asked, path: "EIO" if asked == call and path.startswith(f"{world.target}/") else None
+    world.disk.fault = lambda asked, path: (
+        "EIO" if asked == call and path.startswith(f"{world.target}/") else None
+    )
     world.move(world.target)
     world.finish()
     world.disk.fault = None
@@ -229,7 +245,9 @@ def test_a_move_does_not_reach_into_the_reserve_of_its_target() -> None:
 
 def test_a_log_that_cannot_be_read_while_it_is_copied_goes_offline() -> None:
     world = Mover()
-    world.disk.fault = lambda call, path: "EIO" if call == "read" and path.startswith(f"{world.home}/t-0/") else None
+    world.disk.fault = lambda call, path: (
+        "EIO" if call == "read" and path.startswith(f"{world.home}/t-0/") else None
+    )
     world.move(world.target)
     world.finish()
     assert world.send("t", b"x") == ErrorCode.KAFKA_STORAGE_ERROR
@@ -270,7 +288,9 @@ def test_a_move_that_a_stop_interrupted_goes_on_after_the_start(is_clean: bool) 
 
 
 def interrupted(world: Mover) -> str:
-    """Where the copy of its log lies, one segment and a part of the next, that a move had begun when the process died."""
+    """Where the copy of its log lies, one segment and a part of the next, that a move had begun when the
+    process died.
+    """
     world.slow_down(16 * BIG)
     world.move(world.target)
     world.begin_copy()
@@ -310,14 +330,20 @@ def test_a_move_goes_on_with_the_copy_that_an_earlier_life_has_left() -> None:
 
 @pytest.mark.parametrize("size", [-1, BIG, 0])
 def test_what_an_earlier_life_has_left_counts_only_as_far_as_it_is_what_the_log_holds(size: int) -> None:
-    """Cut short, or with other bytes from the middle or the beginning on; and a segment, and a snapshot, that the log never had."""
+    """Cut short, or with other bytes from the middle or the beginning on; and a segment, and a snapshot,
+    that the log never had.
+    """
     world = Mover()
     copy = interrupted(world)
     first, *_ = (name for name in world.disk.list(copy) if name.endswith(".log"))
     content = world.disk.read(f"{copy}/{first}")
     assert content is not None
     world.disk.write(f"{copy}/{first}", content[:size] + (b"" if size < 0 else bytes(len(content) - size)))
-    for name in ("00000000000000000002.log", "00000000000000000001.snapshot", "00000000000000000000.txnindex"):
+    for name in (
+        "00000000000000000002.log",
+        "00000000000000000001.snapshot",
+        "00000000000000000000.txnindex",
+    ):
         world.disk.write(f"{copy}/{name}", b"never there")
     assert f"{copy}/{first}" in appended_to_logs(world)
     assert (world.places(), world.leftovers()) == ([world.target], [])
@@ -332,7 +358,11 @@ def test_what_an_earlier_life_has_left_counts_only_as_far_as_it_is_what_the_log_
 
 def test_an_idempotent_producer_is_known_where_the_log_has_moved() -> None:
     world = Mover()
-    batch = bytes(build_batch([(None, b"once", (), world.now.wall_ms)], producer_id=7, producer_epoch=0, base_sequence=0))
+    batch = bytes(
+        build_batch(
+            [(None, b"once", (), world.now.wall_ms)], producer_id=7, producer_epoch=0, base_sequence=0
+        )
+    )
 
     def send() -> tuple[int, int]:
         return produced(world.ask(produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))
@@ -376,13 +406,17 @@ def test_the_wishes_for_what_does_not_exist_are_bounded() -> None:
     world = Mover(0)
     for first in range(0, WISHES_MAX + 1, 1000):
         topics = [AlterReplicaLogDirTopic(f"w{index}", [0]) for index in range(first, first + 1000)]
-        world.ask(AlterReplicaLogDirsRequest([AlterReplicaLogDir("/c", topics)]), 2, AlterReplicaLogDirsResponse)
+        world.ask(
+            AlterReplicaLogDirsRequest([AlterReplicaLogDir("/c", topics)]), 2, AlterReplicaLogDirsResponse
+        )
     world.create(f"w{WISHES_MAX}")
     assert world.places(f"w{WISHES_MAX}") == ["/c"]
 
 
 def aborted_in(world: Mover) -> list[tuple[int, int]]:
-    """(producer id, first offset) of every aborted transaction that a reader of committed records is told of."""
+    """(producer id, first offset) of every aborted transaction that a reader of committed records is told
+    of.
+    """
     told: dict[tuple[int, int], None] = {}
     at = 0
     while True:

@@ -1,4 +1,6 @@
-"""What a move leaves behind where its target fails after the swap: files under the log's name that nobody lives in."""
+"""What a move leaves behind where its target fails after the swap: files under the log's name that nobody
+lives in.
+"""
 
 import pytest
 
@@ -13,7 +15,9 @@ from tests.replica.moves import Mover
 
 
 def copied_ahead() -> tuple[Mover, str]:
-    """A broker that has ended, whose copy of a log, of this path, has a record that the log lacks; and no ballast beside the copy."""
+    """A broker that has ended, whose copy of a log, of this path, has a record that the log lacks; and no
+    ballast beside the copy.
+    """
     world = Mover()
     world.move(world.target)
     while world.places() == [world.home]:
@@ -28,7 +32,9 @@ def copied_ahead() -> tuple[Mover, str]:
 
 
 @pytest.mark.parametrize("jobs", range(6))
-def test_a_topic_that_is_made_anew_where_a_move_left_its_log_behind_has_none_of_its_records(jobs: int) -> None:
+def test_a_topic_that_is_made_anew_where_a_move_left_its_log_behind_has_none_of_its_records(
+    jobs: int,
+) -> None:
     world = Mover()
     world.move(world.target)
     while world.places() == [world.home]:
@@ -54,7 +60,9 @@ def test_a_topic_that_is_made_anew_where_a_move_left_its_log_behind_has_none_of_
 
 
 @pytest.mark.parametrize("is_missing", [True, False])
-def test_a_copy_that_went_on_without_its_log_and_cannot_be_opened_takes_its_own_partition_offline(is_missing: bool) -> None:
+def test_a_copy_that_went_on_without_its_log_and_cannot_be_opened_takes_its_own_partition_offline(
+    is_missing: bool,
+) -> None:
     world = Mover()
     world.move(world.target)
     while world.places() == [world.home]:
@@ -63,11 +71,18 @@ def test_a_copy_that_went_on_without_its_log_and_cannot_be_opened_takes_its_own_
     batch = bytes(build_batch([(None, late, (), world.now.wall_ms)]))
     world.begin(produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME)
     world.disk.restart()
-    world.disk.rename(f"{world.target}/t-0", f"{world.target}/t-0.{'0' * 32}-future")  # a crash may undo the swap's
+    world.disk.rename(
+        f"{world.target}/t-0", f"{world.target}/t-0.{'0' * 32}-future"
+    )  # a crash may undo the swap's
     if is_missing:
-        world.disk.write(f"{world.target}/recovery-point-offset-checkpoint", render_offsets({TopicPartition("t", 0): Offset(20)}))
+        world.disk.write(
+            f"{world.target}/recovery-point-offset-checkpoint",
+            render_offsets({TopicPartition("t", 0): Offset(20)}),
+        )
     else:
-        world.disk.fault = lambda call, path: "EIO" if call == "read" and path.startswith(f"{world.target}/t-0/0") else None
+        world.disk.fault = lambda call, path: (
+            "EIO" if call == "read" and path.startswith(f"{world.target}/t-0/0") else None
+        )
     for _ in range(2):
         world.start()
         world.finish()
@@ -118,7 +133,9 @@ def test_the_old_log_of_a_move_waits_for_room_for_its_new_name() -> None:
     world = Mover()
     world.move(world.target)
     world.disk.remove(f"{world.home}/{FILE_NAME}")
-    world.disk.fault = lambda call, path: NO_SPACE if call == "rename" and path == f"{world.home}/t-0" else None
+    world.disk.fault = lambda call, path: (
+        NO_SPACE if call == "rename" and path == f"{world.home}/t-0" else None
+    )
     world.finish()
     world.write(1)
     assert world.places() == sorted([world.home, world.target])

@@ -1,4 +1,6 @@
-"""Many logs are begun and taken away by jobs, and no log is begun while a job or a checkpoint may mean an earlier one of its name."""
+"""Many logs are begun and taken away by jobs, and no log is begun while a job or a checkpoint may mean an
+earlier one of its name.
+"""
 
 import pytest
 
@@ -8,11 +10,19 @@ from tests.replica.by_hand import ByHand
 MANY = 150
 NOT_YET = ErrorCode.NOT_LEADER_OR_FOLLOWER
 CHECKPOINT_MS = 6_000
-COMPACTED = {"log.cleanup.policy": "compact", "log.segment.bytes": str(1 << 20), "log.cleaner.min.cleanable.ratio": "0.1"}
+COMPACTED = {
+    "log.cleanup.policy": "compact",
+    "log.segment.bytes": str(1 << 20),
+    "log.cleaner.min.cleanable.ratio": "0.1",
+}
 
 
 def directories(world: ByHand, topic: str = "t") -> list[str]:
-    return [name for name in world.disk.list("/data") if name.startswith(f"{topic}-") and not name.endswith("-delete")]
+    return [
+        name
+        for name in world.disk.list("/data")
+        if name.startswith(f"{topic}-") and not name.endswith("-delete")
+    ]
 
 
 # -- many at once
@@ -60,10 +70,16 @@ def test_partitions_whose_creation_a_crash_interrupted_are_there_after_it(seed: 
 
 
 @pytest.mark.parametrize("partitions", [130, 144, MANY])
-def test_partitions_that_wait_for_their_job_are_not_begun_twice_when_their_leader_epoch_moves_on(partitions: int) -> None:
+def test_partitions_that_wait_for_their_job_are_not_begun_twice_when_their_leader_epoch_moves_on(
+    partitions: int,
+) -> None:
     world = ByHand(**{"sparklog.ack.flush": "never"})
     world.create("t", partitions)
-    world.power_cut(1)  # nothing was begun; what is shown before it is synced gets a new epoch, in a second change to the metadata
+    world.power_cut(
+        1
+        # nothing was begun; what is shown before it is synced gets a new epoch, in a second change to the
+        # metadata
+    )
     assert len(world.held) == 1
     assert [world.send("t", b"x", partition=partition) for partition in (0, partitions - 1)] == [NOT_YET] * 2
     world.run_all()
@@ -104,7 +120,9 @@ def test_a_disk_that_fails_while_logs_are_begun_is_told_to_their_clients() -> No
     assert world.send("t", b"x") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_directory_that_fails_with_the_logs_of_a_deleted_topic_takes_nothing_from_the_next_of_its_name() -> None:
+def test_a_directory_that_fails_with_the_logs_of_a_deleted_topic_takes_nothing_from_the_next_of_its_name() -> (  # noqa: E501
+    None
+):
     world = ByHand(**{"log.dirs": "/data,/other"})
     world.create("t", 2 * MANY)
     world.delete("t")
@@ -115,7 +133,10 @@ def test_a_directory_that_fails_with_the_logs_of_a_deleted_topic_takes_nothing_f
     world.wait(1000)
     world.run_all()
     assert [line for line in world.trace if line.startswith("log-directory-offline path=/other")]
-    assert sorted(world.send("t", b"x", partition=partition) for partition in range(2)) == [0, ErrorCode.KAFKA_STORAGE_ERROR]
+    assert sorted(world.send("t", b"x", partition=partition) for partition in range(2)) == [
+        0,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ]
 
 
 def test_a_clean_stop_waits_for_the_logs_that_are_being_begun_and_begins_no_more() -> None:
@@ -136,7 +157,9 @@ def test_a_clean_stop_waits_for_the_logs_that_are_being_begun_and_begins_no_more
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_checkpoint_rendered_before_a_deletion_is_on_disk_and_replaced_before_the_next_log_begins(order: tuple[int, int]) -> None:
+def test_a_checkpoint_rendered_before_a_deletion_is_on_disk_and_replaced_before_the_next_log_begins(
+    order: tuple[int, int],
+) -> None:
     world = ByHand()
     world.create("t")
     for _ in range(50):
@@ -153,7 +176,11 @@ def test_a_checkpoint_rendered_before_a_deletion_is_on_disk_and_replaced_before_
     assert world.send("t", b"new") == NOT_YET
     world.run_all()  # another checkpoint, which names it no more
     assert world.send("t", b"new") == 0
-    checkpoints = [world.disk.read(f"/data/{name}") or b"" for name in world.disk.list("/data") if name.endswith("-checkpoint")]
+    checkpoints = [
+        world.disk.read(f"/data/{name}") or b""
+        for name in world.disk.list("/data")
+        if name.endswith("-checkpoint")
+    ]
     assert not any(b"t 0 50" in content for content in checkpoints)
     world.power_cut(3)
     assert world.read("t") == (0, [b"new"])
@@ -176,7 +203,9 @@ def test_a_directory_that_cannot_be_renamed_is_a_failed_one() -> None:
     world = ByHand(**{"log.dirs": "/data,/other"})
     world.create("t", 2)
     world.delete("t")
-    world.disk.fault = lambda call, path: "Input/output error" if call == "rename" and path.startswith("/other/") else None
+    world.disk.fault = lambda call, path: (
+        "Input/output error" if call == "rename" and path.startswith("/other/") else None
+    )
     world.run_all()
     assert [line for line in world.trace if line.startswith("log-directory-offline path=/other")]
 
@@ -210,12 +239,16 @@ def test_a_round_of_compaction_under_way_touches_no_file_of_the_next_log(seed: i
     world.wait(20)
     world.run_all()
     assert world.send("t", b"new", key=b"k") == 0
-    assert not [name for name in world.disk.list("/data/t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
+    assert not [
+        name for name in world.disk.list("/data/t-0") if name.endswith((".cleaned", ".swap", ".deleted"))
+    ]
     world.power_cut(seed)
     assert world.read("t") == (0, [b"new"])
 
 
-def test_a_round_of_compaction_that_rests_when_its_topic_goes_is_not_taken_up_in_the_next_of_its_name() -> None:
+def test_a_round_of_compaction_that_rests_when_its_topic_goes_is_not_taken_up_in_the_next_of_its_name() -> (
+    None
+):
     world = ByHand(**COMPACTED, **{"log.cleaner.io.max.bytes.per.second": "100000"})
     world.create("t")
     for at in range(40):
@@ -229,7 +262,9 @@ def test_a_round_of_compaction_that_rests_when_its_topic_goes_is_not_taken_up_in
         world.wait(100)
     assert world.send("t", b"new", key=b"k") == 0
     touched: list[str] = []
-    world.disk.fault = lambda _, path: touched.append(path) if "/t-0/" in path and not path.endswith(".tmp") else None
+    world.disk.fault = lambda _, path: (
+        touched.append(path) if "/t-0/" in path and not path.endswith(".tmp") else None
+    )
     world.wait(60_000)
     assert [run for run in world.held if "_work" in repr(run.job)] == []
     world.run_all()
@@ -242,7 +277,11 @@ def test_a_round_of_compaction_that_rests_when_its_topic_goes_is_not_taken_up_in
 
 def test_the_age_of_a_cold_segment_is_read_by_a_job_and_remembered() -> None:
     world = ByHand(
-        **{"log.segment.bytes": str(1 << 20), "log.retention.ms": "3600000", "log.initial.task.delay.ms": "30000"},
+        **{
+            "log.segment.bytes": str(1 << 20),
+            "log.retention.ms": "3600000",
+            "log.initial.task.delay.ms": "30000",
+        },
         **{"log.retention.check.interval.ms": "60000"},
     )
     world.create("t")
@@ -255,7 +294,9 @@ def test_the_age_of_a_cold_segment_is_read_by_a_job_and_remembered() -> None:
     world.disk.restart()
     world.start()
     read: list[str] = []
-    world.disk.fault = lambda call, path: read.append(path) if call == "read" and path.endswith(".timeindex") else None
+    world.disk.fault = lambda call, path: (
+        read.append(path) if call == "read" and path.endswith(".timeindex") else None
+    )
     world.wait(40_000)
     assert read == []
     (ages,) = world.held
@@ -273,7 +314,11 @@ def test_the_age_of_a_cold_segment_is_read_by_a_job_and_remembered() -> None:
 @pytest.mark.parametrize("is_removed_first", [True, False])
 def test_files_on_their_way_to_other_names_are_not_those_of_the_next_log(is_removed_first: bool) -> None:
     world = ByHand(
-        **{"log.segment.bytes": str(1 << 20), "log.retention.bytes": "1000", "log.initial.task.delay.ms": "1000"},
+        **{
+            "log.segment.bytes": str(1 << 20),
+            "log.retention.bytes": "1000",
+            "log.initial.task.delay.ms": "1000",
+        },
         **{"log.retention.check.interval.ms": "10000"},
     )
     world.create("t")

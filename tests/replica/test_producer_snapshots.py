@@ -1,9 +1,20 @@
-"""Where a partition has very many producers, their snapshot is rendered by a job, as of the roll, and no request waits for it."""
+"""Where a partition has very many producers, their snapshot is rendered by a job, as of the roll, and no
+request waits for it.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.record.batch import build_batch
-from sparklog.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
-from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from sparklog_server.log.producer_state import MANY, ProducerState
 from tests.broker.world import PRODUCE_BY_NAME
 from tests.replica.by_hand import ByHand
@@ -15,9 +26,16 @@ FILLER = bytes(600)
 
 def send(world: ByHand, producer_id: int, sequence: int) -> tuple[int, int]:
     """Produce one record of a producer: (error code, offset)."""
-    batch = build_batch([(None, FILLER, (), world.now.wall_ms)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+    batch = build_batch(
+        [(None, FILLER, (), world.now.wall_ms)],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
     data = [PartitionProduceData(index=0, records=bytes(batch))]
-    request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    request = ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)]
+    )
     answer = world.ask(request, PRODUCE_BY_NAME, ProduceResponse)
     assert isinstance(answer, ProduceResponse)
     part = answer.responses[0].partition_responses[0]
@@ -29,7 +47,9 @@ def snapshots(world: ByHand) -> list[str]:
 
 
 def rolled() -> ByHand:
-    """A log that has rolled with many producers, each of which has sent twice, some of them after the roll."""
+    """A log that has rolled with many producers, each of which has sent twice, some of them after the
+    roll.
+    """
     world = ByHand(**SNAPSHOTS)
     world.create("t")
     for sequence in (0, 1):
@@ -73,7 +93,9 @@ def test_many_producers_are_described_by_a_job() -> None:
     answer = world.answer(0, DescribeProducersResponse)
     assert isinstance(answer, DescribeProducersResponse)
     described = answer.topics[0].partitions[0].active_producers
-    assert [(one.producer_id, one.last_sequence) for one in described] == [(number, 1) for number in range(PRODUCERS)]
+    assert [(one.producer_id, one.last_sequence) for one in described] == [
+        (number, 1) for number in range(PRODUCERS)
+    ]
 
 
 def test_a_request_whose_job_runs_out_of_memory_ends_its_session_and_the_broker_goes_on() -> None:

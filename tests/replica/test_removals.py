@@ -18,7 +18,9 @@ class World:
         self.told: list[str] = []
         self.now_us = 0
         self.begun_us: list[int] = []
-        self.removals = Removals(tickets=lambda: Ticket(next(tickets)), trace=lambda what, **_: self.told.append(what))
+        self.removals = Removals(
+            tickets=lambda: Ticket(next(tickets)), trace=lambda what, **_: self.told.append(what)
+        )
 
     @property
     def now(self) -> Instant:
@@ -80,7 +82,10 @@ def test_a_step_that_fails_is_told_and_others_go_on() -> None:
     world.removals.add(world.removal(2))
     world.removals.add(world.removal(1))
     (run,) = world.removals.due_jobs(world.now)
-    assert world.removals.finished(run.ticket, StorageError("p", "remove", "Input/output error"), world.now) == []
+    assert (
+        world.removals.finished(run.ticket, StorageError("p", "remove", "Input/output error"), world.now)
+        == []
+    )
     assert world.told == ["removal-failed"]
     world.run(SECOND_US)
     assert len(world.begun_us) == 1

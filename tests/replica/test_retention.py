@@ -7,7 +7,11 @@ from tests.replica.by_hand import ByHand
 
 def test_files_leave_an_idle_log_whose_start_moved_on_while_they_were_renamed() -> None:
     world = ByHand(
-        **{"log.segment.bytes": str(1 << 20), "log.retention.bytes": "1000000", "log.initial.task.delay.ms": "1000"},
+        **{
+            "log.segment.bytes": str(1 << 20),
+            "log.retention.bytes": "1000000",
+            "log.initial.task.delay.ms": "1000",
+        },
         **{"log.retention.check.interval.ms": "1000", "log.segment.delete.delay.ms": "1000"},
     )
     world.create("t")

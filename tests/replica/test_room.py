@@ -1,4 +1,6 @@
-"""The room of a log directory: asked at a bounded rate, full from the reserve on, and no episode ends for a few bytes."""
+"""The room of a log directory: asked at a bounded rate, full from the reserve on, and no episode ends for
+a few bytes.
+"""
 
 import pytest
 
@@ -16,7 +18,9 @@ class World:
         self.is_failing = False
         self.lines: list[str] = []
         self.ms = 0
-        self.room = Room("/data", self._ask, reserve_bytes=reserve, trace=lambda event, **_: self.lines.append(event))
+        self.room = Room(
+            "/data", self._ask, reserve_bytes=reserve, trace=lambda event, **_: self.lines.append(event)
+        )
 
     def _ask(self) -> tuple[int, int]:
         self.asked += 1
@@ -45,7 +49,9 @@ def test_the_system_is_asked_once_in_a_hundred_milliseconds_and_for_each_sixteen
     assert 4 <= world.asked - 2 <= 5
 
 
-@pytest.mark.parametrize(("total", "reserve"), [(1000 * MIB, 10 * MIB), (1 << 50, 1 << 30), (16 * MIB, 16 * MIB // 100)])
+@pytest.mark.parametrize(
+    ("total", "reserve"), [(1000 * MIB, 10 * MIB), (1 << 50, 1 << 30), (16 * MIB, 16 * MIB // 100)]
+)
 def test_the_reserve_is_one_percent_and_one_gibibyte_at_most(total: int, reserve: int) -> None:
     assert World(total=total, usable=reserve + 5).takes(5)
     assert not World(total=total, usable=reserve + 5).takes(6)
@@ -95,14 +101,18 @@ def test_a_full_disk_is_looked_at_every_second_and_once_more_when_there_is_room(
 def test_a_write_that_is_refused_though_there_seemed_to_be_room_begins_an_episode() -> None:
     world = World()
     assert world.takes(1)
-    world.room.ran_out(StorageError("/data/t-0/0.log", "append", "Disk quota exceeded", is_full=True), world.now)
+    world.room.ran_out(
+        StorageError("/data/t-0/0.log", "append", "Disk quota exceeded", is_full=True), world.now
+    )
     assert not world.takes(1)
     assert "Disk quota exceeded" in world.room.refusal
     world.ms = 999
     assert not world.takes(1)
     for world.ms in (1500, 3000):  # on trial, and refused again
         assert world.takes(1)
-        world.room.ran_out(StorageError("/data/t-0/0.log", "append", "Disk quota exceeded", is_full=True), world.now)
+        world.room.ran_out(
+            StorageError("/data/t-0/0.log", "append", "Disk quota exceeded", is_full=True), world.now
+        )
         assert not world.takes(1)
         assert world.lines == ["disk-full"]
     for world.ms, lines in ((4000, ["disk-full"]), (5000, ["disk-full", "disk-has-room"])):
@@ -130,7 +140,9 @@ def test_work_put_off_for_want_of_descriptors_is_tried_again_though_the_disk_has
 def test_a_refusal_of_a_name_refuses_no_producer_while_the_reserve_is_free(reserve: int) -> None:
     world = World(usable=11 * MIB, reserve=reserve)
     for world.ms in range(0, 5000, 500):
-        world.room.ran_out(StorageError("/data/u-0", "mkdir", "No space left on device", is_full=True), world.now)
+        world.room.ran_out(
+            StorageError("/data/u-0", "mkdir", "No space left on device", is_full=True), world.now
+        )
         assert world.takes(1)
         assert world.room.is_look_due(world.now) == (world.ms in (1000, 2500, 4000))
     assert set(world.lines) == {"disk-refuses-names"}
@@ -146,8 +158,12 @@ def test_a_refusal_of_a_name_begins_an_episode_where_the_reserve_is_all_that_is_
 
 def test_refusals_of_a_name_do_not_keep_an_episode_from_its_end() -> None:
     world = World()
-    world.room.ran_out(StorageError("/data/t-0/0.log", "append", "Disk quota exceeded", is_full=True), world.now)
+    world.room.ran_out(
+        StorageError("/data/t-0/0.log", "append", "Disk quota exceeded", is_full=True), world.now
+    )
     for world.ms in range(0, 3000, 100):
-        world.room.ran_out(StorageError("/data/u-0", "rename", "Disk quota exceeded", is_full=True), world.now)
+        world.room.ran_out(
+            StorageError("/data/u-0", "rename", "Disk quota exceeded", is_full=True), world.now
+        )
         assert world.takes(1) == (world.ms >= 1000)
     assert world.lines[:2] == ["disk-full", "disk-has-room"]

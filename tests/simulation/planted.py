@@ -1,6 +1,7 @@
 """Brokers with one rule of transactions switched off each: what the history checker is there to find.
 
-A broker is altered where it is put together: other handlers, another shard of transactions, another port to those who write markers.
+A broker is altered where it is put together: other handlers, another shard of transactions, another port
+to those who write markers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,21 +66,31 @@ def _parts(answer: FetchResponse) -> Iterator[tuple[str, PartitionData]]:
             yield topic.topic, part
 
 
-def fetch_beyond_the_last_stable_offset(context: Context, call: Call, request: FetchRequest, now: Instant) -> FetchResponse:
+def fetch_beyond_the_last_stable_offset(
+    context: Context, call: Call, request: FetchRequest, now: Instant
+) -> FetchResponse:
     """Read-committed gets everything, and the list of what was aborted so far."""
     is_committed, request.isolation_level = request.isolation_level, 0
     answer = _fetch_at_once(context, call, request, now)
-    starts = {(topic.topic, part.partition): part.fetch_offset for topic in request.topics for part in topic.partitions}
+    starts = {
+        (topic.topic, part.partition): part.fetch_offset
+        for topic in request.topics
+        for part in topic.partitions
+    }
     for name, part in _parts(answer) if is_committed else ():
         partition = context.partitions.find(name, part.partition_index)
         if partition is not None and isinstance(part.records, FileSlice):
             start = Offset(starts[name, part.partition_index])
             found = partition.aborted_within(part.records, start, partition.high_watermark)
-            part.aborted_transactions = [AbortedTransaction(one.producer_id, one.first_offset) for one in found]
+            part.aborted_transactions = [
+                AbortedTransaction(one.producer_id, one.first_offset) for one in found
+            ]
     return answer
 
 
-def fetch_without_aborted_transactions(context: Context, call: Call, request: FetchRequest, now: Instant) -> FetchResponse:
+def fetch_without_aborted_transactions(
+    context: Context, call: Call, request: FetchRequest, now: Instant
+) -> FetchResponse:
     """Read-committed is told of no aborted transaction."""
     answer = _fetch_at_once(context, call, request, now)
     for _, part in _parts(answer):
@@ -87,19 +98,25 @@ def fetch_without_aborted_transactions(context: Context, call: Call, request: Fe
     return answer
 
 
-def offsets_never_unstable(context: Context, call: Call, request: OffsetFetchRequest, now: Instant) -> Message | Parked:
+def offsets_never_unstable(
+    context: Context, call: Call, request: OffsetFetchRequest, now: Instant
+) -> Message | Parked:
     """Who asks for stable offsets gets what is there."""
     request.require_stable = False
     return offset_fetch(context, call, request, now)
 
 
-def offsets_at_once(context: Context, call: Call, request: TxnOffsetCommitRequest, now: Instant) -> Message | Parked:
+def offsets_at_once(
+    context: Context, call: Call, request: TxnOffsetCommitRequest, now: Instant
+) -> Message | Parked:
     """Offsets of a transaction count before its marker: they are committed as if there were none."""
     topics = [
         OffsetCommitRequestTopic(
             name=topic.name,
             partitions=[
-                OffsetCommitRequestPartition(one.partition_index, one.committed_offset, committed_metadata=one.committed_metadata)
+                OffsetCommitRequestPartition(
+                    one.partition_index, one.committed_offset, committed_metadata=one.committed_metadata
+                )
                 for one in topic.partitions
             ],
         )
@@ -111,7 +128,11 @@ def offsets_at_once(context: Context, call: Call, request: TxnOffsetCommitReques
         return TxnOffsetCommitResponse(
             topics=[
                 TxnOffsetCommitResponseTopic(
-                    topic.name, [TxnOffsetCommitResponsePartition(one.partition_index, one.error_code) for one in topic.partitions]
+                    topic.name,
+                    [
+                        TxnOffsetCommitResponsePartition(one.partition_index, one.error_code)
+                        for one in topic.partitions
+                    ],
                 )
                 for topic in reply.topics
             ]
@@ -146,7 +167,10 @@ class EpochBlindShard(TxnShard):
 
     def decide(self, command: Command, token: object, now: Instant) -> Decision:
         request = command.request
-        if isinstance(request, EndTxnRequest) and (known := self.transactions.get(request.transactional_id)) is not None:
+        if (
+            isinstance(request, EndTxnRequest)
+            and (known := self.transactions.get(request.transactional_id)) is not None
+        ):
             request.producer_epoch = known.producer_epoch
         return super().decide(command, token, now)
 
@@ -156,7 +180,10 @@ class FencelessShard(TxnShard):
 
     def decide(self, command: Command, token: object, now: Instant) -> Decision:
         request = command.request
-        if isinstance(request, InitProducerIdRequest) and (known := self.transactions.get(request.transactional_id or "")) is not None:
+        if (
+            isinstance(request, InitProducerIdRequest)
+            and (known := self.transactions.get(request.transactional_id or "")) is not None
+        ):
             reply = InitProducerIdResponse(producer_id=known.producer_id, producer_epoch=known.producer_epoch)
             return Decision((), (Answer(token, reply),))
         return super().decide(command, token, now)
@@ -198,7 +225,9 @@ class PrepareNotReplayed(Broker):
 # -- markers
 
 
-def lose_one(write: WriteMarkers, due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant) -> None:
+def lose_one(
+    write: WriteMarkers, due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant
+) -> None:
     """All but the last partition get their marker, and that is reported as done."""
     *kept, lost = due.partitions
 
@@ -211,7 +240,9 @@ def lose_one(write: WriteMarkers, due: MarkersDue, coordinator_epoch: int, done:
         write(due, coordinator_epoch, done, now)
 
 
-def always_commit(write: WriteMarkers, due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant) -> None:
+def always_commit(
+    write: WriteMarkers, due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant
+) -> None:
     """Every transaction is committed in its partitions."""
     wrong = structs.replace(due, is_commit=True)
     write(wrong, coordinator_epoch, done, now)

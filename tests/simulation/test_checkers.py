@@ -1,4 +1,6 @@
-"""The history checker by itself: small histories with one broken promise each, and some that only look like it."""
+"""The history checker by itself: small histories with one broken promise each, and some that only look
+like it.
+"""
 
 from collections.abc import Callable
 
@@ -6,13 +8,24 @@ import pytest
 
 from sparklog.model import TopicPartition
 from sparklog_server.simulation.checkers import check
-from sparklog_server.simulation.history import Commit, History, Initialized, OffsetRead, Outcome, Poll, Transaction, Write
+from sparklog_server.simulation.history import (
+    Commit,
+    History,
+    Initialized,
+    OffsetRead,
+    Outcome,
+    Poll,
+    Transaction,
+    Write,
+)
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def sound() -> History:
-    """Three transactions of one producer, the second of them aborted; the first consumes what a fourth, of another, has written."""
+    """Three transactions of one producer, the second of them aborted; the first consumes what a fourth, of
+    another, has written.
+    """
     fed = txn(0, 1, Outcome.COMMITTED, Write(T1, 10, 0, 2), transactional_id="feed")
     first = txn(1, 10, Outcome.COMMITTED, Write(T0, 11, 0, 12), Write(T0, 12, 1, 13))
     first.commits.append(Commit("g", T1, 0, 2, 14))
@@ -26,8 +39,14 @@ def sound() -> History:
             poll(3, 7, (5, 31), at=39),
             poll(0, 4, (0, 11), (1, 12), (3, 21), at=24, reader="all", is_committed=False),
         ],
-        offset_reads=[OffsetRead("g", T1, True, False, None, 3, 4), OffsetRead("g", T1, True, False, (2, 1), 19, 20)],
-        final_committed=[poll(0, 7, (0, 11), (1, 12), (5, 31), at=90), poll(0, 2, (0, 10), at=90, partition=T1)],
+        offset_reads=[
+            OffsetRead("g", T1, True, False, None, 3, 4),
+            OffsetRead("g", T1, True, False, (2, 1), 19, 20),
+        ],
+        final_committed=[
+            poll(0, 7, (0, 11), (1, 12), (5, 31), at=90),
+            poll(0, 2, (0, 10), at=90, partition=T1),
+        ],
         final_all=[
             poll(0, 7, (0, 11), (1, 12), (3, 21), (5, 31), at=90, is_committed=False),
             poll(0, 2, (0, 10), at=90, partition=T1, is_committed=False),
@@ -36,7 +55,9 @@ def sound() -> History:
     )
 
 
-def txn(number: int, begun_us: int, outcome: Outcome, *writes: Write, transactional_id: str = "x") -> Transaction:
+def txn(
+    number: int, begun_us: int, outcome: Outcome, *writes: Write, transactional_id: str = "x"
+) -> Transaction:
     is_commit = outcome is not Outcome.ABORTED
     return Transaction(
         number=number,
@@ -53,7 +74,13 @@ def txn(number: int, begun_us: int, outcome: Outcome, *writes: Write, transactio
 
 
 def poll(
-    start: int, limit: int, *records: tuple[int, int], at: int, reader: str = "r", is_committed: bool = True, partition: TopicPartition = T0
+    start: int,
+    limit: int,
+    *records: tuple[int, int],
+    at: int,
+    reader: str = "r",
+    is_committed: bool = True,
+    partition: TopicPartition = T0,
 ) -> Poll:
     return Poll(reader, partition, is_committed, start, limit, records, at - 1, at)
 
@@ -181,7 +208,9 @@ BROKEN: dict[Callable[[History], None], list[str]] = {
 
 
 @pytest.mark.parametrize(("broken", "expected"), BROKEN.items(), ids=[one.__name__ for one in BROKEN])
-def test_a_broken_promise_is_called_by_its_name(broken: Callable[[History], None], expected: list[str]) -> None:
+def test_a_broken_promise_is_called_by_its_name(
+    broken: Callable[[History], None], expected: list[str]
+) -> None:
     history = sound()
     broken(history)
     assert kinds(history) == expected

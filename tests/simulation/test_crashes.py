@@ -1,4 +1,6 @@
-"""Power cuts at any moment: whatever was acknowledged is there afterwards, in order, and nothing was shown that is not."""
+"""Power cuts at any moment: whatever was acknowledged is there afterwards, in order, and nothing was shown
+that is not.
+"""
 
 from random import Random
 
@@ -50,7 +52,9 @@ def test_no_acknowledged_record_is_lost_and_no_shown_record_is_unsaid_over_crash
             world.clock.step_wall(random.choice([-3_600_000, 3_600_000]))
         world.node.start()
         world.settle()
-    assert not [line for line in world.node.trace if line.startswith("partition-offline")], "damaged by no more than a crash"
+    assert not [line for line in world.node.trace if line.startswith("partition-offline")], (
+        "damaged by no more than a crash"
+    )
     after = world.ask(world.node.connect(), fetch("t", 0, max_bytes=1 << 26), FETCH_BY_NAME, FetchResponse)
     records = decode_records(after.responses[0].partitions[0].records)
     assert [record.offset for record in records] == list(range(len(records)))
@@ -73,7 +77,9 @@ def test_the_same_seed_tells_the_same_story() -> None:
         client = world.node.connect()
         world.create(client, "t", partitions=3)
         for partition in range(3):
-            world.ask(client, produce("t", world.batch(b"x"), partition=partition), PRODUCE_BY_NAME, ProduceResponse)
+            world.ask(
+                client, produce("t", world.batch(b"x"), partition=partition), PRODUCE_BY_NAME, ProduceResponse
+            )
         world.node.kill()
         world.node.start()
         world.settle()
@@ -83,7 +89,9 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_topics_that_come_and_go_with_their_segments_are_never_missed_after_crashes(seed: int) -> None:
-    """Deletion, retention and crashes at any moment: what the broker itself took off the disk is no damage."""
+    """Deletion, retention and crashes at any moment: what the broker itself took off the disk is no
+    damage.
+    """
     random = Random(seed)
     world = World(
         seed,
@@ -97,7 +105,9 @@ def test_topics_that_come_and_go_with_their_segments_are_never_missed_after_cras
     for _ in range(5):
         world.node.start()
         world.settle()
-        assert not [line for line in world.node.trace if line.startswith("partition-offline")], "damaged by no more than a crash"
+        assert not [line for line in world.node.trace if line.startswith("partition-offline")], (
+            "damaged by no more than a crash"
+        )
         client = world.node.connect()
         for _ in range(random.randrange(3, 9)):
             topic = random.choice("ab")
@@ -105,11 +115,20 @@ def test_topics_that_come_and_go_with_their_segments_are_never_missed_after_cras
             if fate < 0.2:
                 client.send(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10), 4, DeleteTopicsResponse)
             elif fate < 0.4:
-                created = CreateTopicsRequest(topics=[CreatableTopic(name=topic, num_partitions=1, replication_factor=1)], timeout_ms=1000)
+                created = CreateTopicsRequest(
+                    topics=[CreatableTopic(name=topic, num_partitions=1, replication_factor=1)],
+                    timeout_ms=1000,
+                )
                 client.send(created, 7, CreateTopicsResponse)
             else:
-                client.send(produce(topic, world.batch(bytes(400_000)), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
-            world.clock.run(until_us=world.clock.now.mono_us + random.choice((0, 500, 5_000, 600_000, 7_000_000)))
+                client.send(
+                    produce(topic, world.batch(bytes(400_000)), acks=ACKS_ALL),
+                    PRODUCE_BY_NAME,
+                    ProduceResponse,
+                )
+            world.clock.run(
+                until_us=world.clock.now.mono_us + random.choice((0, 500, 5_000, 600_000, 7_000_000))
+            )
         if random.random() < 0.3:
             world.node.stop()
         else:

@@ -44,7 +44,9 @@ def test_all_kinds_of_loss_happen() -> None:
 def test_the_same_seed_loses_the_same() -> None:
     for seed in range(10):
         one, two = crashed(seed), crashed(seed)
-        assert [(name, one.read(f"d/{name}")) for name in one.list("d")] == [(name, two.read(f"d/{name}")) for name in two.list("d")]
+        assert [(name, one.read(f"d/{name}")) for name in one.list("d")] == [
+            (name, two.read(f"d/{name}")) for name in two.list("d")
+        ]
 
 
 def test_an_unsynced_truncation_may_be_lost_together_with_what_followed() -> None:

@@ -8,7 +8,9 @@ from sparklog.wire.messages.produce import ProduceResponse
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, produce
 
 
-@pytest.mark.parametrize("seed", [5, 14, 19, 21, 56, 59, 60, 61])  # the first six once read torn batches as sound ones
+@pytest.mark.parametrize(
+    "seed", [5, 14, 19, 21, 56, 59, 60, 61]
+)  # the first six once read torn batches as sound ones
 def test_a_checkpoint_of_a_deleted_topic_does_not_vouch_for_the_next_of_its_name(seed: int) -> None:
     world = World(seed)
     world.node.start()
@@ -23,7 +25,9 @@ def test_a_checkpoint_of_a_deleted_topic_does_not_vouch_for_the_next_of_its_name
     world.create(client, "t")
     world.ask(client, produce("t", world.batch(b"new 0"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
     for number in range(1, 31):
-        client.send(produce("t", world.batch(b"new %d" % number + b" " * 700)), PRODUCE_BY_NAME, ProduceResponse)
+        client.send(
+            produce("t", world.batch(b"new %d" % number + b" " * 700)), PRODUCE_BY_NAME, ProduceResponse
+        )
     world.node.kill()
     world.node.start()
     world.settle()

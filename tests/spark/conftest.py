@@ -1,6 +1,7 @@
 """One Spark session and one broker for the directory; a topic of its own for every test.
 
-`SPARKLOG_TEST_BOOTSTRAP=host:port` runs the tests against the broker there, a real Kafka for instance, instead of one of ours.
+`SPARKLOG_TEST_BOOTSTRAP=host:port` runs the tests against the broker there, a real Kafka for instance,
+instead of one of ours.
 """
 
 import itertools
@@ -34,8 +35,10 @@ def spark() -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": "20s",
-        "spark.jars": ",".join(map(str, spark_connector_jars())),  # one session serves every test, so it has what any of them needs
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parents[2] / 'examples' / 'log4j2.properties'}",
+        "spark.jars": ",".join(
+            map(str, spark_connector_jars())
+        ),  # one session serves every test, so it has what any of them needs
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parents[2] / 'examples' / 'log4j2.properties'}",  # noqa: E501
     }
     builder = pyspark.SparkSession.builder.master("local[2]").appName("sparklog-tests")
     for key, value in settings.items():
@@ -95,7 +98,9 @@ def make_reader(servers: str) -> Iterator[Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Time for the slowest machine: the first test pays for Spark's start, and a call that is broken off fails all after it as well."""
+    """Time for the slowest machine: the first test pays for Spark's start, and a call that is broken off
+    fails all after it as well.
+    """
     for item in items:
         if item.get_closest_marker("spark") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SPARK_S_MAX))

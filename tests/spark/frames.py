@@ -10,7 +10,9 @@ RUN_S_MAX = 240
 """The first stream of a Spark takes a minute on a machine that does much else."""
 
 
-def read(spark: SparkSession, servers: str, topic: str | None = None, *, schema: str | None = None, **options: Any) -> DataFrame:
+def read(
+    spark: SparkSession, servers: str, topic: str | None = None, *, schema: str | None = None, **options: Any
+) -> DataFrame:
     """A batch read of `topic`, or of what `options` choose."""
     reader = spark.read.format("sparklog").options(**{"kafka.bootstrap.servers": servers}, **options)
     if topic is not None:
@@ -26,7 +28,12 @@ def write(frame: DataFrame, servers: str, topic: str | None = None, **options: A
 
 def stream(spark: SparkSession, servers: str, topic: str, **options: Any) -> DataFrame:
     """A stream of `topic`, from its earliest record unless told otherwise."""
-    merged = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest", **options}
+    merged = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        **options,
+    }
     return spark.readStream.format("sparklog").options(**merged).load()
 
 
@@ -37,7 +44,11 @@ class Collected:
         self.batches: dict[int, list[str]] = {}
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        rows = batch.selectExpr("CAST(value AS STRING) AS value", "partition", "offset").orderBy("partition", "offset").collect()
+        rows = (
+            batch.selectExpr("CAST(value AS STRING) AS value", "partition", "offset")
+            .orderBy("partition", "offset")
+            .collect()
+        )
         self.batches[number] = [row.value for row in rows]
 
     @property

@@ -1,6 +1,8 @@
-"""`format("probe")`: a source of numbers and a sink that drops them, which write down every call that Spark makes of them.
+"""`format("probe")`: a source of numbers and a sink that drops them, which write down every call that
+Spark makes of them.
 
-Option `notes` names the file of the notes; `count` is how many numbers there are. It runs in Spark's workers, in several processes.
+Option `notes` names the file of the notes; `count` is how many numbers there are. It runs in Spark's
+workers, in several processes.
 """
 
 import json
@@ -50,7 +52,9 @@ class Written(WriterCommitMessage):
 
 
 class Probe(DataSource):
-    """Options besides `notes` and `count`: `spelling=both` tells one offset in two ways, `fail` names a call of the sink that fails."""
+    """Options besides `notes` and `count`: `spelling=both` tells one offset in two ways, `fail` names a
+    call of the sink that fails.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -83,7 +87,11 @@ class BatchProbe(DataSourceReader):
         return []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        note(self.options["notes"], "read", partition=None if partition is None or partition.value is None else partition.value)
+        note(
+            self.options["notes"],
+            "read",
+            partition=None if partition is None or partition.value is None else partition.value,
+        )
         yield (1,)
 
 
@@ -143,12 +151,23 @@ class Drain:
         task = TaskContext.get()
         assert task is not None
         rows = len(list(iterator))
-        note(self.options["notes"], "write", rows=rows, properties=[task.getLocalProperty(name) for name in PROPERTIES])
+        note(
+            self.options["notes"],
+            "write",
+            rows=rows,
+            properties=[task.getLocalProperty(name) for name in PROPERTIES],
+        )
         return Written(rows)
 
     def ended(self, call: str, messages: Sequence[object], batch: int | None) -> None:
         told = [message.rows if isinstance(message, Written) else None for message in messages]
-        note(self.options["notes"], f"sink {call}", messages=told, batch=batch, has_task=TaskContext.get() is not None)
+        note(
+            self.options["notes"],
+            f"sink {call}",
+            messages=told,
+            batch=batch,
+            has_task=TaskContext.get() is not None,
+        )
         if self.options.get("fail") == call:
             raise ValueError(f"the {call} was refused for a reason")
 

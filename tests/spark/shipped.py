@@ -19,7 +19,9 @@ def zipped(path: Path) -> Path:
 
 
 def python_without_sparklog(directory: Path) -> Path:
-    """An environment that has the packages of this one, by their directory: an editable install is not among them."""
+    """An environment that has the packages of this one, by their directory: an editable install is not
+    among them.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     packages = directory.joinpath(*Path(sysconfig.get_path("purelib")).relative_to(sys.prefix).parts)
     packages.joinpath("packages.pth").write_text("\n".join(site.getsitepackages()))

@@ -1,7 +1,8 @@
-"""Exactly-once sinks driven as plain calls, in place of Spark: tasks that write, a driver that commits, dies, pauses or comes twice.
+"""Exactly-once sinks driven as plain calls, in place of Spark: tasks that write, a driver that commits,
+dies, pauses or comes twice.
 
-A `Driver` is what one driver process has: its own connections, and a memory that ends with it. What Spark gives is in the arguments:
-the query's id, the batch and the messages of its tasks.
+A `Driver` is what one driver process has: its own connections, and a memory that ends with it. What Spark
+gives is in the arguments: the query's id, the batch and the messages of its tasks.
 """
 
 import os
@@ -61,7 +62,9 @@ class Driver(ExactlyOnce):
         told: Callable[[str], None] = lambda _: None,
         timeout_ms: int = 60_000,
     ) -> None:
-        settings = ClientSettings.from_kafka({"bootstrap.servers": servers, "transaction.timeout.ms": str(timeout_ms)})
+        settings = ClientSettings.from_kafka(
+            {"bootstrap.servers": servers, "transaction.timeout.ms": str(timeout_ms)}
+        )
         super().__init__(settings, identity=identity, job=job)
         self.log = DecisionLog(settings)
         self._told = told
@@ -69,9 +72,13 @@ class Driver(ExactlyOnce):
     def committer(self, identity: str) -> Committer:
         return Watched(self.log, identity, self._told)
 
-    def run_tasks(self, topic: str, batch: int, tasks: Sequence[Sequence[str]], *, query: str = QUERY) -> list[SinkWritten]:
+    def run_tasks(
+        self, topic: str, batch: int, tasks: Sequence[Sequence[str]], *, query: str = QUERY
+    ) -> list[SinkWritten]:
         """The messages of tasks that each wrote these values."""
-        return [self.run_task(topic, Task(number, 0, query, batch), values) for number, values in enumerate(tasks)]
+        return [
+            self.run_task(topic, Task(number, 0, query, batch), values) for number, values in enumerate(tasks)
+        ]
 
     def run_task(self, topic: str, task: Task, values: Sequence[str]) -> SinkWritten:
         """One attempt of one task: its values go to the partitions in turn."""
@@ -80,11 +87,20 @@ class Driver(ExactlyOnce):
         writer = self.open(task)
         count = writer.partition_count(topic)
         for place, value in enumerate(values):
-            writer.add(topic, (task.partition + place) % count, build_batch([(None, value.encode(), (), instant().wall_ms)]), 1)
+            writer.add(
+                topic,
+                (task.partition + place) % count,
+                build_batch([(None, value.encode(), (), instant().wall_ms)]),
+                1,
+            )
         return writer.finish()
 
-    def run_batch(self, topic: str, batch: int, tasks: Sequence[Sequence[str]], *, query: str = QUERY) -> None:
-        """A whole micro-batch, as Spark runs it: where `commit` raises, `abort` is called with the same messages."""
+    def run_batch(
+        self, topic: str, batch: int, tasks: Sequence[Sequence[str]], *, query: str = QUERY
+    ) -> None:
+        """A whole micro-batch, as Spark runs it: where `commit` raises, `abort` is called with the same
+        messages.
+        """
         messages = self.run_tasks(topic, batch, tasks, query=query)
         try:
             self.commit(messages, batch)
@@ -113,7 +129,9 @@ def dies_at(step: str) -> Callable[[str], None]:
 
 @contextmanager
 def child(body: Callable[[], None]) -> Iterator[int]:
-    """Runs `body` in a child process that ends with it; whoever leaves the context knows that the child is gone."""
+    """Runs `body` in a child process that ends with it; whoever leaves the context knows that the child is
+    gone.
+    """
     pid = os.fork()
     if pid == 0:
         try:
@@ -137,17 +155,24 @@ def killed_at(step: str) -> Callable[[str], None]:
 
 
 def committed(servers: str, topic: str, *, may_hang: bool = False) -> list[str]:
-    """The values that a read-committed reader finds, in their order by partition; nothing may be left open, unless `may_hang`.
+    """The values that a read-committed reader finds, in their order by partition; nothing may be left
+    open, unless `may_hang`.
 
-    What is open is waited for, since markers come a moment after the word of the coordinator; RequestTimeout if it stays open.
+    What is open is waited for, since markers come a moment after the word of the coordinator;
+    RequestTimeout if it stays open.
     """
     settings = ClientSettings.from_kafka({"bootstrap.servers": servers, "default.api.timeout.ms": "10000"})
     values: list[str] = []
-    with Admin(bootstrap_servers=servers) as admin, RangeReader(settings, isolation_level="read_committed") as reader:
+    with (
+        Admin(bootstrap_servers=servers) as admin,
+        RangeReader(settings, isolation_level="read_committed") as reader,
+    ):
         count = len(admin.describe_topics([topic])[topic].partitions)
         for partition in range(count):
             at = TopicPartition(topic, partition)
-            end = admin.list_offsets({at: -1}, isolation_level="read_committed" if may_hang else "read_uncommitted")[at].offset
+            end = admin.list_offsets(
+                {at: -1}, isolation_level="read_committed" if may_hang else "read_uncommitted"
+            )[at].offset
             for view in reader.read(topic, partition, 0, end):
                 values += [bytes(record.value or b"").decode() for record in decode_records(view)]
     return values

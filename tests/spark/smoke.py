@@ -1,8 +1,10 @@
-"""One walk through everything that Spark does with sparklog, for a Spark of any version: `python -P tests/spark/smoke.py [--connect]`.
+"""One walk through everything that Spark does with sparklog, for a Spark of any version: `python -P
+tests/spark/smoke.py [--connect]`.
 
-It imports nothing of the project but the package, and no pytest: with `--bootstrap host:port` it runs where sparklog's wheel, pyspark and
-pyarrow are all that is installed; without, it brings a broker of its own. With `--connect` the program is a client of Spark Connect, whose
-server it starts. It prints what was found to work, and ends with 1 where a check fails.
+It imports nothing of the project but the package, and no pytest: with `--bootstrap host:port` it runs
+where sparklog's wheel, pyspark and pyarrow are all that is installed; without, it brings a broker of its
+own. With `--connect` the program is a client of Spark Connect, whose server it starts. It prints what was
+found to work, and ends with 1 where a check fails.
 """
 
 import argparse
@@ -35,27 +37,44 @@ class Walk:
         self.version = tuple(int(part) for part in spark.version.split(".")[:2])
 
     def batch_write_and_read(self) -> None:
-        """Keys, headers and values go in and come out; a schema of the reader's own reads only what it names."""
+        """Keys, headers and values go in and come out; a schema of the reader's own reads only what it
+        names.
+        """
         frame = self.spark.range(COUNT).selectExpr(
-            "CAST(id % 10 AS STRING) AS key", "CAST(id AS STRING) AS value", "array(named_struct('key', 'h', 'value', X'01')) AS headers"
+            "CAST(id % 10 AS STRING) AS key",
+            "CAST(id AS STRING) AS value",
+            "array(named_struct('key', 'h', 'value', X'01')) AS headers",
         )
-        frame.write.format("sparklog").options(**self._at(topic="one", includeHeaders="true")).mode("append").save()
-        back = self._read("one", includeHeaders="true").selectExpr("CAST(CAST(value AS STRING) AS INT) AS n", "key", "headers[0].key AS h")
+        frame.write.format("sparklog").options(**self._at(topic="one", includeHeaders="true")).mode(
+            "append"
+        ).save()
+        back = self._read("one", includeHeaders="true").selectExpr(
+            "CAST(CAST(value AS STRING) AS INT) AS n", "key", "headers[0].key AS h"
+        )
         rows = back.collect()
         expect(sorted(row.n for row in rows), list(range(COUNT)))
-        expect({(row.n % 10, bytes(row.key), row.h) for row in rows}, {(n, str(n).encode(), "h") for n in range(10)})
+        expect(
+            {(row.n % 10, bytes(row.key), row.h) for row in rows},
+            {(n, str(n).encode(), "h") for n in range(10)},
+        )
         expect(self._read("one", schema="offset BIGINT").columns, ["offset"])
 
     def decoded_values(self) -> None:
         """JSON becomes columns while it is read."""
-        self.spark.sql("""SELECT '{"id": 7, "name": "seven"}' AS value""").write.format("sparklog").options(**self._at(topic="json")).mode(
-            "append"
-        ).save()
-        rows = self._read("json", valueFormat="json", valueSchema="id BIGINT, name STRING").select("value.*").collect()
+        self.spark.sql("""SELECT '{"id": 7, "name": "seven"}' AS value""").write.format("sparklog").options(
+            **self._at(topic="json")
+        ).mode("append").save()
+        rows = (
+            self._read("json", valueFormat="json", valueSchema="id BIGINT, name STRING")
+            .select("value.*")
+            .collect()
+        )
         expect([(row.id, row.name) for row in rows], [(7, "seven")])
 
     def available_now_from_topic_to_topic(self) -> None:
-        """A stream copies what is there, in limited micro-batches where Spark can (4.2), and goes on where it stopped."""
+        """A stream copies what is there, in limited micro-batches where Spark can (4.2), and goes on where
+        it stopped.
+        """
         made = self._copy("one", "two")
         expect(made, 4 if self.version >= (4, 2) else max(made, 1))
         self.batch_write_and_read_more()
@@ -67,13 +86,19 @@ class Walk:
         more.write.format("sparklog").options(**self._at(topic="one")).mode("append").save()
 
     def processing_time_until_stopped(self) -> None:
-        """A stream that runs sees what comes while it runs, in `foreachBatch`, and tells how much it was and what is left."""
+        """A stream that runs sees what comes while it runs, in `foreachBatch`, and tells how much it was
+        and what is left.
+        """
         target = self._at(topic="three")
 
         def pass_on(batch: Any, number: int) -> None:
             batch.select("value").write.format("sparklog").options(**target).mode("append").save()
 
-        writer = self._stream("one").writeStream.foreachBatch(pass_on).option("checkpointLocation", str(self.directory / "running"))
+        writer = (
+            self._stream("one")
+            .writeStream.foreachBatch(pass_on)
+            .option("checkpointLocation", str(self.directory / "running"))
+        )
         query = writer.trigger(processingTime="100 milliseconds").start()
         query.processAllAvailable()
         query.stop()
@@ -87,11 +112,15 @@ class Walk:
         """A write that names its application and version is dropped when it is repeated."""
         once = self._at(topic="once", txnAppId="smoke", txnVersion="1")
         for _ in range(2):
-            self.spark.sql("SELECT 'a' AS value").write.format("sparklog").options(**once).mode("append").save()
+            self.spark.sql("SELECT 'a' AS value").write.format("sparklog").options(**once).mode(
+                "append"
+            ).save()
         expect(self._read("once", **{"kafka.isolation.level": "read_committed"}).count(), 1)
 
     def a_task_that_fails_counts_once(self) -> None:
-        """Tasks of a stream fail after rows have gone to the sink, and are tried again: who reads what is committed sees each row once."""
+        """Tasks of a stream fail after rows have gone to the sink, and are tried again: who reads what is
+        committed sees each row once.
+        """
         from pyspark import TaskContext
         from pyspark.sql.functions import col, udf
 
@@ -102,18 +131,28 @@ class Walk:
                 raise RuntimeError("the first attempt is to fail")
             return text
 
-        rows = self._stream("one").select(once_failing(col("value").cast("string"), col("offset")).alias("value"))
+        rows = self._stream("one").select(
+            once_failing(col("value").cast("string"), col("offset")).alias("value")
+        )
         writer = rows.writeStream.format("sparklog").options(**self._at(topic="four"))
-        query = writer.option("checkpointLocation", str(self.directory / "failing")).trigger(availableNow=True).start()
+        query = (
+            writer.option("checkpointLocation", str(self.directory / "failing"))
+            .trigger(availableNow=True)
+            .start()
+        )
         expect(query.awaitTermination(SECONDS_MAX), True)
         self._expect_each_once("four", COUNT + 10)
 
     def rows_come_with_the_plan_where_the_order_of_calls_is_the_tested_one(self) -> None:
-        """A stream reads few records where it plans them: no task asks for records that are gone from the log by then."""
+        """A stream reads few records where it plans them: no task asks for records that are gone from the
+        log by then.
+        """
         from sparklog.spark.early_rows import is_order_tested
 
         expect(is_order_tested(), True)
-        self.spark.sql("SELECT 'a' AS value").write.format("sparklog").options(**self._at(topic="early")).mode("append").save()
+        self.spark.sql("SELECT 'a' AS value").write.format("sparklog").options(
+            **self._at(topic="early")
+        ).mode("append").save()
         servers, values = self.servers, self.directory / "values"
 
         def take(batch: Any, _: int) -> None:
@@ -121,25 +160,41 @@ class Walk:
                 admin.delete_records({TopicPartition("early", 0): 1})
             values.write_text(str([bytes(row.value) for row in batch.select("value").collect()]))
 
-        writer = self._stream("early").writeStream.foreachBatch(take).option("checkpointLocation", str(self.directory / "early"))
+        writer = (
+            self._stream("early")
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(self.directory / "early"))
+        )
         expect(writer.trigger(availableNow=True).start().awaitTermination(SECONDS_MAX), True)
         expect(values.read_text(), "[b'a']")
 
     def views_in_sql(self) -> None:
         """A topic as a view, written and read."""
-        self.spark.sql(f"CREATE TEMPORARY VIEW board USING sparklog OPTIONS (`{BOOTSTRAP}` '{self.servers}', subscribe 'sql', topic 'sql')")
+        self.spark.sql(
+            f"CREATE TEMPORARY VIEW board USING sparklog OPTIONS (`{BOOTSTRAP}` '{self.servers}', subscribe "
+            f"'sql', topic 'sql')"
+        )
         self._insert_values("board", 5)
         expect(self.spark.sql("SELECT count(*) AS n FROM board").collect()[0].n, 5)
 
     def tables_in_sql(self) -> None:
-        """A topic as a table that remembers its options; a use may say others, and a stream into it says its own."""
-        options = f"(`{BOOTSTRAP}` '{self.servers}', subscribe 'sql', topic 'sql', startingOffsets 'earliest')"
+        """A topic as a table that remembers its options; a use may say others, and a stream into it says
+        its own.
+        """
+        options = (
+            f"(`{BOOTSTRAP}` '{self.servers}', subscribe 'sql', topic 'sql', startingOffsets 'earliest')"
+        )
         self.spark.sql(f"CREATE TABLE remembering USING sparklog OPTIONS {options}")
         self._insert_values("remembering", 1)
         expect(self.spark.sql("SELECT count(*) AS n FROM remembering").collect()[0].n, 6)
-        expect(self.spark.sql("SELECT count(*) AS n FROM remembering WITH (subscribe = 'one')").collect()[0].n, COUNT + 10)
+        expect(
+            self.spark.sql("SELECT count(*) AS n FROM remembering WITH (subscribe = 'one')").collect()[0].n,
+            COUNT + 10,
+        )
         stream = self.spark.readStream.table("remembering").select("value")
-        writer = stream.writeStream.options(**self._at(topic="sql2")).option("checkpointLocation", str(self.directory / "tables"))
+        writer = stream.writeStream.options(**self._at(topic="sql2")).option(
+            "checkpointLocation", str(self.directory / "tables")
+        )
         expect(writer.trigger(availableNow=True).toTable("remembering").awaitTermination(SECONDS_MAX), True)
         expect(self._read("sql2").count(), 6)
 
@@ -153,7 +208,11 @@ class Walk:
     def _insert_values(self, table: str, count: int) -> None:
         """Values alone; Spark 4.0 wants every column of what it inserts into."""
         value = "CAST(CAST(id AS STRING) AS BINARY)"
-        columns = f"(value) SELECT {value}" if self.version >= (4, 1) else f"SELECT NULL, {value}, NULL, NULL, NULL, NULL, NULL"
+        columns = (
+            f"(value) SELECT {value}"
+            if self.version >= (4, 1)
+            else f"SELECT NULL, {value}, NULL, NULL, NULL, NULL, NULL"
+        )
         self.spark.sql(f"INSERT INTO {table} {columns} FROM range({count})")
 
     def _copy(self, source: str, target: str) -> int:
@@ -162,19 +221,29 @@ class Walk:
         limit = {"maxOffsetsPerTrigger": "300"} if self.version >= (4, 2) else {}
         stream = self._stream(source, **limit).select("key", "value")
         writer = stream.writeStream.format("sparklog").options(**self._at(topic=target))
-        query = writer.option("checkpointLocation", str(self.directory / "copy")).trigger(availableNow=True).start()
+        query = (
+            writer.option("checkpointLocation", str(self.directory / "copy"))
+            .trigger(availableNow=True)
+            .start()
+        )
         expect(query.awaitTermination(SECONDS_MAX), True)
         return sum(path.name.isdecimal() for path in (self.directory / "copy" / "commits").iterdir())
 
     def _expect_each_once(self, topic: str, count: int) -> None:
-        """Each number below `count` is there once, to a reader of what is committed; and transactions have left their marks."""
-        rows = self._read(topic, **{"kafka.isolation.level": "read_committed"}).selectExpr("partition", "offset", "CAST(value AS STRING) n")
+        """Each number below `count` is there once, to a reader of what is committed; and transactions have
+        left their marks.
+        """
+        rows = self._read(topic, **{"kafka.isolation.level": "read_committed"}).selectExpr(
+            "partition", "offset", "CAST(value AS STRING) n"
+        )
         found = rows.collect()
         values = Counter(int(row.n) for row in found)
         expect(values - Counter(range(count)), Counter())
         expect(Counter(range(count)) - values, Counter())
         with Consumer(bootstrap_servers=self.servers) as consumer:
-            partitions = [TopicPartition(topic, number) for number in sorted({row.partition for row in found})]
+            partitions = [
+                TopicPartition(topic, number) for number in sorted({row.partition for row in found})
+            ]
             expect(sum(consumer.end_offsets(partitions).values()) > count, True)
 
     def _read(self, topic: str, schema: str | None = None, **options: str) -> Any:
@@ -204,7 +273,8 @@ def spark_of(directory: Path, *, connect: bool) -> Any:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",  # so that a task has written some of its rows before it fails
+        # so that a task has written some of its rows before it fails
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
     for key, value in settings.items():
@@ -221,7 +291,19 @@ def main(servers: str | None, *, connect: bool, shipped: str | None) -> int:
         sparklog.register(spark)
         walk = Walk(spark, servers, Path(name))
         with Admin(bootstrap_servers=servers) as admin:
-            admin.create_topics({"one": 3, "two": 2, "three": 1, "four": 2, "json": 1, "once": 1, "early": 1, "sql": 1, "sql2": 1})
+            admin.create_topics(
+                {
+                    "one": 3,
+                    "two": 2,
+                    "three": 1,
+                    "four": 2,
+                    "json": 1,
+                    "once": 1,
+                    "early": 1,
+                    "sql": 1,
+                    "sql2": 1,
+                }
+            )
         steps: list[Callable[[], None]] = [
             walk.batch_write_and_read,
             walk.decoded_values,
@@ -234,7 +316,7 @@ def main(servers: str | None, *, connect: bool, shipped: str | None) -> int:
             walk.tables_in_sql,
             walk.tables_with_columns_in_sql,
         ]
-        told = f"Spark {spark.version}{' Connect' if connect else ''}{', shipped' if shipped else ''}, Python {sys.version.split()[0]}"
+        told = f"Spark {spark.version}{' Connect' if connect else ''}{', shipped' if shipped else ''}, Python {sys.version.split()[0]}"  # noqa: E501
         for step in steps:
             step()
             print(f"{told}: {step.__name__}", flush=True)
@@ -247,6 +329,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", help="host:port of a broker that is there and knows no topics yet")
     parser.add_argument("--connect", action="store_true")
-    parser.add_argument("--shipped", metavar="ZIP", help="a zip file of sparklog for Spark's processes, where it is not installed")
+    parser.add_argument(
+        "--shipped",
+        metavar="ZIP",
+        help="a zip file of sparklog for Spark's processes, where it is not installed",
+    )
     chosen = parser.parse_args()
     sys.exit(main(chosen.bootstrap, connect=chosen.connect, shipped=chosen.shipped))

@@ -40,7 +40,9 @@ def test_the_arrow_schema_is_the_one_that_spark_compares_with(options: Options) 
     assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
     projection = StructType([schema["offset"], schema["topic"]])
     projection["offset"].nullable = False
-    assert arrow_schema(check_projection(projection, options)).equals(to_arrow_schema(projection, timezone="UTC"))
+    assert arrow_schema(check_projection(projection, options)).equals(
+        to_arrow_schema(projection, timezone="UTC")
+    )
 
 
 def test_a_record_has_every_column() -> None:
@@ -59,15 +61,21 @@ def test_a_record_has_every_column() -> None:
 
 
 def test_reading_loads_no_pandas() -> None:
-    # pyarrow does so by itself wherever it is given Python's own lists or scalars: half a second and 40 MB in every worker.
+    # pyarrow does so by itself wherever it is given Python's own lists or scalars: half a second and 40 MB in
+    # every worker.
     content = bytes(build_batch([(b"key", b"value", (("h", b"1"),), WHEN_MS)]))
     code = (
-        "import sys; from sparklog.model import TopicPartition; from sparklog.spark.arrow import ArrowColumns;"
+        "import sys; from sparklog.model import TopicPartition; from sparklog.spark.arrow import "
+        "ArrowColumns;"
         " from sparklog.spark.options import Options; from sparklog.spark.schema import source_schema;"
         " columns = ArrowColumns(source_schema(Options(include_headers=True)), TopicPartition('flights', 3));"
-        f" read = list(columns.record_batches(memoryview({content!r}), 0, 1)); print(read[0][0].num_rows, 'pandas' in sys.modules)"
+        f" read = list(columns.record_batches(memoryview({content!r}), 0, 1)); print(read[0][0].num_rows, "
+        f"'pandas' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1 False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "1 False\n"
+    )
 
 
 def test_null_and_empty_stay_apart() -> None:
@@ -80,13 +88,21 @@ def test_records_outside_the_range_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("timestamp_ms", [2**60, -(2**60)])
-def test_a_time_beyond_microseconds_is_refused_with_its_record_unless_the_column_is_left_out(timestamp_ms: int) -> None:
-    content = batch(b"a") + bytes(build_batch([(None, b"b", (), WHEN_MS), (None, b"c", (), timestamp_ms)], base_offset=1))
+def test_a_time_beyond_microseconds_is_refused_with_its_record_unless_the_column_is_left_out(
+    timestamp_ms: int,
+) -> None:
+    content = batch(b"a") + bytes(
+        build_batch([(None, b"b", (), WHEN_MS), (None, b"c", (), timestamp_ms)], base_offset=1)
+    )
     assert read(content, 0, 2)["timestamp"].to_pylist() == [WHEN, WHEN]
     for names in (["timestamp"], ["offset", "timestamp"]):
         with pytest.raises(TimestampOutOfRange, match="offset 2 of flights-3"):
             read(content, schema=StructType([source_schema(PLAIN)[name] for name in names]))
-    assert read(content, schema=StructType([source_schema(PLAIN)["value"]]))["value"].to_pylist() == [b"a", b"b", b"c"]
+    assert read(content, schema=StructType([source_schema(PLAIN)["value"]]))["value"].to_pylist() == [
+        b"a",
+        b"b",
+        b"c",
+    ]
 
 
 def test_topic_and_partition_fill_batches_of_any_size() -> None:
@@ -95,7 +111,11 @@ def test_topic_and_partition_fill_batches_of_any_size() -> None:
         content = memoryview(batch(*[b""] * size))
         ((piece, after),) = columns.record_batches(content, Offset(0), Offset(100_000))
         piece.validate(full=True)
-        assert (after, piece["topic"].unique().to_pylist(), piece["partition"].unique().to_pylist()) == (size, ["t"], [1])
+        assert (after, piece["topic"].unique().to_pylist(), piece["partition"].unique().to_pylist()) == (
+            size,
+            ["t"],
+            [1],
+        )
 
 
 def test_columns_left_out_of_the_schema_are_not_there() -> None:

@@ -1,4 +1,6 @@
-"""How Spark comes to know the format: found by itself where the package is installed, or shipped as a zip file."""
+"""How Spark comes to know the format: found by itself where the package is installed, or shipped as a zip
+file.
+"""
 
 import os
 import subprocess
@@ -45,26 +47,39 @@ for _ in range(3):
 assert read().select("value").distinct().count() == count
 print("rate", max(rates))
 spark.stop()
-"""
+"""  # noqa: E501
 
 
 def run(*command: str, cwd: Path, **environment: str) -> str:
     """What a command prints, run from `cwd` with nothing of the project on its path."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run(command, cwd=cwd, env={**inherited, **environment}, capture_output=True, text=True, timeout=110, check=False)
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
 
 def test_the_discovery_module_never_fails_to_import(tmp_path: Path) -> None:
-    # -S: no site-packages, so no pyspark either. Were this import to fail, Spark would lose every Python data source.
-    code = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); import pyspark_sparklog as p; print(hasattr(p, 'DefaultSource'))"
+    # -S: no site-packages, so no pyspark either. Were this import to fail, Spark would lose every Python data source.  # noqa: E501
+    code = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); import pyspark_sparklog as p; print(hasattr(p, 'DefaultSource'))"  # noqa: E501
     assert run(sys.executable, "-S", "-c", code, cwd=tmp_path) == "False\n"
 
 
-def test_importing_the_source_starts_no_spark_and_imports_no_server_and_nothing_that_only_tasks_need(tmp_path: Path) -> None:
+def test_importing_the_source_starts_no_spark_and_imports_no_server_and_nothing_that_only_tasks_need(
+    tmp_path: Path,
+) -> None:
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import sparklog.spark.source; from pyspark.sql import SparkSession;"
+        "import sys; sys.path.insert(0, sys.argv[1]); import sparklog.spark.source; from pyspark.sql import "
+        "SparkSession;"
         " assert SparkSession.getActiveSession() is None;"
         " print([m for m in sys.modules if m.startswith(('sparklog_server', 'sparklog.record', 'pandas'))])"
     )
@@ -74,25 +89,40 @@ def test_importing_the_source_starts_no_spark_and_imports_no_server_and_nothing_
 def test_the_source_imports_on_a_spark_without_read_limits_and_arrow_streams(tmp_path: Path) -> None:
     # Spark 4.0 has neither module nor class; its streams hand rows to the sink.
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import pyspark.sql.datasource as d; del d.DataSourceStreamArrowWriter;"
-        " sys.modules['pyspark.sql.streaming.datasource'] = None; from sparklog.spark import readers, source, writers;"
-        " from pyspark.sql import Row; from pyspark.sql.types import StructType; schema = StructType().add('value', 'string');"
-        " print(writers.STREAMS_GIVE_ROWS, [b.to_pylist() for b in writers.batches_of_rows(iter([Row(value='a')]), schema)])"
+        "import sys; sys.path.insert(0, sys.argv[1]); import pyspark.sql.datasource as d; del "
+        "d.DataSourceStreamArrowWriter;"
+        " sys.modules['pyspark.sql.streaming.datasource'] = None; from sparklog.spark import readers, "
+        "source, writers;"
+        " from pyspark.sql import Row; from pyspark.sql.types import StructType; schema = "
+        "StructType().add('value', 'string');"
+        " print(writers.STREAMS_GIVE_ROWS, [b.to_pylist() for b in "
+        "writers.batches_of_rows(iter([Row(value='a')]), schema)])"
     )
     assert run(sys.executable, "-c", code, str(PROJECT), cwd=tmp_path) == "True [[{'value': 'a'}]]\n"
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "msgspec", "zstandard"])
-def test_who_registers_without_what_it_needs_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+def test_who_registers_without_what_it_needs_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ImportError, match=rf"not installed: {missing}: pip install 'sparklog\[spark,local-spark\]'"):
+    with pytest.raises(
+        ImportError, match=rf"not installed: {missing}: pip install 'sparklog\[spark,local-spark\]'"
+    ):
         sparklog.register(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.spark
 def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    told = run(sys.executable, "-c", ASK_WITHOUT_REGISTERING, cwd=tmp_path, PYTHONPATH=str(PROJECT), PYSPARK_PYTHON=sys.executable)
+    told = run(
+        sys.executable,
+        "-c",
+        ASK_WITHOUT_REGISTERING,
+        cwd=tmp_path,
+        PYTHONPATH=str(PROJECT),
+        PYSPARK_PYTHON=sys.executable,
+    )
     assert "found" in told
 
 
@@ -100,7 +130,19 @@ def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_an_installed_wheel_is_found_in_a_clean_environment(tmp_path: Path) -> None:
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(PROJECT), cwd=tmp_path, SPARKLOG_PURE="1")
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "-w",
+        str(tmp_path),
+        str(PROJECT),
+        cwd=tmp_path,
+        SPARKLOG_PURE="1",
+    )
     (wheel,) = tmp_path.glob("sparklog-*.whl")
     run(sys.executable, "-m", "venv", "clean", cwd=tmp_path)
     python = str(tmp_path / "clean" / "bin" / "python")
@@ -115,7 +157,9 @@ def test_an_installed_wheel_is_found_in_a_clean_environment(tmp_path: Path) -> N
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_zip_file_with_reference_kernels_reads_fast_enough(servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_a_zip_file_with_reference_kernels_reads_fast_enough(
+    servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     archive = tmp_path / "sparklog.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         for package in ("sparklog", "pyspark_sparklog"):
@@ -130,9 +174,20 @@ def test_a_zip_file_with_reference_kernels_reads_fast_enough(servers: str, make_
 
 
 def installed_packages_but_sparklog() -> list[Path]:
-    """Everything in this environment's directory that is neither sparklog nor the machinery of environments."""
+    """Everything in this environment's directory that is neither sparklog nor the machinery of
+    environments.
+    """
     import pyspark
 
     site = Path(pyspark.__file__).parent.parent
-    skipped = ("sparklog", "__editable__", "_virtualenv", "distutils-precedence", "easy-install", "pip", "setuptools", "__pycache__")
+    skipped = (
+        "sparklog",
+        "__editable__",
+        "_virtualenv",
+        "distutils-precedence",
+        "easy-install",
+        "pip",
+        "setuptools",
+        "__pycache__",
+    )
     return [path for path in sorted(site.iterdir()) if not path.name.startswith(skipped)]

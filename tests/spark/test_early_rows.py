@@ -45,7 +45,13 @@ def filled(servers: str, topic: str, values: Sequence[bytes | None], partition: 
     with Producer(bootstrap_servers=servers) as producer:
         for number, value in enumerate(values):
             headers = [("h", b"1"), ("h", None)] if number % 2 else []
-            producer.send(topic, value=value, key=None if number % 3 else b"k%d" % number, partition=partition, headers=headers)
+            producer.send(
+                topic,
+                value=value,
+                key=None if number % 3 else b"k%d" % number,
+                partition=partition,
+                headers=headers,
+            )
 
 
 def early(servers: str, columns: StructType = COLUMNS, **options: str) -> EarlyRows:
@@ -63,7 +69,9 @@ def _no_connections_left() -> Iterator[None]:
     close_idle()
 
 
-def test_spark_takes_a_reader_for_one_with_rows_until_it_has_given_them(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_spark_takes_a_reader_for_one_with_rows_until_it_has_given_them(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic(2)
     filled(servers, topic, [b"a", b"b"])
     filled(servers, topic, [b"c"], partition=1)
@@ -117,7 +125,9 @@ def test_rows_are_off_where_spark_asks_in_another_order(monkeypatch: pytest.Monk
 
 
 def test_spark_asks_a_reader_in_the_order_that_rows_rely_on() -> None:
-    """The contract with the function of PySpark that plans micro-batches, in the version that is installed."""
+    """The contract with the function of PySpark that plans micro-batches, in the version that is
+    installed.
+    """
     asked: list[str] = []
 
     class Recorder:
@@ -142,7 +152,9 @@ def test_spark_asks_a_reader_in_the_order_that_rows_rely_on() -> None:
     assert asked == ["partitions 1 2", "is it the wrapper?", "getCache 1 2"]
 
 
-def test_a_plan_of_several_tasks_and_a_plan_of_nothing_have_no_rows(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_a_plan_of_several_tasks_and_a_plan_of_nothing_have_no_rows(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic()
     filled(servers, topic, [b"a", b"b"])
     reader = make_reader(topic, minPartitions="2")
@@ -158,7 +170,9 @@ def test_what_is_many_offsets_is_left_to_a_task(servers: str) -> None:
     assert early(servers).read(task("nobody-asks-for-it", 0, early_rows.TINY_OFFSETS + 1)) is None
 
 
-def test_what_is_many_bytes_is_left_to_a_task_and_so_are_some_plans_after_it(servers: str, make_topic: MakeTopic) -> None:
+def test_what_is_many_bytes_is_left_to_a_task_and_so_are_some_plans_after_it(
+    servers: str, make_topic: MakeTopic
+) -> None:
     topic = make_topic()
     filled(servers, topic, [b"x" * 600_000] * 2 + [b"small"])
     rows = early(servers)
@@ -169,7 +183,9 @@ def test_what_is_many_bytes_is_left_to_a_task_and_so_are_some_plans_after_it(ser
     assert answers[-1][0].column("value").to_pylist() == [b"small"]
 
 
-def test_what_cannot_be_read_is_left_to_a_task_to_tell_of_and_so_are_some_plans_after_it(servers: str, make_topic: MakeTopic) -> None:
+def test_what_cannot_be_read_is_left_to_a_task_to_tell_of_and_so_are_some_plans_after_it(
+    servers: str, make_topic: MakeTopic
+) -> None:
     topic = make_topic()
     filled(servers, topic, [b"not a number", b"7"])
     typed = early(servers, of_value(IntegerType()), valueFormat="json", valueSchema="INT", mode="failfast")
@@ -181,7 +197,9 @@ def test_what_cannot_be_read_is_left_to_a_task_to_tell_of_and_so_are_some_plans_
     assert early(servers).read(task(f"{topic}-that-is-not-there", 0, 1)) is None
 
 
-def test_records_that_do_not_come_in_time_are_left_to_a_task(servers: str, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_do_not_come_in_time_are_left_to_a_task(
+    servers: str, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = make_topic()
     monkeypatch.setattr(early_rows, "PATIENCE_MS", 50)
     assert early(servers, **{"kafka.isolation.level": "read_committed"}).read(task(topic, 0, 1)) is None
@@ -198,7 +216,9 @@ def test_a_plan_without_records_has_no_rows_and_needs_no_task(servers: str, make
     assert early(servers, **{"kafka.isolation.level": "read_committed"}).read(task(topic, 0, 2)) == []
 
 
-def test_a_stream_that_lost_records_has_no_rows_with_its_plans(servers: str, admin: Admin, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_a_stream_that_lost_records_has_no_rows_with_its_plans(
+    servers: str, admin: Admin, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic()
     filled(servers, topic, [b"a", b"b", b"c"])
     reader = make_reader(topic, failOnDataLoss="skip")
@@ -222,7 +242,11 @@ def test_all_columns_as_they_are_may_come_with_the_plan(servers: str) -> None:
 @pytest.mark.parametrize(
     "columns",
     [
-        of_value(StructType([StructField("a", DecimalType(10, 2)), StructField("b", of_value(ArrayType(StringType())))])),
+        of_value(
+            StructType(
+                [StructField("a", DecimalType(10, 2)), StructField("b", of_value(ArrayType(StringType())))]
+            )
+        ),
         of_value(DateType(), nullable=False),
     ],
 )
@@ -246,7 +270,11 @@ def test_columns_that_spark_copies_otherwise_are_left_to_tasks(columns: StructTy
 
 
 VALUES = [
-    *(b'{"a": %d, "b": ["x", null], "c": {"d": "2026-01-0%dT00:00:00Z", "e": [{"x": 1}, {"y": "z"}, null]}}' % (n, n) for n in range(1, 8)),
+    *(
+        b'{"a": %d, "b": ["x", null], "c": {"d": "2026-01-0%dT00:00:00Z", "e": [{"x": 1}, {"y": "z"}, null]}}'
+        % (n, n)
+        for n in range(1, 8)
+    ),
     b'{"f": 1.25, "g": "2026-02-03", "h": true, "i": [1.5, null, 2.75], "j": 0.5}',
     b"{}",
     None,
@@ -255,7 +283,11 @@ TYPES = (
     "a INT, b ARRAY<STRING>, c STRUCT<d: TIMESTAMP, e: ARRAY<STRUCT<x: INT, y: STRING>>>,"
     " f DECIMAL(5,2), g DATE, h BOOLEAN, i ARRAY<DECIMAL(5,2)>, j DOUBLE, absent STRING"
 )
-KINDS = [{"includeHeaders": "true"}, {"valueFormat": "string", "keyFormat": "string"}, {"valueFormat": "json", "valueSchema": TYPES}]
+KINDS = [
+    {"includeHeaders": "true"},
+    {"valueFormat": "string", "keyFormat": "string"},
+    {"valueFormat": "json", "valueSchema": TYPES},
+]
 
 
 @pytest.mark.spark

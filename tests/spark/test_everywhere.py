@@ -1,4 +1,6 @@
-"""The other ways into Spark: SQL, a Connect session, a declarative pipeline, and Real-Time Mode by Spark's own connector."""
+"""The other ways into Spark: SQL, a Connect session, a declarative pipeline, and Real-Time Mode by Spark's
+own connector.
+"""
 
 import os
 import subprocess
@@ -40,7 +42,7 @@ def records():
 @dp.append_flow(target="shouted")
 def shout():
     return spark.readStream.table("records").selectExpr("upper(CAST(value AS STRING)) AS value")
-"""
+"""  # noqa: E501
 
 PIPELINE_SPEC = """
 name: shouting
@@ -67,7 +69,7 @@ while not query.recentProgress and query.exception() is None:
 if query.exception():
     raise query.exception()
 query.stop()
-"""
+"""  # noqa: E501
 
 WITH_DELTA = """
 import sys
@@ -90,14 +92,23 @@ spark.sql(f"CREATE TEMPORARY VIEW orders_now {options}")
 spark.sql("INSERT INTO orders_now (value) VALUES (X'61')")
 spark.sql("CREATE TABLE kept USING delta AS SELECT * FROM orders_now")
 print("rows:", spark.table("kept").count())
-"""
+"""  # noqa: E501
 
 
 def run(*command: str | Path, cwd: Path, forgiven: str | None = None) -> str:
-    """What a command prints, which ends well or with the one error that is `forgiven`; it sees this source tree and runs this Python."""
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    """What a command prints, which ends well or with the one error that is `forgiven`; it sees this source
+    tree and runs this Python.
+    """
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(PROJECT),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=PROCESS_S_MAX, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=PROCESS_S_MAX, check=False
+    )
     is_forgiven = forgiven is not None and forgiven in done.stdout + done.stderr
     assert done.returncode == 0 or is_forgiven, done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout
@@ -121,7 +132,7 @@ def values_of(servers: str, topic: str, count: int) -> list[bytes | None]:
 
 
 def options_of(servers: str, topic: str) -> str:
-    return f"(`kafka.bootstrap.servers` '{servers}', subscribe '{topic}', topic '{topic}', startingOffsets 'earliest')"
+    return f"(`kafka.bootstrap.servers` '{servers}', subscribe '{topic}', topic '{topic}', startingOffsets 'earliest')"  # noqa: E501
 
 
 @pytest.fixture
@@ -135,10 +146,14 @@ def tables(spark: SparkSession) -> Any:
     spark.sql("DROP DATABASE everywhere CASCADE")
 
 
-def test_a_table_is_made_written_and_read_by_its_name_alone(spark: SparkSession, servers: str, make_topic: MakeTopic, tables: None) -> None:
+def test_a_table_is_made_written_and_read_by_its_name_alone(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tables: None
+) -> None:
     topic, other = make_topic(), written(servers, make_topic(), b"x", b"y")
     spark.sql(f"CREATE TABLE orders USING sparklog OPTIONS {options_of(servers, topic)}")
-    spark.sql("INSERT INTO orders (key, value) SELECT CAST(CAST(id AS STRING) AS BINARY), X'61' FROM range(3)")
+    spark.sql(
+        "INSERT INTO orders (key, value) SELECT CAST(CAST(id AS STRING) AS BINARY), X'61' FROM range(3)"
+    )
     spark.sql("INSERT INTO orders (value) VALUES (X'62')")
     assert spark.sql("SELECT count(DISTINCT key) AS n FROM orders WHERE value = X'61'").collect()[0].n == 3
     assert spark.sql(f"SELECT count(*) AS n FROM orders WITH (subscribe = '{other}')").collect()[0].n == 2
@@ -152,7 +167,11 @@ def test_a_stream_goes_from_a_table_to_a_table(
     source, target = written(servers, make_topic(), b"one", b"two"), make_topic()
     spark.sql(f"CREATE TABLE orders USING sparklog OPTIONS {options_of(servers, source)}")
     spark.sql(f"CREATE TABLE copies USING sparklog OPTIONS {options_of(servers, target)}")
-    writer = spark.readStream.table("orders").select("value").writeStream.option("checkpointLocation", str(tmp_path))
+    writer = (
+        spark.readStream.table("orders")
+        .select("value")
+        .writeStream.option("checkpointLocation", str(tmp_path))
+    )
     told = {"kafka.bootstrap.servers": servers, "topic": target}
     query = writer.options(**told).trigger(availableNow=True).toTable("copies")
     assert query.awaitTermination(RUN_S_MAX)
@@ -160,7 +179,9 @@ def test_a_stream_goes_from_a_table_to_a_table(
     assert spark.table("copies").count() == 2
 
 
-def test_a_table_made_with_columns_says_what_to_write(spark: SparkSession, servers: str, make_topic: MakeTopic, tables: None) -> None:
+def test_a_table_made_with_columns_says_what_to_write(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tables: None
+) -> None:
     topic = make_topic()
     spark.sql(f"CREATE TABLE orders (value BINARY) USING sparklog OPTIONS {options_of(servers, topic)}")
     with pytest.raises(Exception, match=r"made without columns.*FROM name WITH"):
@@ -172,8 +193,11 @@ def test_a_table_made_with_columns_says_what_to_write(spark: SparkSession, serve
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_a_view_serves_where_the_catalog_of_delta_lets_no_table_be(servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
-    """With any session catalog but its own, Spark takes a table of a Python source for one of its older kind, and finds nothing to read.
+def test_a_view_serves_where_the_catalog_of_delta_lets_no_table_be(
+    servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    """With any session catalog but its own, Spark takes a table of a Python source for one of its older
+    kind, and finds nothing to read.
 
     So the table is refused where it is made.
     """
@@ -204,8 +228,11 @@ def test_a_declarative_pipeline_reads_and_writes(servers: str, make_topic: MakeT
     pytest.importorskip("grpc_status", reason="needs pyspark[pipelines]")
     source, target = written(servers, make_topic(), b"one", b"two"), make_topic()
     (tmp_path / "flow.py").write_text(PIPELINE.format(servers=servers, source=source, target=target))
-    (tmp_path / "spark-pipeline.yml").write_text(PIPELINE_SPEC.format(storage=(tmp_path / "storage").as_uri()))
-    # Of any source in Python, the command takes the accumulators that workers report at the end for a response it does not know.
+    (tmp_path / "spark-pipeline.yml").write_text(
+        PIPELINE_SPEC.format(storage=(tmp_path / "storage").as_uri())
+    )
+    # Of any source in Python, the command takes the accumulators that workers report at the end for a
+    # response it does not know.
     command = Path(sys.executable).with_name("spark-pipelines")
     run(
         command,
@@ -220,9 +247,21 @@ def test_a_declarative_pipeline_reads_and_writes(servers: str, make_topic: MakeT
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_real_time_mode_works_with_the_connector_against_our_broker(make_topic: MakeTopic, servers: str, tmp_path: Path) -> None:
+def test_real_time_mode_works_with_the_connector_against_our_broker(
+    make_topic: MakeTopic, servers: str, tmp_path: Path
+) -> None:
     require_spark_connector()
     source, target = written(servers, make_topic(), b"one", b"two"), make_topic()
     jars = ",".join(map(str, spark_connector_jars()))
-    run(sys.executable, "-c", REAL_TIME, servers, source, target, str(tmp_path / "checkpoint"), jars, cwd=tmp_path)
+    run(
+        sys.executable,
+        "-c",
+        REAL_TIME,
+        servers,
+        source,
+        target,
+        str(tmp_path / "checkpoint"),
+        jars,
+        cwd=tmp_path,
+    )
     assert values_of(servers, target, 2) == [b"one", b"two"]

@@ -1,4 +1,6 @@
-"""The exactly-once sink against a live broker, without Spark: killed after every step, raised in, paused, run twice, and asked again."""
+"""The exactly-once sink against a live broker, without Spark: killed after every step, raised in, paused,
+run twice, and asked again.
+"""
 
 import itertools
 import os
@@ -35,13 +37,18 @@ def sink() -> str:
 
 
 def open_ids(admin: Admin, identity: str) -> list[str]:
-    return [one.transactional_id for one in admin.list_transactions(states=["Ongoing"], prefix=prefix_of(sink_name(identity)))]
+    return [
+        one.transactional_id
+        for one in admin.list_transactions(states=["Ongoing"], prefix=prefix_of(sink_name(identity)))
+    ]
 
 
-# -- the plain course ---------------------------------------------------------------------------------------------------------------------
+# -- the plain course ----------------------------------------------------------------------------------------
 
 
-def test_nothing_of_a_batch_is_read_before_it_is_committed_and_then_all_of_it(servers: str, make_topic: MakeTopic, sink: str) -> None:
+def test_nothing_of_a_batch_is_read_before_it_is_committed_and_then_all_of_it(
+    servers: str, make_topic: MakeTopic, sink: str
+) -> None:
     topic = make_topic(3)
     with Driver(servers, identity=sink) as driver:
         messages = driver.run_tasks(topic, 0, BATCHES[0])
@@ -50,14 +57,18 @@ def test_nothing_of_a_batch_is_read_before_it_is_committed_and_then_all_of_it(se
     assert sorted(committed(servers, topic)) == flat(BATCHES[:1])
 
 
-def test_more_tasks_than_requests_that_are_on_their_way_at_a_time_are_all_committed(servers: str, make_topic: MakeTopic, sink: str) -> None:
+def test_more_tasks_than_requests_that_are_on_their_way_at_a_time_are_all_committed(
+    servers: str, make_topic: MakeTopic, sink: str
+) -> None:
     topic, tasks = make_topic(2), names(0, tasks=12, rows=1)
     with Driver(servers, identity=sink) as driver:
         driver.run_batch(topic, 0, tasks)
     assert sorted(committed(servers, topic)) == flat([tasks])
 
 
-def test_the_decision_names_the_transactions_and_where_their_records_end(servers: str, make_topic: MakeTopic, sink: str) -> None:
+def test_the_decision_names_the_transactions_and_where_their_records_end(
+    servers: str, make_topic: MakeTopic, sink: str
+) -> None:
     topic = make_topic(2)
     with Driver(servers, identity=sink) as driver:
         driver.run_batch(topic, 0, [["a", "b", "c"], ["d"]])
@@ -65,7 +76,10 @@ def test_the_decision_names_the_transactions_and_where_their_records_end(servers
     assert last is not None
     assert last.is_finished
     assert (last.decision.identity, last.decision.query, last.decision.batch) == (sink, QUERY, 0)
-    assert [one.transactional_id.split(".")[2:4] for one in last.decision.transactions] == [["0", "0"], ["0", "1"]]
+    assert [one.transactional_id.split(".")[2:4] for one in last.decision.transactions] == [
+        ["0", "0"],
+        ["0", "1"],
+    ]
     # Partition 1 holds "b", the marker of its transaction may stand before "d" or after it.
     assert last.decision.ends[topic][0] == 2
     assert last.decision.ends[topic][1] >= 2
@@ -85,7 +99,9 @@ def test_an_empty_task_begins_no_transaction_and_an_empty_batch_is_decided_all_t
     assert committed(servers, topic) == ["x"]
 
 
-def test_sinks_whose_names_begin_alike_leave_each_other_alone(servers: str, make_topic: MakeTopic, sink: str) -> None:
+def test_sinks_whose_names_begin_alike_leave_each_other_alone(
+    servers: str, make_topic: MakeTopic, sink: str
+) -> None:
     topic = make_topic()
     with Driver(servers, identity=sink) as one, Driver(servers, identity=f"{sink}.b") as other:
         open_here = other.run_tasks(topic, 0, [["other"]])
@@ -107,7 +123,9 @@ def test_many_sinks_share_the_topic_of_decisions(servers: str, make_topic: MakeT
     assert {sink_name(identity) for identity in sinks} <= set(known)
 
 
-def test_the_topic_of_decisions_is_compacted(servers: str, make_topic: MakeTopic, sink: str, admin: Admin) -> None:
+def test_the_topic_of_decisions_is_compacted(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin
+) -> None:
     with Driver(servers, identity=sink) as driver:
         driver.run_batch(make_topic(), 0, [["x"]])
     assert admin.describe_configs([TOPIC])[TOPIC]["cleanup.policy"].value == "compact"
@@ -125,7 +143,9 @@ def test_a_worker_keeps_few_of_the_many_sinks_it_writes_to(servers: str, sink: s
             assert (last.decision.batch, last.is_finished) == (1, True)
 
 
-def test_a_task_may_take_as_long_as_the_brokers_allow_less_what_ours_need_to_find_out(servers: str, admin: Admin) -> None:
+def test_a_task_may_take_as_long_as_the_brokers_allow_less_what_ours_need_to_find_out(
+    servers: str, admin: Admin
+) -> None:
     settings = ClientSettings.from_kafka({"bootstrap.servers": servers})
     node = admin.describe_cluster().nodes[0].node_id
     told = admin.describe_configs(brokers=[node])[str(node)]
@@ -135,7 +155,7 @@ def test_a_task_may_take_as_long_as_the_brokers_allow_less_what_ours_need_to_fin
     assert transaction_timeout_ms(said) == 7_000
 
 
-# -- death after every step ---------------------------------------------------------------------------------------------------------------
+# -- death after every step ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch", [pytest.param(0, marks=pytest.mark.long), 1])
@@ -146,7 +166,9 @@ def test_a_driver_killed_after_any_step_is_replayed_without_loss_or_duplicate(
     topic = make_topic(2)
 
     def dies() -> None:
-        with Driver(servers, identity=sink, told=lambda done: killed_at(step)(done) if is_due[0] else None) as driver:
+        with Driver(
+            servers, identity=sink, told=lambda done: killed_at(step)(done) if is_due[0] else None
+        ) as driver:
             for number in range(batch + 1):
                 is_due[0] = number == batch
                 driver.run_batch(topic, number, BATCHES[number])
@@ -199,10 +221,12 @@ def test_an_abort_that_dies_after_a_commit_that_died_changes_nothing(
     assert sorted(committed(servers, topic)) == flat(BATCHES)
 
 
-# -- tasks that are run twice, and queries that are stopped -------------------------------------------------------------------------------
+# -- tasks that are run twice, and queries that are stopped --------------------------------------------------
 
 
-def test_an_attempt_that_lost_is_aborted_by_the_commit(servers: str, make_topic: MakeTopic, sink: str, admin: Admin) -> None:
+def test_an_attempt_that_lost_is_aborted_by_the_commit(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin
+) -> None:
     topic = make_topic(2)
     with Driver(servers, identity=sink) as driver:
         lost = driver.run_task(topic, Task(0, 0, QUERY, 0), ["a", "b"])
@@ -227,7 +251,9 @@ def test_a_query_that_is_stopped_while_its_tasks_write_leaves_nothing_open(
     assert sorted(committed(servers, topic)) == flat(BATCHES[:2])
 
 
-def test_a_task_that_fails_takes_back_what_it_wrote(servers: str, make_topic: MakeTopic, sink: str, admin: Admin) -> None:
+def test_a_task_that_fails_takes_back_what_it_wrote(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin
+) -> None:
     topic = make_topic()
     with Driver(servers, identity=sink) as driver:
         writer = driver.open(Task(0, 0, QUERY, 0))
@@ -239,7 +265,7 @@ def test_a_task_that_fails_takes_back_what_it_wrote(servers: str, make_topic: Ma
     assert committed(servers, topic) == []
 
 
-# -- two drivers --------------------------------------------------------------------------------------------------------------------------
+# -- two drivers ---------------------------------------------------------------------------------------------
 
 
 class Paused:
@@ -272,7 +298,9 @@ class Paused:
         assert not self._thread.is_alive()
 
 
-@pytest.mark.parametrize("batches_meanwhile", [pytest.param(0, marks=pytest.mark.long), 1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "batches_meanwhile", [pytest.param(0, marks=pytest.mark.long), 1, pytest.param(2, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_paused_driver_that_wakes_beside_a_newer_one_writes_nothing_twice(
     servers: str, make_topic: MakeTopic, sink: str, step: str, batches_meanwhile: int
@@ -332,7 +360,9 @@ def test_what_was_lost_after_the_decision_is_said_loudly_each_time_until_somebod
             driver.commit(messages, 0)
     lost = messages[0].transaction
     assert lost is not None
-    admin.end_transaction(ProducerIdentity(lost[0], ProducerId(lost[1]), ProducerEpoch(lost[2])), is_commit=False)
+    admin.end_transaction(
+        ProducerIdentity(lost[0], ProducerId(lost[1]), ProducerEpoch(lost[2])), is_commit=False
+    )
     with Driver(servers, identity=sink) as driver:
         for _ in range(2):
             with pytest.raises(TransactionsLost, match=r"aborted 1 of its 2 transactions .* LOST"):
@@ -343,17 +373,22 @@ def test_what_was_lost_after_the_decision_is_said_loudly_each_time_until_somebod
     assert committed(servers, topic) == ["y", "z"]
 
 
-# -- checkpoints and lineages -------------------------------------------------------------------------------------------------------------
+# -- checkpoints and lineages --------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_older_than_its_sink_is_refused_with_what_to_do(servers: str, make_topic: MakeTopic, sink: str) -> None:
+def test_a_checkpoint_older_than_its_sink_is_refused_with_what_to_do(
+    servers: str, make_topic: MakeTopic, sink: str
+) -> None:
     topic = make_topic()
     with Driver(servers, identity=sink) as driver:
         for number in range(3):
             driver.run_batch(topic, number, BATCHES[number])
     with (
         Driver(servers, identity=sink) as old,
-        pytest.raises(CheckpointOlderThanSink, match=r"batch 1 .* after batch 2 was committed .* new checkpoint, or another sinkId"),
+        pytest.raises(
+            CheckpointOlderThanSink,
+            match=r"batch 1 .* after batch 2 was committed .* new checkpoint, or another sinkId",
+        ),
     ):
         old.run_batch(topic, 1, BATCHES[1])
     assert sorted(committed(servers, topic)) == flat(BATCHES)
@@ -366,12 +401,17 @@ def test_a_new_query_finishes_what_the_one_before_decided_and_says_that_it_begin
     topic = make_topic()
     with Driver(servers, identity=sink, told=dies_at(step)) as driver, pytest.raises(Died):
         driver.run_batch(topic, 7, [["old"]])
-    with Driver(servers, identity=sink) as driver, pytest.warns(UserWarning, match="now query another begins batches of its own"):
+    with (
+        Driver(servers, identity=sink) as driver,
+        pytest.warns(UserWarning, match="now query another begins batches of its own"),
+    ):
         driver.run_batch(topic, 0, [["new"]], query="another")
     assert committed(servers, topic) == ["old", "new"]
 
 
-def test_a_sink_without_a_name_is_known_by_the_query_that_its_tasks_tell(servers: str, make_topic: MakeTopic) -> None:
+def test_a_sink_without_a_name_is_known_by_the_query_that_its_tasks_tell(
+    servers: str, make_topic: MakeTopic
+) -> None:
     topic, query = make_topic(), f"query-{os.getpid()}-{next(NUMBERS)}"
     with Driver(servers) as driver:
         driver.run_batch(topic, 0, [["x"], []], query=query)
@@ -381,10 +421,12 @@ def test_a_sink_without_a_name_is_known_by_the_query_that_its_tasks_tell(servers
             driver.open(Task(0, 0, "", NO_BATCH))
 
 
-# -- batch writes -------------------------------------------------------------------------------------------------------------------------
+# -- batch writes --------------------------------------------------------------------------------------------
 
 
-def test_a_batch_write_is_there_as_a_whole_and_leaves_no_decision_behind(servers: str, make_topic: MakeTopic, sink: str) -> None:
+def test_a_batch_write_is_there_as_a_whole_and_leaves_no_decision_behind(
+    servers: str, make_topic: MakeTopic, sink: str
+) -> None:
     topic = make_topic(2)
     job = Job(f"job:{sink}", sink, 0, is_repeatable=False)
     with Driver(servers, job=job) as driver:
@@ -394,7 +436,9 @@ def test_a_batch_write_is_there_as_a_whole_and_leaves_no_decision_behind(servers
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_write_with_a_version_is_dropped_when_it_is_run_again(servers: str, make_topic: MakeTopic, sink: str, step: str) -> None:
+def test_a_write_with_a_version_is_dropped_when_it_is_run_again(
+    servers: str, make_topic: MakeTopic, sink: str, step: str
+) -> None:
     topic = make_topic(2)
 
     def job(version: int) -> Job:
@@ -408,19 +452,26 @@ def test_a_write_with_a_version_is_dropped_when_it_is_run_again(servers: str, ma
     assert sorted(committed(servers, topic)) == flat([BATCHES[0], BATCHES[2]])
 
 
-# -- histories ----------------------------------------------------------------------------------------------------------------------------
+# -- histories -----------------------------------------------------------------------------------------------
 
 
 def run_history(seed: int, servers: str, topic: str, sink: str, admin: Admin) -> None:
-    """Drivers come and go: each begins where Spark's commit log ends, dies where chance says, and may be aborted by Spark first."""
+    """Drivers come and go: each begins where Spark's commit log ends, dies where chance says, and may be
+    aborted by Spark first.
+    """
     chance = random.Random(seed)
-    done, batches = 0, [names(batch, tasks=chance.randint(1, 3), rows=chance.randint(0, 2)) for batch in range(4)]
+    done, batches = (
+        0,
+        [names(batch, tasks=chance.randint(1, 3), rows=chance.randint(0, 2)) for batch in range(4)],
+    )
     while done < len(batches):
         told = dies_at(chance.choice([*STEPS, "never"]))
         with Driver(servers, identity=sink, told=told) as driver:
             messages = driver.run_tasks(topic, done, batches[done])
             if chance.random() < 0.3:
-                messages[-1] = driver.run_task(topic, Task(len(messages) - 1, 1, QUERY, done), batches[done][-1])
+                messages[-1] = driver.run_task(
+                    topic, Task(len(messages) - 1, 1, QUERY, done), batches[done][-1]
+                )
             try:
                 driver.commit(messages, done)
                 done += 1
@@ -451,7 +502,9 @@ def test_many_random_histories_of_deaths_end_with_each_record_once(
     run_history(seed, servers, make_topic(2), sink, admin)
 
 
-def test_the_coordinator_of_a_sink_is_never_swept(servers: str, make_topic: MakeTopic, sink: str, admin: Admin) -> None:
+def test_the_coordinator_of_a_sink_is_never_swept(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin
+) -> None:
     topic = make_topic()
     with Driver(servers, identity=sink) as driver:
         for number in range(3):

@@ -32,13 +32,23 @@ def test_batches_are_written_at_least_once_unless_told_otherwise() -> None:
     [
         (delivery_for_batch, {"txnAppId": "a"}, "belong together"),
         (delivery_for_batch, {"txnVersion": "1"}, "belong together"),
-        (delivery_for_batch, {"txnAppId": "a", "txnVersion": "1", "delivery": "at_least_once"}, "leave out delivery"),
+        (
+            delivery_for_batch,
+            {"txnAppId": "a", "txnVersion": "1", "delivery": "at_least_once"},
+            "leave out delivery",
+        ),
         (delivery_for_stream, {"txnAppId": "a", "txnVersion": "1"}, "for batch writes"),
         (delivery_for_stream, {"kafka.transactional.id": "mine"}, "cannot be set"),
-        (delivery_for_stream, {"delivery": "exactly_once", "kafka.acks": "1", "kafka.enable.idempotence": "false"}, "kafka.acks=all"),
+        (
+            delivery_for_stream,
+            {"delivery": "exactly_once", "kafka.acks": "1", "kafka.enable.idempotence": "false"},
+            "kafka.acks=all",
+        ),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(make: Callable[[Options], object], given: dict[str, str], reason: str) -> None:
+def test_options_that_contradict_each_other_are_refused(
+    make: Callable[[Options], object], given: dict[str, str], reason: str
+) -> None:
     with pytest.raises(SettingsError, match=reason):
         make(options(**given))
 

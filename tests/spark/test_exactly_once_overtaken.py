@@ -1,4 +1,6 @@
-"""Drivers of one sink that overtake each other: what a newer one decides stays, however late the older one wakes."""
+"""Drivers of one sink that overtake each other: what a newer one decides stays, however late the older one
+wakes.
+"""
 
 import itertools
 import os
@@ -42,7 +44,9 @@ def decides_and_dies(servers: str, sink: str, topic: str, batch: int, query: str
         newer.run_batch(topic, batch, [["x"], ["y"]], query=query)
 
 
-def test_an_abort_leaves_alone_what_a_newer_driver_has_decided_meanwhile(servers: str, make_topic: MakeTopic, sink: str) -> None:
+def test_an_abort_leaves_alone_what_a_newer_driver_has_decided_meanwhile(
+    servers: str, make_topic: MakeTopic, sink: str
+) -> None:
     topic = make_topic()
     told = overtaken_at("last_decision", lambda: decides_and_dies(servers, sink, topic, 0))
     with Driver(servers, identity=sink, told=told) as old:
@@ -80,8 +84,12 @@ def test_a_sweep_leaves_alone_what_a_new_query_of_the_same_sink_has_decided_mean
     assert committed(servers, topic) == ["w", "x", "y", "z"]
 
 
-def commits_or_writes_again(servers: str, sink: str, topic: str, tasks: Sequence[Sequence[str]]) -> Callable[[], None]:
-    """A newer driver of another query has written its batch 0; what it gives commits that, or writes it anew where it is refused."""
+def commits_or_writes_again(
+    servers: str, sink: str, topic: str, tasks: Sequence[Sequence[str]]
+) -> Callable[[], None]:
+    """A newer driver of another query has written its batch 0; what it gives commits that, or writes it
+    anew where it is refused.
+    """
     newer = Driver(servers, identity=sink)
     messages = newer.run_tasks(topic, 0, tasks, query="another")
 
@@ -122,9 +130,14 @@ def test_a_sweep_that_has_looked_its_last_aborts_nothing_that_a_newer_driver_dec
     assert sorted(committed(servers, topic)) == ["w", "x", "y", "z"]
 
 
-def test_nobody_decides_on_what_a_driver_condemned_before_it_died(servers: str, make_topic: MakeTopic, sink: str) -> None:
+def test_nobody_decides_on_what_a_driver_condemned_before_it_died(
+    servers: str, make_topic: MakeTopic, sink: str
+) -> None:
     topic, tasks = make_topic(2), [["x"], ["y"]]
-    with Driver(servers, identity=sink) as newer, Driver(servers, identity=sink, told=dies_at("condemn")) as old:
+    with (
+        Driver(servers, identity=sink) as newer,
+        Driver(servers, identity=sink, told=dies_at("condemn")) as old,
+    ):
         messages = newer.run_tasks(topic, 0, tasks)
         with pytest.raises(Died):
             old.abort([None], 0)
@@ -163,7 +176,10 @@ def test_a_driver_that_sleeps_between_check_and_decision_until_time_is_up_is_tol
         if not is_fenced_anew:
             driver.run_batch(topic, 0, [["w"]])  # is there already, and the fence is kept
         told[0] = overtaken_at("check", sleeps)
-        with pytest.raises(BatchNotWhole, match=r"batch 1 of sink .* 2 of 2 transactions are no longer open.*kafka.transaction.timeout.ms"):
+        with pytest.raises(
+            BatchNotWhole,
+            match=r"batch 1 of sink .* 2 of 2 transactions are no longer open.*kafka.transaction.timeout.ms",
+        ):
             driver.run_batch(topic, 1, [["x"], ["y"]])
     assert committed(servers, topic) == ["w"]
     with Driver(servers, identity=sink) as driver:
@@ -171,7 +187,9 @@ def test_a_driver_that_sleeps_between_check_and_decision_until_time_is_up_is_tol
     assert sorted(committed(servers, topic)) == ["w", "x", "y"]
 
 
-def test_nothing_is_decided_about_a_transaction_whose_time_is_over(servers: str, make_topic: MakeTopic, sink: str, admin: Admin) -> None:
+def test_nothing_is_decided_about_a_transaction_whose_time_is_over(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin
+) -> None:
     topic = make_topic()
     with Driver(servers, identity=sink, timeout_ms=1_000) as driver:
         messages = driver.run_tasks(topic, 0, [["x"]])

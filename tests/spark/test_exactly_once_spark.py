@@ -24,12 +24,23 @@ def _registered(spark: SparkSession) -> None:
 
 def write_numbers(spark: SparkSession, servers: str, topic: str, numbers: range) -> None:
     frame = spark.range(numbers.start, numbers.stop).selectExpr("CAST(id AS STRING) AS value")
-    frame.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic).mode("append").save()
+    frame.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic).mode(
+        "append"
+    ).save()
 
 
 def stream(spark: SparkSession, servers: str, topic: str, *, rows_at_a_time: int) -> DataFrame:
-    reader = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    return reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", rows_at_a_time).load().select("value")
+    reader = (
+        spark.readStream.format("sparklog")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+    )
+    return (
+        reader.option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", rows_at_a_time)
+        .load()
+        .select("value")
+    )
 
 
 def test_a_stream_of_three_batches_lands_as_a_whole_and_goes_on_after_a_restart(
@@ -40,7 +51,9 @@ def test_a_stream_of_three_batches_lands_as_a_whole_and_goes_on_after_a_restart(
         write_numbers(spark, servers, source, numbers)
         writer = stream(spark, servers, source, rows_at_a_time=20).writeStream.format("sparklog")
         writer = (
-            writer.option("kafka.bootstrap.servers", servers).option("topic", target).option("checkpointLocation", str(tmp_path / "ck"))
+            writer.option("kafka.bootstrap.servers", servers)
+            .option("topic", target)
+            .option("checkpointLocation", str(tmp_path / "ck"))
         )
         writer.trigger(availableNow=True).start().awaitTermination()
         assert sorted(map(int, committed(servers, target))) == list(range(numbers.stop))
@@ -58,11 +71,15 @@ def test_a_write_of_foreach_batch_that_is_run_again_is_dropped(
     app = f"app-{os.getpid()}"
 
     def write(frame: DataFrame, batch: int) -> None:
-        writer = frame.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", target)
+        writer = (
+            frame.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", target)
+        )
         writer.option("txnAppId", app).option("txnVersion", batch).mode("append").save()
 
     for checkpoint in ("first", "again"):
         writer = stream(spark, servers, source, rows_at_a_time=20).writeStream.foreachBatch(write)
-        query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
+        query = (
+            writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
+        )
         query.awaitTermination()
         assert sorted(map(int, committed(servers, target))) == list(range(40))

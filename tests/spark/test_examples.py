@@ -27,7 +27,15 @@ def _registered(spark: SparkSession) -> None:
 
 def run(*command: str, cwd: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run([sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -41,7 +49,9 @@ def test_batch(spark: SparkSession, servers: str, make_topic: MakeTopic) -> None
     assert batch.read_orders(spark, servers, topic, "latest-1").count() == 3
 
 
-def test_a_stream_on_the_console(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path, admin: sparklog.Admin) -> None:
+def test_a_stream_on_the_console(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path, admin: sparklog.Admin
+) -> None:
     topic = make_topic()
     batch.write_orders(spark, servers, topic)
     query = stream.to_console(stream.orders_of(spark, servers, topic), tmp_path, ends=True)
@@ -64,11 +74,15 @@ def test_sql(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path:
         spark.sql("DROP TABLE IF EXISTS copies")
 
 
-def test_totals_as_they_change(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_totals_as_they_change(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     source, target = make_topic(), make_topic()
     batch.write_orders(spark, servers, source)
     assert upserts.write_totals(spark, servers, source, target, tmp_path).awaitTermination(60)
-    expected = {str(customer): sum(order * 3 % 100 for order in range(customer, 1000, 10)) for customer in range(10)}
+    expected = {
+        str(customer): sum(order * 3 % 100 for order in range(customer, 1000, 10)) for customer in range(10)
+    }
     assert upserts.read_totals(spark, servers, target) == expected
 
 
@@ -79,12 +93,14 @@ def test_a_stream_into_delta(servers: str, make_topic: MakeTopic, tmp_path: Path
         pytest.skip("no Delta JARs: `make jars` fetches them with Maven")
     # In a process of its own: a Spark has Delta from its start, or never.
     code = (
-        "import sys; from pathlib import Path; from examples import batch, stream; from examples.local_spark import local_spark\n"
+        "import sys; from pathlib import Path; from examples import batch, stream; from examples.local_spark "
+        "import local_spark\n"
         "servers, topic, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3])\n"
         "with local_spark(directory, delta=True) as spark:\n"
         "    for count in (1000, 2000):\n"
         "        batch.write_orders(spark, servers, topic)\n"
-        "        stream.to_delta(stream.orders_of(spark, servers, topic), directory / 't', directory / 'c').awaitTermination()\n"
+        "        stream.to_delta(stream.orders_of(spark, servers, topic), directory / 't', directory / "
+        "'c').awaitTermination()\n"
         "        rows = spark.read.format('delta').load(str(directory / 't'))\n"
         "        assert rows.count() == rows.select('partition', 'offset').distinct().count() == count\n"
     )
@@ -119,7 +135,9 @@ def iter_until(lines: Iterable[str], text: str) -> Iterator[str]:
 def test_the_block_of_readme(spark: SparkSession, servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     (block,) = [block for block in blocks("README.md") if "spark.readStream" in block.text]
-    text = block.text.replace("localhost:9092", servers).replace('"subscribe", "flights"', f'"subscribe", "{topic}"')
+    text = block.text.replace("localhost:9092", servers).replace(
+        '"subscribe", "flights"', f'"subscribe", "{topic}"'
+    )
     assert topic in text
     names: dict[str, object] = {"spark": spark}
     exec(compile(text, "README.md", "exec"), names)

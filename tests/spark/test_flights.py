@@ -11,7 +11,7 @@ from tests.spark.frames import texts, write
 pytestmark = pytest.mark.spark
 
 THREE = pd.DataFrame({"id": [0, 1, 2]})
-HOURS = '{"origin":"JFK","hour":"2013-01-01T10:00:00.000Z","flights":%d,"cancelled":0,"mean_delay":1.0,"worst_delay":2.0}'
+HOURS = '{"origin":"JFK","hour":"2013-01-01T10:00:00.000Z","flights":%d,"cancelled":0,"mean_delay":1.0,"worst_delay":2.0}'  # noqa: E501
 
 
 def test_a_missing_and_a_doubled_flight_end_the_demo(spark: SparkSession) -> None:

@@ -1,4 +1,6 @@
-"""Keys and values decoded into columns: what each format gives, and that a bad record harms nobody but itself. No Spark session here."""
+"""Keys and values decoded into columns: what each format gives, and that a bad record harms nobody but
+itself. No Spark session here.
+"""
 
 import datetime
 import io
@@ -45,18 +47,23 @@ def from_json(schema: str, *values: bytes | None) -> Decoded:
 
 def test_text_is_text_and_what_is_no_utf8_is_refused() -> None:
     assert decoded(TextDecoder(), "é".encode(), None, b"").array.to_pylist() == ["é", None, ""]
-    assert decoded(TextDecoder(), b"a", b"b\xff", b"c") == (pa.array(["a", None, "c"]), {1: "not UTF-8 at byte 1"})
+    assert decoded(TextDecoder(), b"a", b"b\xff", b"c") == (
+        pa.array(["a", None, "c"]),
+        {1: "not UTF-8 at byte 1"},
+    )
 
 
 def column(made: Decoded, name: str) -> list[object]:
     return [None if row is None else row[name] for row in made.array.to_pylist()]
 
 
-# -- JSON ---------------------------------------------------------------------------------------------------------------------------------
+# -- JSON ----------------------------------------------------------------------------------------------------
 
 
 def test_fields_are_read_by_exact_name_and_missing_ones_are_null() -> None:
-    made = from_json("a INT, b STRING", b'{"a":1,"b":"x","c":[{}]}', b'{"A":2}', None, b' {\n"b": null }\n', b"{}")
+    made = from_json(
+        "a INT, b STRING", b'{"a":1,"b":"x","c":[{}]}', b'{"A":2}', None, b' {\n"b": null }\n', b"{}"
+    )
     none = {"a": None, "b": None}
     assert made.array.to_pylist() == [{"a": 1, "b": "x"}, none, None, none, none]
     assert made.refused == {}
@@ -64,7 +71,8 @@ def test_fields_are_read_by_exact_name_and_missing_ones_are_null() -> None:
 
 def test_every_type_has_its_way_to_be_written() -> None:
     schema = (
-        "y BYTE, l BIGINT, f FLOAT, d DOUBLE, o BOOLEAN, m DECIMAL(6,2), t TIMESTAMP, n TIMESTAMP_NTZ, day DATE, x BINARY,"
+        "y BYTE, l BIGINT, f FLOAT, d DOUBLE, o BOOLEAN, m DECIMAL(6,2), t TIMESTAMP, n TIMESTAMP_NTZ, day "
+        "DATE, x BINARY,"
         " s STRUCT<a: INT>, r ARRAY<STRUCT<b: TIMESTAMP>>"
     )
     written = {
@@ -159,13 +167,23 @@ def test_where_most_records_are_bad_the_others_are_still_read() -> None:
 
 
 def test_strings_take_whatever_stands_there_as_it_was_written() -> None:
-    values = (b'{"a":1.50}', b'{"a":[1, {"b":"\\u00e9"}]}', b'{"a":true}', b'{"a":123456789012345678901234567890}')
+    values = (
+        b'{"a":1.50}',
+        b'{"a":[1, {"b":"\\u00e9"}]}',
+        b'{"a":true}',
+        b'{"a":123456789012345678901234567890}',
+    )
     texts = ["1.50", '[1,{"b":"é"}]', "true", "123456789012345678901234567890"]
     assert column(from_json("a STRING", *values), "a") == texts
 
 
 def test_numbers_follow_spark_where_json_has_no_words_for_them() -> None:
-    values = (b'{"d":NaN,"m":1}', b'{"d":"-INF","m":"2.345"}', b'{"d":1e400,"m":-2.345}', b'{"d":1,"m":123456}')
+    values = (
+        b'{"d":NaN,"m":1}',
+        b'{"d":"-INF","m":"2.345"}',
+        b'{"d":1e400,"m":-2.345}',
+        b'{"d":1,"m":123456}',
+    )
     made = from_json("d DOUBLE, m DECIMAL(5,2)", *values)
     assert [str(row and row["d"]) for row in made.array.to_pylist()] == ["nan", "-inf", "inf", "None"]
     assert column(made, "m")[:3] == [Decimal("1.00"), Decimal("2.35"), Decimal("-2.35")]
@@ -173,7 +191,9 @@ def test_numbers_follow_spark_where_json_has_no_words_for_them() -> None:
 
 
 def test_maps_lists_and_single_values_are_read_too() -> None:
-    assert from_json("m MAP<STRING, INT>", b'{"m":{"a":1,"b":null}}').array.to_pylist() == [{"m": [("a", 1), ("b", None)]}]
+    assert from_json("m MAP<STRING, INT>", b'{"m":{"a":1,"b":null}}').array.to_pylist() == [
+        {"m": [("a", 1), ("b", None)]}
+    ]
     assert from_json("ARRAY<INT>", b"[1,null]", b"{}").array.to_pylist() == [[1, None], None]
     assert from_json("INT", b"5").array.to_pylist() == [5]
 
@@ -185,7 +205,12 @@ def test_a_schema_id_before_json_is_passed_over() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.sampled_from(["2026-01-02", "2026-01-02T03:04:05Z"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(["2026-01-02", "2026-01-02T03:04:05Z"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abst"), inner, max_size=3),
     max_leaves=6,
 )
@@ -197,7 +222,10 @@ def test_whole_blocks_and_single_rows_are_read_alike(values: list[bytes]) -> Non
     kind = nullable(parse_schema("a BIGINT, b DOUBLE, s STRING, t TIMESTAMP"))
     made = decoded(JsonDecoder(kind, may_be_prefixed=False), *values)
     refused: dict[int, str] = {}
-    alone = [JsonRows(kind).decode(pa.array([value], pa.binary()), row, refused) for row, value in enumerate(values)]
+    alone = [
+        JsonRows(kind).decode(pa.array([value], pa.binary()), row, refused)
+        for row, value in enumerate(values)
+    ]
     expected = pa.concat_arrays([*alone, pa.array([], arrow_type(kind))])
     assert made.array.is_valid() == expected.is_valid()
     # As Arrow's text, since NaN is not equal to itself, and Python has no years below 1 or above 9999.
@@ -205,9 +233,13 @@ def test_whole_blocks_and_single_rows_are_read_alike(values: list[bytes]) -> Non
     assert list(made.refused) == list(refused)
 
 
-# -- Avro ---------------------------------------------------------------------------------------------------------------------------------
+# -- Avro ----------------------------------------------------------------------------------------------------
 
-ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "city", "type": "string"}, {"name": "zip", "type": ["null", "int"]}]}
+ADDRESS = {
+    "type": "record",
+    "name": "Address",
+    "fields": [{"name": "city", "type": "string"}, {"name": "zip", "type": ["null", "int"]}],
+}
 ORDER: dict[str, Any] = {
     "type": "record",
     "name": "Order",
@@ -249,7 +281,9 @@ def avro(schema: object, row: object) -> bytes:
     return stream.getvalue()
 
 
-def avro_decoder(schema: object, wanted: DataType | None = None, prefix: SchemaIdPrefix = SchemaIdPrefix.AUTO) -> AvroDecoder:
+def avro_decoder(
+    schema: object, wanted: DataType | None = None, prefix: SchemaIdPrefix = SchemaIdPrefix.AUTO
+) -> AvroDecoder:
     text = json.dumps(schema)
     return AvroDecoder(text, wanted or avro_type(text), prefix)
 
@@ -272,17 +306,26 @@ def test_fields_left_out_of_the_schema_of_a_read_are_not_there() -> None:
 
 
 def test_avro_with_a_schema_id_is_recognised_and_may_be_demanded_or_denied() -> None:
-    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]}
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}],
+    }
     zero, seven = ({"a": number, "b": "xyz"} for number in (0, 7))
     plain = (avro(schema, zero), avro(schema, seven))
     prefixed = [PREFIX + content for content in plain]
     assert decoded(avro_decoder(schema), *plain, *prefixed).array.to_pylist() == [zero, seven] * 2
     always = decoded(avro_decoder(schema, prefix=SchemaIdPrefix.ALWAYS), *plain, *prefixed)
     assert (list(always.refused), always.array.to_pylist()[2:]) == ([0, 1], [zero, seven])
-    assert list(decoded(avro_decoder(schema, prefix=SchemaIdPrefix.NEVER), *plain, *prefixed).refused) == [2, 3]
+    assert list(decoded(avro_decoder(schema, prefix=SchemaIdPrefix.NEVER), *plain, *prefixed).refused) == [
+        2,
+        3,
+    ]
 
 
-@pytest.mark.parametrize("bad", [b"", b"\x0e", b"\xff" * 30, avro(ORDER, ORDER_ROW)[:-1], avro(ORDER, ORDER_ROW) + b"x"])
+@pytest.mark.parametrize(
+    "bad", [b"", b"\x0e", b"\xff" * 30, avro(ORDER, ORDER_ROW)[:-1], avro(ORDER, ORDER_ROW) + b"x"]
+)
 def test_bytes_that_are_not_avro_of_the_schema_are_refused_alone(bad: bytes) -> None:
     good = avro(ORDER, ORDER_ROW)
     made = decoded(avro_decoder(ORDER), good, bad, good)
@@ -291,7 +334,11 @@ def test_bytes_that_are_not_avro_of_the_schema_are_refused_alone(bad: bytes) -> 
 
 
 def test_a_time_that_no_timestamp_holds_is_refused_alone() -> None:
-    schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": {"type": "long", "logicalType": "timestamp-millis"}}]}
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "t", "type": {"type": "long", "logicalType": "timestamp-millis"}}],
+    }
     plain = {"type": "record", "name": "R", "fields": [{"name": "t", "type": "long"}]}
     made = decoded(avro_decoder(schema), avro(plain, {"t": 0}), avro(plain, {"t": 2**62}))
     assert list(made.refused) == [1]
@@ -305,7 +352,10 @@ def test_a_time_that_no_timestamp_holds_is_refused_alone() -> None:
         ('{"type":"array","items":"null"}', "'null' is not an Avro type"),
         ('{"type":"array","items":{"type":"fixed","name":"F","size":0}}', "take no bytes"),
         ('["string","int"]', "a union of 2 types"),
-        ('{"type":"record","name":"R","fields":[{"name":"r","type":["null","R"]}]}', "record 'R' holds itself"),
+        (
+            '{"type":"record","name":"R","fields":[{"name":"r","type":["null","R"]}]}',
+            "record 'R' holds itself",
+        ),
         ('{"type":"record","name":"R","fields":[]}', "no columns"),
         ('{"type":"record","fields":[]}', "without a name"),
     ],

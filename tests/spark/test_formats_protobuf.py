@@ -35,11 +35,18 @@ def descriptors() -> str:
     file.message_type.add(name="Other").field.extend([field("a", 1, F.TYPE_INT32)])
     order = file.message_type.add(name="Order")
     order.enum_type.add(name="State").value.extend(
-        [descriptor_pb2.EnumValueDescriptorProto(name=name, number=number) for number, name in enumerate(("NEW", "SENT"))]
+        [
+            descriptor_pb2.EnumValueDescriptorProto(name=name, number=number)
+            for number, name in enumerate(("NEW", "SENT"))
+        ]
     )
-    order.nested_type.add(name="Line").field.extend([field("item", 1, F.TYPE_STRING), field("count", 2, F.TYPE_UINT32)])
+    order.nested_type.add(name="Line").field.extend(
+        [field("item", 1, F.TYPE_STRING), field("count", 2, F.TYPE_UINT32)]
+    )
     entry = order.nested_type.add(name="StockEntry", options=descriptor_pb2.MessageOptions(map_entry=True))
-    entry.field.extend([field("key", 1, F.TYPE_STRING), field("value", 2, F.TYPE_MESSAGE, type_name=".shop.Order.Line")])
+    entry.field.extend(
+        [field("key", 1, F.TYPE_STRING), field("value", 2, F.TYPE_MESSAGE, type_name=".shop.Order.Line")]
+    )
     order.oneof_decl.add(name="_note")
     order.field.extend(
         [
@@ -76,7 +83,9 @@ def order(**fields: Any) -> bytes:
     return content
 
 
-def decoded(*values: bytes | None, wanted: str | None = None, prefix: SchemaIdPrefix = SchemaIdPrefix.AUTO) -> Decoded:
+def decoded(
+    *values: bytes | None, wanted: str | None = None, prefix: SchemaIdPrefix = SchemaIdPrefix.AUTO
+) -> Decoded:
     kind = protobuf_type(ORDER) if wanted is None else parse_schema(wanted)
     made = ProtobufDecoder(ORDER, kind, prefix).decode(pa.array(values, pa.binary()))
     made.array.validate(full=True)
@@ -144,13 +153,21 @@ def test_a_message_that_holds_itself_is_read_as_deep_as_a_schema_asks() -> None:
         protobuf_type(node)
     wanted = parse_schema("name STRING, next STRUCT<name: STRING>")
     assert protobuf_type(node, wanted) == wanted
-    content = message_factory.GetMessageClass(node)(name="a", next={"name": "b", "next": {"name": "c"}}).SerializeToString()
+    content = message_factory.GetMessageClass(node)(
+        name="a", next={"name": "b", "next": {"name": "c"}}
+    ).SerializeToString()
     made = ProtobufDecoder(node, wanted, SchemaIdPrefix.AUTO).decode(pa.array([content]))
     assert made.array.to_pylist() == [{"name": "a", "next": {"name": "b"}}]
 
 
 def test_a_schema_id_and_the_path_of_the_message_are_passed_over_if_they_are_of_this_message() -> None:
-    made = decoded(order(id=1), PREFIX + b"\x02\x02" + order(id=2), PREFIX + b"\0" + order(id=3), PREFIX + b"\xff" * 6, wanted="id BIGINT")
+    made = decoded(
+        order(id=1),
+        PREFIX + b"\x02\x02" + order(id=2),
+        PREFIX + b"\0" + order(id=3),
+        PREFIX + b"\xff" * 6,
+        wanted="id BIGINT",
+    )
     assert [row and row["id"] for row in made.array.to_pylist()] == [1, 2, None, None]
     assert "names message [0] of its file, not [1]" in made.refused[2]
     assert "do not end" in made.refused[3]

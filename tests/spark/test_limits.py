@@ -43,12 +43,17 @@ def test_a_trigger_that_wants_everything_gets_everything() -> None:
     assert both.limited(start, end, limits_of_spark.ReadAllAvailable(), None) == end
     both.began(10.0)
     current = StreamOffset.beginning(start)
-    assert not both.puts_off(current, StreamOffset(began=start, reached={T: Offset(1)}), limits_of_spark.ReadAllAvailable(), 10.0)
+    assert not both.puts_off(
+        current, StreamOffset(began=start, reached={T: Offset(1)}), limits_of_spark.ReadAllAvailable(), 10.0
+    )
 
 
 def test_the_first_micro_batch_never_waits_and_later_ones_until_the_delay_is_over() -> None:
     waiting = limits(minOffsetsPerTrigger="40", maxTriggerDelay="2s")
-    current, end = StreamOffset.beginning({T: Offset(0)}), StreamOffset(began={T: Offset(0)}, reached={T: Offset(39)})
+    current, end = (
+        StreamOffset.beginning({T: Offset(0)}),
+        StreamOffset(began={T: Offset(0)}, reached={T: Offset(39)}),
+    )
     assert not waiting.puts_off(current, end, None, 5.0)
     waiting.began(5.0)
     assert waiting.puts_off(current, end, None, 6.9)

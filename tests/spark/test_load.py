@@ -22,7 +22,12 @@ SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
 def test_what_needs_no_broker_is_refused_when_a_frame_is_loaded() -> None:
     trigger = {**SERVERS, "subscribe": "t", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}
-    backwards = {**SERVERS, "subscribe": "t", "startingOffsets": '{"t":{"0":9,"1":1}}', "endingOffsets": '{"t":{"0":8,"1":-1}}'}
+    backwards = {
+        **SERVERS,
+        "subscribe": "t",
+        "startingOffsets": '{"t":{"0":9,"1":1}}',
+        "endingOffsets": '{"t":{"0":8,"1":-1}}',
+    }
     refused_at_once = {
         r"'minOffsetsPerTrigger' \(9\) is higher": trigger,
         r"'startingOffsets' lies beyond 'endingOffsets': t-0 from 9 to 8$": backwards,
@@ -44,7 +49,9 @@ def test_a_use_of_a_table_checks_its_options_without_brokers() -> None:
         SparklogSource({"startingOfsets": "earliest"})
 
 
-def test_a_batch_puts_many_tiny_partitions_into_one_task_unless_tasks_were_asked_for(servers: str, make_topic: MakeTopic) -> None:
+def test_a_batch_puts_many_tiny_partitions_into_one_task_unless_tasks_were_asked_for(
+    servers: str, make_topic: MakeTopic
+) -> None:
     topic = make_topic(12)
     with Producer(bootstrap_servers=servers) as producer:
         for partition in range(12):
@@ -57,7 +64,12 @@ def test_a_batch_puts_many_tiny_partitions_into_one_task_unless_tasks_were_asked
         return [len(task.value) for task in planned]
 
     assert tasks() == [5, 1, 6]
-    assert tasks(minPartitions="12") == tasks(maxRecordsPerPartition="100") == tasks(maxBytesPerPartition="10000000") == [1] * 12
+    assert (
+        tasks(minPartitions="12")
+        == tasks(maxRecordsPerPartition="100")
+        == tasks(maxBytesPerPartition="10000000")
+        == [1] * 12
+    )
     assert tasks(lateBinding="true") == [1] * 12
 
 
@@ -81,7 +93,9 @@ def test_an_unknown_topic_is_an_error_whatever_is_done_about_lost_data(
         make_reader(f"{topic},mispelt", failOnDataLoss=loss).latestOffset(start)
 
 
-def test_a_topic_that_vanished_is_loss_and_stays_so_after_a_restart(admin: Admin, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_a_topic_that_vanished_is_loss_and_stays_so_after_a_restart(
+    admin: Admin, make_topic: MakeTopic, make_reader: Any
+) -> None:
     stays, gone = make_topic(), make_topic()
     options = {"subscribe": f"{stays},{gone}", "failOnDataLoss": "skip"}
     start = make_reader(**options).initialOffset()

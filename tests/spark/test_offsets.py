@@ -53,7 +53,9 @@ FLIGHTS = TopicPartition("flights", 0), TopicPartition("flights", 1)
 def test_the_text_is_the_one_that_is_documented() -> None:
     one, two = FLIGHTS
     offset = StreamOffset(
-        began={two: Offset(0), one: Offset(0)}, reached={two: Offset(298), one: Offset(311)}, ids={"flights": Uuid(bytes(range(16)))}
+        began={two: Offset(0), one: Offset(0)},
+        reached={two: Offset(298), one: Offset(311)},
+        ids={"flights": Uuid(bytes(range(16)))},
     )
     assert json.dumps(offset.to_json()) == (
         '{"from": {"flights": {"0": 0, "1": 0}}, "ids": {"flights": "AAECAwQFBgcICQoLDA0ODw"},'
@@ -63,7 +65,9 @@ def test_the_text_is_the_one_that_is_documented() -> None:
 
 def test_the_first_version_knew_neither_ids_nor_losses() -> None:
     stored = {"v": 1, "from": {"flights": {"0": 1}}, "off": {"flights": {"0": 5}}}
-    assert StreamOffset.from_json(stored) == StreamOffset(began={FLIGHTS[0]: Offset(1)}, reached={FLIGHTS[0]: Offset(5)})
+    assert StreamOffset.from_json(stored) == StreamOffset(
+        began={FLIGHTS[0]: Offset(1)}, reached={FLIGHTS[0]: Offset(5)}
+    )
 
 
 def test_what_sparks_kafka_connector_stored_is_a_position_without_a_beginning() -> None:
@@ -81,7 +85,9 @@ def test_a_batch_that_sparks_kafka_connector_planned_is_replayed_as_it_was() -> 
 def test_a_topic_made_anew_starts_where_it_began_though_the_offsets_would_fit() -> None:
     at = {FLIGHTS[0]: Offset(3)}
     old = StreamOffset(began={FLIGHTS[0]: Offset(0)}, reached=at, ids={"flights": Uuid(b"1" * 16)})
-    new = StreamOffset(began={FLIGHTS[0]: Offset(0)}, reached={FLIGHTS[0]: Offset(9)}, ids={"flights": Uuid(b"2" * 16)})
+    new = StreamOffset(
+        began={FLIGHTS[0]: Offset(0)}, reached={FLIGHTS[0]: Offset(9)}, ids={"flights": Uuid(b"2" * 16)}
+    )
     assert old.start_in(new, FLIGHTS[0]) == 0
     assert old.start_in(StreamOffset(began=new.began, reached=new.reached), FLIGHTS[0]) == 3
 

@@ -1,4 +1,6 @@
-"""The options of the data source: what is understood, and what a user is told who gets one wrong. No Spark here."""
+"""The options of the data source: what is understood, and what a user is told who gets one wrong. No Spark
+here.
+"""
 
 import warnings
 
@@ -48,15 +50,23 @@ def test_every_option_has_a_sentence_and_a_name_of_its_own() -> None:
 
 
 def test_a_misspelt_option_is_refused_with_the_nearest_one() -> None:
-    assert refusal(startingofsets="earliest") == "unknown option 'startingofsets'; did you mean 'startingOffsets'?"
+    assert (
+        refusal(startingofsets="earliest")
+        == "unknown option 'startingofsets'; did you mean 'startingOffsets'?"
+    )
 
 
 @pytest.mark.parametrize("name", ["sparklog.zzz", "kafkaConsumer.zzz", "fetchOffset.zzz"])
-def test_an_unknown_option_with_a_prefix_of_ours_or_of_kafkas_is_refused_with_all_that_exist(name: str) -> None:
+def test_an_unknown_option_with_a_prefix_of_ours_or_of_kafkas_is_refused_with_all_that_exist(
+    name: str,
+) -> None:
     assert "known are kafka.bootstrap.servers, subscribe," in refusal(**{name: "1"})
 
 
-@pytest.mark.parametrize("name", ["vendor.query.tag", "__platform_token", "pipelineid", "badrecordspath", "rescuedDataColumn", "user"])
+@pytest.mark.parametrize(
+    "name",
+    ["vendor.query.tag", "__platform_token", "pipelineid", "badrecordspath", "rescuedDataColumn", "user"],
+)
 def test_a_key_that_a_platform_adds_warns_once_and_fails_nothing(name: str) -> None:
     with pytest.warns(UserWarning, match=f"option '{name}' is not one of sparklog and has no effect"):
         Options.parse({**SERVERS, name: "x"})
@@ -65,7 +75,9 @@ def test_a_key_that_a_platform_adds_warns_once_and_fails_nothing(name: str) -> N
         Options.parse({**SERVERS, name: "x"})
 
 
-@pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.SASL.mechanism", "kafka.ssl.truststore.location"])
+@pytest.mark.parametrize(
+    "name", ["kafka.sasl.jaas.config", "kafka.SASL.mechanism", "kafka.ssl.truststore.location"]
+)
 def test_a_lone_security_setting_is_refused_since_it_would_secure_nothing(name: str) -> None:
     assert f"option {name!r} cannot be set: it would secure nothing" in refusal(**{name: "x"})
 
@@ -73,7 +85,8 @@ def test_a_lone_security_setting_is_refused_since_it_would_secure_nothing(name: 
 def test_a_partitioner_is_refused_and_the_column_named() -> None:
     for name in ("kafka.partitioner.class", "kafka.partitioner.ignore.keys"):
         assert refusal(**{name: "x"}) == (
-            f"option {name!r} cannot be set: it would have no effect on where records go: write a column `partition`"
+            f"option {name!r} cannot be set: it would have no effect on where records go: write a column "
+            f"`partition`"
         )
 
 
@@ -108,7 +121,13 @@ def test_of_three_ways_to_start_and_end_the_strongest_wins() -> None:
 
 @pytest.mark.parametrize(
     ("value", "meant"),
-    [("true", WhenLost.FAIL), ("false", WhenLost.WARN), ("WARN", WhenLost.WARN), ("skip", WhenLost.SKIP), ("fail", WhenLost.FAIL)],
+    [
+        ("true", WhenLost.FAIL),
+        ("false", WhenLost.WARN),
+        ("WARN", WhenLost.WARN),
+        ("skip", WhenLost.SKIP),
+        ("fail", WhenLost.FAIL),
+    ],
 )
 def test_data_loss_fails_warns_or_is_skipped(value: str, meant: WhenLost) -> None:
     assert Options.parse({**SERVERS, "failOnDataLoss": value}).data_loss is meant
@@ -116,7 +135,9 @@ def test_data_loss_fails_warns_or_is_skipped(value: str, meant: WhenLost) -> Non
 
 def test_keys_that_spark_adds_and_those_without_effect_pass() -> None:
     spark_adds = {"path": "x", "queryName": "q"}
-    assert Options.parse({**SERVERS, **spark_adds, "kafkaConsumer.pollTimeoutMs": "1"}) == Options.parse(SERVERS)
+    assert Options.parse({**SERVERS, **spark_adds, "kafkaConsumer.pollTimeoutMs": "1"}) == Options.parse(
+        SERVERS
+    )
 
 
 def test_where_the_checkpoint_is_names_a_sink() -> None:
@@ -132,7 +153,10 @@ def test_a_client_setting_without_effect_warns_and_an_unknown_one_is_refused() -
 
 
 def test_one_meaning_given_twice_is_refused() -> None:
-    assert refusal(bootstrapservers="a:1") == "options 'kafka.bootstrap.servers' and 'bootstrapservers' mean the same: give one"
+    assert (
+        refusal(bootstrapservers="a:1")
+        == "options 'kafka.bootstrap.servers' and 'bootstrapservers' mean the same: give one"
+    )
 
 
 def test_the_brokers_must_be_named() -> None:
@@ -143,7 +167,11 @@ def test_the_brokers_must_be_named() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("maxoffsetspertrigger", "0", "option 'maxOffsetsPerTrigger' has the value '0': must be a whole number from 1"),
+        (
+            "maxoffsetspertrigger",
+            "0",
+            "option 'maxOffsetsPerTrigger' has the value '0': must be a whole number from 1",
+        ),
         ("minpartitions", "-1", "must be a whole number from 1 to 2147483647"),
         ("minpartitions", "9" * 5000, "must be a whole number"),
         ("includeheaders", "yes", "must be true or false"),
@@ -171,7 +199,9 @@ def test_the_brokers_must_be_named() -> None:
         ("topic", " ", "must not be empty"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_with_name_value_and_reason(name: str, value: str, said: str) -> None:
+def test_a_value_that_cannot_be_is_refused_with_name_value_and_reason(
+    name: str, value: str, said: str
+) -> None:
     message = refusal(**{name: value})
     assert said in message
     assert repr(value) in message
@@ -201,14 +231,18 @@ def test_a_stream_has_no_end_and_a_batch_no_trigger() -> None:
         Options.parse({**SERVERS, "subscribe": "t", "endingOffsets": "latest"}).for_stream_read()
     for name in ("endingTimestamp", "endingOffsetsByTimestamp"):
         with pytest.raises(SettingsError, match=f"option '{name}' is for batch reads"):
-            Options.parse({**SERVERS, "subscribe": "t", name: "5" if name == "endingTimestamp" else '{"t":5}'}).for_stream_read()
+            Options.parse(
+                {**SERVERS, "subscribe": "t", name: "5" if name == "endingTimestamp" else '{"t":5}'}
+            ).for_stream_read()
     with pytest.warns(UserWarning, match="maxOffsetsPerTrigger in a batch read"):
         Options.parse({**SERVERS, "subscribe": "t", "maxOffsetsPerTrigger": "1"}).for_batch_read()
 
 
 def test_the_least_of_a_trigger_cannot_be_above_its_most() -> None:
     given = {**SERVERS, "subscribe": "t", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}
-    with pytest.raises(SettingsError, match=r"'minOffsetsPerTrigger' \(9\) is higher than 'maxOffsetsPerTrigger' \(8\)"):
+    with pytest.raises(
+        SettingsError, match=r"'minOffsetsPerTrigger' \(9\) is higher than 'maxOffsetsPerTrigger' \(8\)"
+    ):
         Options.parse(given).for_stream_read()
 
 
@@ -216,7 +250,9 @@ def test_late_binding_is_for_batches_that_end_at_latest() -> None:
     with pytest.raises(SettingsError, match="'lateBinding' is for batch reads"):
         Options.parse({**SERVERS, "subscribe": "t", "lateBinding": "true"}).for_stream_read()
     with pytest.raises(SettingsError, match="'lateBinding' needs a read that ends at latest"):
-        Options.parse({**SERVERS, "subscribe": "t", "lateBinding": "true", "endingTimestamp": "5"}).for_batch_read()
+        Options.parse(
+            {**SERVERS, "subscribe": "t", "lateBinding": "true", "endingTimestamp": "5"}
+        ).for_batch_read()
     assert Options.parse({**SERVERS, "subscribe": "t", "lateBinding": "true"}).for_batch_read().late_binding
 
 

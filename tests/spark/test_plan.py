@@ -81,14 +81,18 @@ def test_after_loss_reading_begins_anew_and_the_loss_is_recorded() -> None:
     start = StreamOffset(began=at(a=0, b=0), reached=at(a=5, b=5), lost={A: 2})
     again = plan.begin_anew(start, [Loss(A, 3, Offset(8), ""), Loss(B, 0, None, "")])
     assert again == StreamOffset(began=at(a=8), reached=at(a=8), lost={A: 5, B: 0})
-    assert plan.ranges_between(start, plan.next_offset(again, latest=at(a=9), earliest_of_new={})) == [piece(A, 8, 9)]
+    assert plan.ranges_between(start, plan.next_offset(again, latest=at(a=9), earliest_of_new={})) == [
+        piece(A, 8, 9)
+    ]
 
 
 def test_a_topic_made_anew_is_read_from_its_start_even_if_that_is_where_reading_once_began() -> None:
     start = StreamOffset(began=at(a=0), reached=at(a=5), ids={"a": Uuid(b"1" * 16)})
     anew = plan.begin_anew(start, [Loss(A, 0, Offset(0), "")])
     for end_of_log in (3, 99):
-        end = plan.next_offset(anew, latest=at(a=end_of_log), earliest_of_new={}, limit=2, ids={"a": Uuid(b"2" * 16)})
+        end = plan.next_offset(
+            anew, latest=at(a=end_of_log), earliest_of_new={}, limit=2, ids={"a": Uuid(b"2" * 16)}
+        )
         assert plan.ranges_between(start, end) == [piece(A, 0, 2, b"2" * 16)]
     much = plan.next_offset(anew, latest=at(a=99), earliest_of_new={}, ids={"a": Uuid(b"2" * 16)})
     assert plan.ranges_between(start, much) == [piece(A, 0, 99, b"2" * 16)]
@@ -129,7 +133,9 @@ def test_a_limit_near_the_largest_offset_does_not_overflow() -> None:
 
 
 def connectors_answer(limit: int, start: dict, end: dict) -> dict:
-    """What Spark's Kafka connector computes, in its own order of 64-bit sums: Long * (Long / Double), then ceil or floor, saturating."""
+    """What Spark's Kafka connector computes, in its own order of 64-bit sums: Long * (Long / Double), then
+    ceil or floor, saturating.
+    """
     sizes = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
     total = float(sum(sizes.values()))
     answer = dict(end)
@@ -145,7 +151,9 @@ SPANS = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**60)), min_si
 
 
 @given(SPANS, st.integers(1, 2**63 - 1))
-def test_shares_are_those_of_sparks_kafka_connector_to_the_last_offset(spans: list[tuple[int, int]], limit: int) -> None:
+def test_shares_are_those_of_sparks_kafka_connector_to_the_last_offset(
+    spans: list[tuple[int, int]], limit: int
+) -> None:
     start = {TopicPartition("t", i): Offset(first) for i, (first, _) in enumerate(spans)}
     end = {TopicPartition("t", i): Offset(first + size) for i, (first, size) in enumerate(spans)}
     assert plan.rate_limited(limit, start, end) == connectors_answer(limit, start, end)
@@ -172,7 +180,9 @@ BACKLOGS = st.lists(st.integers(0, 10**12), min_size=1, max_size=12)
 
 
 @given(BACKLOGS, st.integers(1, 10**13))
-def test_a_limited_batch_moves_every_partition_and_never_passes_the_end(backlogs: list[int], limit: int) -> None:
+def test_a_limited_batch_moves_every_partition_and_never_passes_the_end(
+    backlogs: list[int], limit: int
+) -> None:
     end = {TopicPartition("t", i): Offset(size) for i, size in enumerate(backlogs)}
     start = dict.fromkeys(end, Offset(0))
     limited = plan.rate_limited(limit, start, end)
@@ -181,7 +191,9 @@ def test_a_limited_batch_moves_every_partition_and_never_passes_the_end(backlogs
 
 
 @given(BACKLOGS, st.integers(1, 10**13), st.floats(0.01, 10**6))
-def test_a_limit_in_bytes_takes_the_same_share_of_every_backlog(backlogs: list[int], limit: int, size: float) -> None:
+def test_a_limit_in_bytes_takes_the_same_share_of_every_backlog(
+    backlogs: list[int], limit: int, size: float
+) -> None:
     end = {TopicPartition("t", i): Offset(count) for i, count in enumerate(backlogs)}
     limited = plan.bytes_limited(limit, dict.fromkeys(end, Offset(0)), end, lambda _: size)
     assert all(limited[tp] <= end[tp] and (limited[tp] > 0) == (end[tp] > 0) for tp in end)
@@ -192,7 +204,9 @@ RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 1000)), min_siz
 
 
 def connectors_pieces(sizes: list[int], wanted: int) -> list[list[int]]:
-    """The sizes of the pieces of each range, as Spark's Kafka connector cuts them: rounded shares, remainders to the last."""
+    """The sizes of the pieces of each range, as Spark's Kafka connector cuts them: rounded shares,
+    remainders to the last.
+    """
     total = sum(sizes)
 
     def share(size: int, of: int, parts: int) -> int:
@@ -203,7 +217,11 @@ def connectors_pieces(sizes: list[int], wanted: int) -> list[list[int]]:
     unsplit = [size for size in sizes if share(size, total, wanted) == 1]
     answer = []
     for size in sizes:
-        parts = 1 if share(size, total, wanted) == 1 else share(size, total - sum(unsplit), max(wanted - len(unsplit), 1))
+        parts = (
+            1
+            if share(size, total, wanted) == 1
+            else share(size, total - sum(unsplit), max(wanted - len(unsplit), 1))
+        )
         pieces, remaining = [], size
         for part in range(parts):
             pieces.append(remaining // (parts - part))
@@ -213,7 +231,9 @@ def connectors_pieces(sizes: list[int], wanted: int) -> list[list[int]]:
 
 
 @given(RANGES, st.integers(1, 60))
-def test_splitting_keeps_every_offset_once_in_the_pieces_of_sparks_kafka_connector(sizes: list[tuple[int, int]], wanted: int) -> None:
+def test_splitting_keeps_every_offset_once_in_the_pieces_of_sparks_kafka_connector(
+    sizes: list[tuple[int, int]], wanted: int
+) -> None:
     ranges = [piece(TopicPartition("t", i), start, start + size) for i, (start, size) in enumerate(sizes)]
     pieces = plan.split(ranges, wanted)
     offsets = [(p.partition, offset) for p in pieces for offset in range(p.start, p.limit)]
@@ -239,10 +259,14 @@ def test_known_pieces(sizes: list[int], wanted: int, pieces: list[list[int]]) ->
     assert [[len(p) for p in cut if p.partition == r.partition] for r in ranges] == pieces
 
 
-@given(RANGES, st.integers(1, 60) | st.none(), st.integers(1, 1200) | st.none(), st.integers(1, 5000) | st.none())
+@given(
+    RANGES, st.integers(1, 60) | st.none(), st.integers(1, 1200) | st.none(), st.integers(1, 5000) | st.none()
+)
 def test_tasks_hold_every_offset_once_and_keep_every_limit(sizes, pieces_min, records_max, bytes_max) -> None:
     ranges = [piece(TopicPartition("t", i), start, start + size) for i, (start, size) in enumerate(sizes)]
-    tasks = plan.tasks(ranges, pieces_min=pieces_min, records_max=records_max, bytes_max=bytes_max, per_offset=lambda _: 10.0)
+    tasks = plan.tasks(
+        ranges, pieces_min=pieces_min, records_max=records_max, bytes_max=bytes_max, per_offset=lambda _: 10.0
+    )
     pieces = [p for task in tasks for p in task]
     offsets = [(p.partition, offset) for p in pieces for offset in range(p.start, p.limit)]
     assert offsets == [(r.partition, offset) for r in ranges for offset in range(r.start, r.limit)]
@@ -261,7 +285,14 @@ def test_a_tiny_micro_batch_is_one_task_unless_tasks_were_asked_for() -> None:
 
 
 def test_tiny_ranges_share_tasks_and_large_ones_have_their_own() -> None:
-    ranges = [piece(A, 0, 4), piece(B, 0, 4), piece(C, 0, 20), piece(A, 50, 54), piece(B, 50, 54), piece(C, 50, 54)]
+    ranges = [
+        piece(A, 0, 4),
+        piece(B, 0, 4),
+        piece(C, 0, 20),
+        piece(A, 50, 54),
+        piece(B, 50, 54),
+        piece(C, 50, 54),
+    ]
     dealt = plan.tasks(ranges, per_offset=lambda _: 100.0, tiny_bytes=1000)
     assert dealt == [tuple(ranges[:2]), (ranges[2],), tuple(ranges[3:5]), (ranges[5],)]
 
@@ -269,7 +300,8 @@ def test_tiny_ranges_share_tasks_and_large_ones_have_their_own() -> None:
 def test_a_huge_range_in_tiny_pieces_is_refused_with_the_options_to_change() -> None:
     huge = [piece(A, 0, 2**62)]
     with pytest.raises(
-        SettingsError, match="'maxRecordsPerPartition', 'maxBytesPerPartition' and 'minPartitions' ask for 4611686018427387904"
+        SettingsError,
+        match="'maxRecordsPerPartition', 'maxBytesPerPartition' and 'minPartitions' ask for 4611686018427387904",  # noqa: E501
     ):
         plan.tasks(huge, records_max=1)
     with pytest.raises(SettingsError, match="more than 100000: allow more for each task"):
@@ -290,5 +322,7 @@ def test_loss_is_judged_by_where_the_log_starts() -> None:
 
 def test_a_batch_that_starts_beyond_its_end_is_refused() -> None:
     assert plan.ranges_of(at(a=1, b=4), at(a=3, b=4), {}) == [piece(A, 1, 3)]
-    with pytest.raises(SettingsError, match="a-0: startingOffsets 4 lies beyond the end of the read at offset 3"):
+    with pytest.raises(
+        SettingsError, match="a-0: startingOffsets 4 lies beyond the end of the read at offset 3"
+    ):
         plan.ranges_of(at(a=4), at(a=3), {})

@@ -26,7 +26,10 @@ from sparklog.spark.positions import (
 )
 
 A, B, C = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-ENDS = {"earliest": {A: Offset(1), B: Offset(2), C: Offset(3)}, "latest": {A: Offset(8), B: Offset(9), C: Offset(10)}}
+ENDS = {
+    "earliest": {A: Offset(1), B: Offset(2), C: Offset(3)},
+    "latest": {A: Offset(8), B: Offset(9), C: Offset(10)},
+}
 
 
 def resolved(where: Position, at_time: dict[TopicPartition, int] | None = None, **how: bool) -> list[int]:
@@ -54,8 +57,12 @@ def test_a_position_is_said_in_many_ways(text: str, meant: Position) -> None:
     assert position(text) == meant
 
 
-MOMENTS = st.datetimes(datetime.datetime(1970, 1, 2), datetime.datetime(9999, 12, 30), timezones=st.just(datetime.UTC))
-ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: datetime.timezone(datetime.timedelta(minutes=minutes)))
+MOMENTS = st.datetimes(
+    datetime.datetime(1970, 1, 2), datetime.datetime(9999, 12, 30), timezones=st.just(datetime.UTC)
+)
+ZONES = st.integers(-14 * 60, 14 * 60).map(
+    lambda minutes: datetime.timezone(datetime.timedelta(minutes=minutes))
+)
 
 
 @given(MOMENTS, ZONES)
@@ -66,7 +73,17 @@ def test_times_are_those_of_the_standard_library(moment: datetime.datetime, zone
 
 
 @pytest.mark.parametrize(
-    "text", ["2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z", "1969-12-31", "-1x", "latest-", "10m", "0000-01-01", "[1]"]
+    "text",
+    [
+        "2026-02-29T00:00:00Z",
+        "2026-01-01T24:00:00Z",
+        "1969-12-31",
+        "-1x",
+        "latest-",
+        "10m",
+        "0000-01-01",
+        "[1]",
+    ],
 )
 def test_what_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"must be|no such|before 1970"):
@@ -74,7 +91,8 @@ def test_what_is_no_position_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000), ("1min", 60_000), ("250", 250)]
+    ("text", "ms"),
+    [("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000), ("1min", 60_000), ("250", 250)],
 )
 def test_lengths_of_time_have_units(text: str, ms: int) -> None:
     assert duration_ms(text) == ms
@@ -101,7 +119,10 @@ def test_moments_are_looked_up_by_partition_or_topic() -> None:
 def test_a_time_after_the_last_record_is_an_error_or_the_end_as_the_strategy_says() -> None:
     found = {A: 4, B: -1, C: 3}
     assert resolved(AtTime(5), found) == [4, 9, 3]
-    with pytest.raises(SettingsError, match="no record of a-1 is at or after that time; set startingOffsetsByTimestampStrategy to latest"):
+    with pytest.raises(
+        SettingsError,
+        match="no record of a-1 is at or after that time; set startingOffsetsByTimestampStrategy to latest",
+    ):
         resolved(ByTimestamp(topics={"a": 5, "b": 5}), found, must_match=True)
     assert resolved(Ago(5), found, must_match=True) == [4, 9, 3]
     assert resolved(AtTime(5, or_latest=True), found, must_match=True) == [4, 9, 3]
@@ -113,4 +134,6 @@ def test_json_must_name_every_partition_and_no_other() -> None:
     with pytest.raises(SettingsError, match=r"missing: a-0, a-1; not among those read: c$"):
         resolved(ByOffset({}, {"b": -1, "c": -1}))
     with pytest.raises(SettingsError, match=r"must name every partition that is read, missing: b-0"):
-        timestamps_of(ByTimestamp(topics={"a": 1}), ENDS["latest"], option="startingOffsetsByTimestamp", now_ms=0)
+        timestamps_of(
+            ByTimestamp(topics={"a": 1}), ENDS["latest"], option="startingOffsetsByTimestamp", now_ms=0
+        )

@@ -23,5 +23,8 @@ def test_numbers_stand_by_topic_and_partition() -> None:
 def test_a_source_is_described_by_what_it_reads_and_where() -> None:
     at = {"kafka.bootstrap.servers": "x:1"}
     assert description(Options.parse({**at, "subscribe": "a,b"})) == "sparklog subscribe=a,b at x:1"
-    assert description(Options.parse({**at, "subscribePattern": "a.*"})) == "sparklog subscribePattern=a.* at x:1"
+    assert (
+        description(Options.parse({**at, "subscribePattern": "a.*"}))
+        == "sparklog subscribePattern=a.* at x:1"
+    )
     assert description(Options.parse({**at, "assign": '{"a":[0,1]}'})) == "sparklog assign=a-0,a-1 at x:1"

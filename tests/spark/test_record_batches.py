@@ -1,4 +1,6 @@
-"""What a task reads, against a broker and without Spark: ranges put together, and connections kept for the next task."""
+"""What a task reads, against a broker and without Spark: ranges put together, and connections kept for the
+next task.
+"""
 
 import os
 from collections.abc import Iterator
@@ -30,7 +32,10 @@ def options(servers: str, **given: str) -> Options:
 
 
 def ranges(topic: str, limits: dict[int, int]) -> list[OffsetRange]:
-    return [OffsetRange(TopicPartition(topic, partition), Offset(0), Offset(limit)) for partition, limit in limits.items()]
+    return [
+        OffsetRange(TopicPartition(topic, partition), Offset(0), Offset(limit))
+        for partition, limit in limits.items()
+    ]
 
 
 def connections() -> int:
@@ -45,18 +50,25 @@ def test_tiny_ranges_come_as_one_batch(servers: str, make_topic: MakeTopic) -> N
     given = options(servers)
     (batch,) = record_batches(given, source_schema(given), ranges(topic, {0: 3, 2: 3, 1: 2}))
     batch.validate(full=True)
-    rows = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
-    assert list(rows) == [(p, o, b"%d" % (3 * o + p)) for p, limit in ((0, 3), (2, 3), (1, 2)) for o in range(limit)]
+    rows = zip(
+        batch["partition"].to_pylist(), batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True
+    )
+    assert list(rows) == [
+        (p, o, b"%d" % (3 * o + p)) for p, limit in ((0, 3), (2, 3), (1, 2)) for o in range(limit)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"), [([1, 2, 9, 1], [3, 9, 1]), ([9, 9], [9, 9]), ([2, 2, 2, 2], [6, 2]), ([], []), ([4, 1, 5], [5, 5])]
+    ("sizes", "expected"),
+    [([1, 2, 9, 1], [3, 9, 1]), ([9, 9], [9, 9]), ([2, 2, 2, 2], [6, 2]), ([], []), ([4, 1, 5], [5, 5])],
 )
 def test_only_small_batches_are_put_together_and_never_moved(sizes: list[int], expected: list[int]) -> None:
     batches = [pa.record_batch({"a": [place] * size}) for place, size in enumerate(sizes)]
     made = list(gathered(batches, 5))
     assert [batch.num_rows for batch in made] == expected
-    assert pa.Table.from_batches(made, pa.schema({"a": pa.int64()})) == pa.Table.from_batches(batches, pa.schema({"a": pa.int64()}))
+    assert pa.Table.from_batches(made, pa.schema({"a": pa.int64()})) == pa.Table.from_batches(
+        batches, pa.schema({"a": pa.int64()})
+    )
 
 
 def test_few_rows_of_many_bytes_are_not_put_together_without_end() -> None:
@@ -66,7 +78,9 @@ def test_few_rows_of_many_bytes_are_not_put_together_without_end() -> None:
     assert pa.Table.from_batches(made) == pa.Table.from_batches(batches)
 
 
-def test_the_next_task_uses_the_connections_of_the_last_and_a_broken_off_one_leaves_none(servers: str, make_topic: MakeTopic) -> None:
+def test_the_next_task_uses_the_connections_of_the_last_and_a_broken_off_one_leaves_none(
+    servers: str, make_topic: MakeTopic
+) -> None:
     topic = make_topic()
     with Producer(bootstrap_servers=servers) as producer:
         producer.send(topic, value=b"v")
@@ -87,25 +101,36 @@ def test_the_next_task_uses_the_connections_of_the_last_and_a_broken_off_one_lea
 def test_a_failed_task_leaves_no_connection(servers: str) -> None:
     given = options(servers)
     before = connections()
-    with pytest.raises(DataLoss, match="there is no topic 'no-such-topic'; offsets 0 to 0 of no-such-topic-0 are gone with it"):
+    with pytest.raises(
+        DataLoss,
+        match="there is no topic 'no-such-topic'; offsets 0 to 0 of no-such-topic-0 are gone with it",
+    ):
         list(record_batches(given, source_schema(given), ranges("no-such-topic", {0: 1})))
     assert connections() == before
 
 
-def test_a_topic_made_anew_after_it_was_planned_is_a_loss_and_not_read(servers: str, admin: Admin, make_topic: MakeTopic) -> None:
+def test_a_topic_made_anew_after_it_was_planned_is_a_loss_and_not_read(
+    servers: str, admin: Admin, make_topic: MakeTopic
+) -> None:
     topic, other = make_topic(), make_topic()
     given = options(servers)
     with Producer(bootstrap_servers=servers) as producer:
         for name in (topic, other, topic):
             producer.send(name, value=b"old")
     planned = [
-        OffsetRange(TopicPartition(name, 0), Offset(0), Offset(limit), admin.describe_topics([name])[name].topic_id)
+        OffsetRange(
+            TopicPartition(name, 0), Offset(0), Offset(limit), admin.describe_topics([name])[name].topic_id
+        )
         for name, limit in ((topic, 2), (other, 1))
     ]
 
     def read(**more: str) -> list[bytes]:
         schema = source_schema(given)
-        return [value for batch in record_batches(options(servers, **more), schema, planned) for value in batch["value"].to_pylist()]
+        return [
+            value
+            for batch in record_batches(options(servers, **more), schema, planned)
+            for value in batch["value"].to_pylist()
+        ]
 
     assert read() == [b"old"] * 3  # by a connection that knows the topic from now on
     admin.delete_topics([topic])

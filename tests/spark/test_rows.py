@@ -11,18 +11,26 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
 
 
 def split(rows: pa.RecordBatch, topic: str | None = None) -> list[tuple[str, list[str]]]:
-    return [(part.topic, part.rows.column("value").to_pylist()) for part in rows_by_topic(rows, topic, rows_before=0)]
+    return [
+        (part.topic, part.rows.column("value").to_pylist())
+        for part in rows_by_topic(rows, topic, rows_before=0)
+    ]
 
 
 VALUES = pa.array(["1", "2", "3", "4"])
 
 
 def test_rows_keep_their_order_within_each_topic() -> None:
-    assert split(batch(value=VALUES, topic=pa.array(["b", "a", "b", "a"]))) == [("b", ["1", "3"]), ("a", ["2", "4"])]
+    assert split(batch(value=VALUES, topic=pa.array(["b", "a", "b", "a"]))) == [
+        ("b", ["1", "3"]),
+        ("a", ["2", "4"]),
+    ]
 
 
 def test_the_option_is_stronger_than_the_column() -> None:
-    assert split(batch(value=VALUES, topic=pa.array(["b", None, "b", "a"])), "c") == [("c", ["1", "2", "3", "4"])]
+    assert split(batch(value=VALUES, topic=pa.array(["b", None, "b", "a"])), "c") == [
+        ("c", ["1", "2", "3", "4"])
+    ]
 
 
 def test_a_null_topic_is_told_with_its_row_in_the_task() -> None:
@@ -34,7 +42,9 @@ def test_a_partition_outside_the_topic_is_told_with_its_row_in_the_task() -> Non
     partitions = pa.array([0, 5, None, 2], pa.int32())
     rows = batch(value=VALUES, topic=pa.array(["a", "a", "b", "b"]), partition=partitions)
     a, b = rows_by_topic(rows, None, rows_before=10)
-    with pytest.raises(RowRefused, match=r"'partition' is 5 in row 11 of its task, but topic 'a' has partitions 0 to 4"):
+    with pytest.raises(
+        RowRefused, match=r"'partition' is 5 in row 11 of its task, but topic 'a' has partitions 0 to 4"
+    ):
         check_partitions(a, 5, rows_before=10)
     with pytest.raises(RowRefused, match=r"'partition' is 2 in row 13"):
         check_partitions(b, 2, rows_before=10)

@@ -1,4 +1,6 @@
-"""What columns a read has, by its options and by the schema a user gives; and schemas as text. No Spark session here."""
+"""What columns a read has, by its options and by the schema a user gives; and schemas as text. No Spark
+session here.
+"""
 
 import json
 from pathlib import Path
@@ -6,7 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DecimalType, IntegerType, LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from sparklog.errors import SettingsError
 from sparklog.model import Offset, TopicPartition
@@ -19,9 +30,16 @@ from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
 from sparklog.spark.schema import arrow_schema, check_projection, source_schema
 
-AVRO = json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": ["null", "string"]}]})
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": ["null", "string"]}],
+    }
+)
 EVERY_TYPE = (
-    "a TINYINT, b SMALLINT, c INT, d BIGINT, e FLOAT, f DOUBLE, g BOOLEAN, h STRING, i BINARY, j DATE, k TIMESTAMP, l TIMESTAMP_NTZ,"
+    "a TINYINT, b SMALLINT, c INT, d BIGINT, e FLOAT, f DOUBLE, g BOOLEAN, h STRING, i BINARY, j DATE, k "
+    "TIMESTAMP, l TIMESTAMP_NTZ,"
     " m DECIMAL(20,3), n ARRAY<INT>, o MAP<STRING, DATE>, p STRUCT<q: ARRAY<TIMESTAMP>, r: STRUCT<s: INT>>"
 )
 
@@ -48,11 +66,18 @@ def test_typed_columns_take_the_place_of_key_and_value() -> None:
         "_corrupt:struct<key:binary,value:binary,reason:string>>"
     )
     rows = (
-        table(given, schema, (b"k", b'{"a":1}'), (b"\xff", b"?"), (None, None)).select(["key", "value", "offset", "_corrupt"]).to_pylist()
+        table(given, schema, (b"k", b'{"a":1}'), (b"\xff", b"?"), (None, None))
+        .select(["key", "value", "offset", "_corrupt"])
+        .to_pylist()
     )
     assert rows[0] == {"key": "k", "value": {"a": 1}, "offset": 10, "_corrupt": None}
     reason = "key: not UTF-8 at byte 0; value: not JSON: Expecting value at character 0"
-    assert rows[1] == {"key": None, "value": None, "offset": 11, "_corrupt": {"key": b"\xff", "value": b"?", "reason": reason}}
+    assert rows[1] == {
+        "key": None,
+        "value": None,
+        "offset": 11,
+        "_corrupt": {"key": b"\xff", "value": b"?", "reason": reason},
+    }
     assert rows[2] == {"key": None, "value": None, "offset": 12, "_corrupt": None}
 
 
@@ -66,22 +91,32 @@ def test_failfast_names_the_record_and_has_no_corrupt_column() -> None:
     given = options(valueFormat="json", valueSchema="a INT", mode="failfast")
     assert "_corrupt" not in source_schema(given).names
     for columns in (source_schema(given), StructType([source_schema(given)["value"]])):
-        with pytest.raises(UndecodableRecord, match=r"the value of offset 11 in t-0 cannot be decoded: not JSON.*mode=permissive"):
+        with pytest.raises(
+            UndecodableRecord,
+            match=r"the value of offset 11 in t-0 cannot be decoded: not JSON.*mode=permissive",
+        ):
             table(given, columns, (None, b"{}"), (None, b"?"))
 
 
 def test_a_schema_may_choose_corrupt_alone_and_the_value_is_decoded_for_it() -> None:
     given = options(valueFormat="avro", valueSchema=AVRO)
     schema = StructType([source_schema(given)["_corrupt"]])
-    assert [row["_corrupt"] is None for row in table(given, schema, (None, b"\x02\x00"), (None, b"\x02")).to_pylist()] == [True, False]
+    assert [
+        row["_corrupt"] is None
+        for row in table(given, schema, (None, b"\x02\x00"), (None, b"\x02")).to_pylist()
+    ] == [True, False]
 
 
 def test_the_schema_of_the_read_serves_as_that_of_json() -> None:
     given = options(valueFormat="json")
     with pytest.raises(SettingsError, match="give 'valueSchema', or a schema for the read"):
         source_schema(given)
-    schema = StructType([StructField("value", StructType([StructField("b", LongType())])), StructField("offset", LongType())])
-    assert table(given, check_projection(schema, given), (None, b'{"a":[],"b":3}')).to_pylist() == [{"value": {"b": 3}, "offset": 10}]
+    schema = StructType(
+        [StructField("value", StructType([StructField("b", LongType())])), StructField("offset", LongType())]
+    )
+    assert table(given, check_projection(schema, given), (None, b'{"a":[],"b":3}')).to_pylist() == [
+        {"value": {"b": 3}, "offset": 10}
+    ]
 
 
 def test_a_schema_of_the_read_chooses_fields_of_a_struct() -> None:
@@ -93,7 +128,11 @@ def test_a_schema_of_the_read_chooses_fields_of_a_struct() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("c STRING", "column 'value' of a sparklog read is struct<a:bigint,b:string>, not struct<c:string>: choose among its fields"),
+        (
+            "c STRING",
+            "column 'value' of a sparklog read is struct<a:bigint,b:string>, not struct<c:string>: choose "
+            "among its fields",
+        ),
         ("a INT", "not struct<a:int>"),
         ("a BIGINT NOT NULL", "cannot say NOT NULL"),
         ("STRING", "not string"),
@@ -112,15 +151,33 @@ def test_a_schema_of_the_read_that_the_records_do_not_have_is_refused(value: str
     ("given", "said"),
     [
         ({"valueFormat": "xml"}, "must be one of binary, string, json, avro, protobuf"),
-        ({"valueSchema": "a INT"}, "'valueSchema' needs 'valueFormat' to be json, avro or protobuf, not binary"),
+        (
+            {"valueSchema": "a INT"},
+            "'valueSchema' needs 'valueFormat' to be json, avro or protobuf, not binary",
+        ),
         ({"valueFormat": "avro"}, "needs 'valueSchema'"),
         ({"keyFormat": "protobuf", "keySchema": "CgA="}, "needs 'keyMessage'"),
-        ({"valueFormat": "json", "valueSchema": "a INT", "valueMessage": "M"}, "'valueMessage' needs 'valueFormat' to be protobuf"),
+        (
+            {"valueFormat": "json", "valueSchema": "a INT", "valueMessage": "M"},
+            "'valueMessage' needs 'valueFormat' to be protobuf",
+        ),
         ({"mode": "failfast"}, "set valueFormat or keyFormat"),
-        ({"valueFormat": "json", "valueSchema": "a NONSENSE"}, "option 'valueSchema': 'NONSENSE' is not a type"),
-        ({"valueFormat": "json", "valueSchema": "m MAP<INT, INT>"}, "option 'valueSchema': map<int,int>: keys of JSON are strings"),
-        ({"valueFormat": "avro", "valueSchema": "/no/such/file.avsc"}, "neither a schema nor a file that can be read"),
-        ({"valueFormat": "protobuf", "valueSchema": "/no/such/file", "valueMessage": "M"}, "neither a schema nor a file"),
+        (
+            {"valueFormat": "json", "valueSchema": "a NONSENSE"},
+            "option 'valueSchema': 'NONSENSE' is not a type",
+        ),
+        (
+            {"valueFormat": "json", "valueSchema": "m MAP<INT, INT>"},
+            "option 'valueSchema': map<int,int>: keys of JSON are strings",
+        ),
+        (
+            {"valueFormat": "avro", "valueSchema": "/no/such/file.avsc"},
+            "neither a schema nor a file that can be read",
+        ),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "/no/such/file", "valueMessage": "M"},
+            "neither a schema nor a file",
+        ),
     ],
 )
 def test_options_that_say_too_little_or_two_things_are_refused(given: dict[str, str], said: str) -> None:
@@ -164,7 +221,20 @@ def test_a_schema_is_columns_or_one_type(text: str, kind: object) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a", "a INT,", "a INT b INT", "ARRAY<INT", "ARRAY<INT>>", "MAP<INT>", "DECIMAL(39,1)", "a INT NOT", "{}", "array<" * 200, "$"],
+    [
+        "",
+        "a",
+        "a INT,",
+        "a INT b INT",
+        "ARRAY<INT",
+        "ARRAY<INT>>",
+        "MAP<INT>",
+        "DECIMAL(39,1)",
+        "a INT NOT",
+        "{}",
+        "array<" * 200,
+        "$",
+    ],
 )
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -47,7 +47,7 @@ writer = stream.select("value").writeStream.format("sparklog").options(**at, top
 query = writer.trigger(availableNow=True).start()
 assert query.awaitTermination(240)
 print("rows:", spark.read.format("sparklog").options(**at, subscribe=target).load().count())
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,9 @@ def environment(python: Path) -> dict[str, str]:
 
 def unpickled(python: Path, pickle_file: Path, path: Path) -> subprocess.CompletedProcess[str]:
     command = [python, "-c", UNPICKLE, pickle_file, path]
-    return subprocess.run(command, env=environment(python), cwd=path, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, env=environment(python), cwd=path, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_a_source_is_unpickled_where_the_shipped_file_is_in_the_directory_of_its_session(
@@ -99,14 +101,40 @@ def test_a_batch_and_a_stream_run_where_it_is_not_installed(
     require_command("java")
     if how == "connect":
         pytest.importorskip("grpc_status", reason="needs pyspark[connect]")
-    found = subprocess.run([python, "-c", "import sparklog"], env=environment(python), cwd=tmp_path, capture_output=True, check=False)
+    found = subprocess.run(
+        [python, "-c", "import sparklog"],
+        env=environment(python),
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
     assert b"No module named 'sparklog'" in found.stderr
     program, zip_file = tmp_path / "walk.py", zipped(tmp_path / "sparklog.zip")
     program.write_text(WALK)
-    arguments = [program, how, zip_file, servers, make_topic(2), make_topic(), (tmp_path / "checkpoint").as_uri()]
-    submit = [Path(sys.executable).with_name("spark-submit"), "--conf", "spark.ui.enabled=false", "--py-files", zip_file]
+    arguments = [
+        program,
+        how,
+        zip_file,
+        servers,
+        make_topic(2),
+        make_topic(),
+        (tmp_path / "checkpoint").as_uri(),
+    ]
+    submit = [
+        Path(sys.executable).with_name("spark-submit"),
+        "--conf",
+        "spark.ui.enabled=false",
+        "--py-files",
+        zip_file,
+    ]
     command = [*(submit if how == "--py-files" else [python]), *arguments]
     done = subprocess.run(
-        command, env=environment(python), cwd=tmp_path, capture_output=True, text=True, timeout=PROCESS_S_MAX, check=False
+        command,
+        env=environment(python),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S_MAX,
+        check=False,
     )
     assert "rows: 10" in done.stdout, done.stdout[-3000:] + done.stderr[-6000:]

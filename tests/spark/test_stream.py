@@ -47,7 +47,8 @@ def test_a_crash_in_the_first_batch_is_replayed_with_the_same_records(
     with pytest.raises(PySparkException):
         run_to_end(stream(spark, servers, topic), tmp_path, crash)
     write(texts(spark, ["d"]), servers, topic)
-    # The start of batch 0 is not stored: Spark asks for the initial offset again, and "latest" is beyond the batch by now.
+    # The start of batch 0 is not stored: Spark asks for the initial offset again, and "latest" is beyond the
+    # batch by now.
     run_to_end(stream(spark, servers, topic, startingOffsets="latest"), tmp_path, collected)
     assert collected.batches == {0: ["a", "b", "c"], 1: ["d"]}
 
@@ -64,7 +65,9 @@ def test_available_now_ends_with_partitions_added_before_each_run(
     assert collected.values == ["a", "b"]
 
 
-def test_available_now_does_not_read_what_comes_later(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_available_now_does_not_read_what_comes_later(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     topic, collected = make_topic(), Collected()
     write(texts(spark, ["a", "b"]), servers, topic)
 
@@ -87,10 +90,17 @@ def test_a_limit_per_trigger_is_kept_and_shared_by_backlog(
     assert sorted(map(int, collected.values)) == list(range(30))
 
 
-def test_an_idle_stream_makes_no_batches(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_an_idle_stream_makes_no_batches(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     topic, collected = make_topic(), Collected()
     write(texts(spark, ["a"]), servers, topic)
-    query = stream(spark, servers, topic).writeStream.foreachBatch(collected).option("checkpointLocation", str(tmp_path)).start()
+    query = (
+        stream(spark, servers, topic)
+        .writeStream.foreachBatch(collected)
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
     try:
         query.processAllAvailable()
         write(texts(spark, ["b"]), servers, topic)
@@ -125,7 +135,9 @@ def test_a_run_once_takes_everything_in_one_batch_and_a_trigger_by_time_goes_on(
         query.stop()
 
 
-def test_a_union_with_an_idle_topic_ends_and_is_awake(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_a_union_with_an_idle_topic_ends_and_is_awake(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     busy, idle, collected = make_topic(), make_topic(), Collected()
     source = stream(spark, servers, busy).unionByName(stream(spark, servers, idle))
     query = source.writeStream.foreachBatch(collected).option("checkpointLocation", str(tmp_path)).start()
@@ -138,13 +150,28 @@ def test_a_union_with_an_idle_topic_ends_and_is_awake(spark: SparkSession, serve
         query.stop()
 
 
-def test_records_go_from_topic_to_topic_once(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_records_go_from_topic_to_topic_once(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     source, target = make_topic(2), make_topic(2)
-    write(spark.range(100).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value"), servers, source)
+    write(
+        spark.range(100).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value"),
+        servers,
+        source,
+    )
     for _ in range(2):
         records = stream(spark, servers, source, maxOffsetsPerTrigger=40).select("key", "value")
-        writer = records.writeStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", target)
-        query = writer.option("checkpointLocation", str(tmp_path)).queryName("copy").trigger(availableNow=True).start()
+        writer = (
+            records.writeStream.format("sparklog")
+            .option("kafka.bootstrap.servers", servers)
+            .option("topic", target)
+        )
+        query = (
+            writer.option("checkpointLocation", str(tmp_path))
+            .queryName("copy")
+            .trigger(availableNow=True)
+            .start()
+        )
         assert query.awaitTermination(RUN_S_MAX)
     assert sorted(int(bytes(row.value)) for row in read(spark, servers, target).collect()) == list(range(100))
 
@@ -164,7 +191,9 @@ def test_records_that_are_gone_end_the_query_with_the_remedy(
     made_anew(spark, servers, admin, topic)
     with pytest.raises(PySparkException) as caught:
         run_to_end(stream(spark, servers, topic), tmp_path, collected)
-    assert f"topic '{topic}' was deleted and made anew; {topic}-0 was read up to offset 2 before" in str(caught.value)
+    assert f"topic '{topic}' was deleted and made anew; {topic}-0 was read up to offset 2 before" in str(
+        caught.value
+    )
     assert "failOnDataLoss" in str(caught.value)
     run_to_end(stream(spark, servers, topic, failOnDataLoss="false"), tmp_path, collected)
     assert collected.values == ["a", "b", "new"]
@@ -189,7 +218,9 @@ def test_a_checkpoint_of_sparks_kafka_connector_is_carried_on(
     assert collected.values == ["b"]
 
 
-def test_a_checkpoint_of_another_source_is_refused(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_source_is_refused(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     topic = make_topic()
     write(texts(spark, ["a"]), servers, topic)
     run_to_end(stream(spark, servers, topic), tmp_path, Collected())
@@ -199,7 +230,9 @@ def test_a_checkpoint_of_another_source_is_refused(spark: SparkSession, servers:
     assert "an offset that sparklog did not write" in str(caught.value)
 
 
-def test_a_stream_refuses_an_end(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_a_stream_refuses_an_end(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     with pytest.raises(PySparkException) as caught:
         run_to_end(stream(spark, servers, make_topic(), endingOffsets="latest"), tmp_path, Collected())
     assert "availableNow=True" in str(caught.value)

@@ -26,7 +26,9 @@ from sparklog.spark.source import SparklogSource
 from sparklog.spark.stream_reader import StreamReader
 
 CALLS_UNTIL_SEEN = 60
-"""Idle calls within which a change of the topics is noticed; each takes up to 50 ms, and one is due every 400 ms."""
+"""Idle calls within which a change of the topics is noticed; each takes up to 50 ms, and one is due every
+400 ms.
+"""
 
 
 def send(servers: str, topic: str, count: int, partition: int = 0, size: int = 10) -> None:
@@ -46,9 +48,14 @@ def changed(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
     return next(end for end in answers if end != start)
 
 
-def ranges(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[list[tuple[int, int, int]]]:
+def ranges(
+    reader: StreamReader, start: dict[str, Any], end: dict[str, Any]
+) -> list[list[tuple[int, int, int]]]:
     """Each task's (partition, start, limit)."""
-    return [[(r.partition.partition, r.start, r.limit) for r in task.value] for task in reader.partitions(start, end)]
+    return [
+        [(r.partition.partition, r.start, r.limit) for r in task.value]
+        for task in reader.partitions(start, end)
+    ]
 
 
 def to_the_end(reader: StreamReader, start: dict[str, Any]) -> list[dict[str, Any]]:
@@ -77,20 +84,30 @@ def test_a_stream_starts_where_it_is_told(servers: str, make_topic: MakeTopic, m
     assert start(startingTimestamp=1, startingOffsets="latest") == 0
     late = {"startingOffsetsByTimestamp": json.dumps({topic: {"0": 32_000_000_000_000}})}
     assert start(**late, startingOffsetsByTimestampStrategy="latest") == 5
-    with pytest.raises(SettingsError, match=f"option 'startingOffsetsByTimestamp': no record of {topic}-0 is at or after that time"):
+    with pytest.raises(
+        SettingsError,
+        match=f"option 'startingOffsetsByTimestamp': no record of {topic}-0 is at or after that time",
+    ):
         start(**late)
 
 
-def test_a_start_beyond_the_end_is_refused_or_becomes_the_end(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_a_start_beyond_the_end_is_refused_or_becomes_the_end(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic()
     beyond = {"startingOffsets": json.dumps({topic: {"0": 7}})}
-    with pytest.raises(SettingsError, match=f"'startingOffsets' lies beyond the end of the log: {topic}-0 ends at offset 0, not 7"):
+    with pytest.raises(
+        SettingsError,
+        match=f"'startingOffsets' lies beyond the end of the log: {topic}-0 ends at offset 0, not 7",
+    ):
         make_reader(topic, **beyond).initialOffset()
     with pytest.warns(UserWarning, match="reading begins at the end"):
         assert make_reader(topic, **beyond, failOnDataLoss="warn").initialOffset()["off"] == {topic: {"0": 0}}
 
 
-def test_what_is_new_is_answered_and_what_is_not_is_the_same_text(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_what_is_new_is_answered_and_what_is_not_is_the_same_text(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic(2)
     reader = make_reader(topic)
     start = reader.initialOffset()
@@ -108,7 +125,9 @@ def test_what_is_new_is_answered_and_what_is_not_is_the_same_text(servers: str, 
     }
 
 
-def test_lag_is_reported_where_a_limit_leaves_something(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_lag_is_reported_where_a_limit_leaves_something(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic()
     send(servers, topic, 10)
     reader = make_reader(topic, maxOffsetsPerTrigger=4)
@@ -150,17 +169,23 @@ def test_available_now_reads_up_to_what_was_there_in_as_many_batches_as_the_limi
     while (end := step(reader, ends[-1])) != ends[-1]:
         ends.append(end)
     assert [end["off"][topic] for end in ends[1:]] == [{"0": 4, "1": 0}, {"0": 8, "1": 0}, {"0": 10, "1": 0}]
-    assert [end["off"][topic] for end in to_the_end(make_reader(topic), ends[-1])] == [{"0": 15, "1": 0, "2": 5}]
+    assert [end["off"][topic] for end in to_the_end(make_reader(topic), ends[-1])] == [
+        {"0": 15, "1": 0, "2": 5}
+    ]
 
 
-def test_a_trigger_that_wants_everything_is_not_limited(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_a_trigger_that_wants_everything_is_not_limited(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic()
     send(servers, topic, 10)
     reader = make_reader(topic, maxOffsetsPerTrigger=4)
     assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable())["off"] == {topic: {"0": 10}}
 
 
-def test_a_micro_batch_waits_for_enough_after_the_first(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_a_micro_batch_waits_for_enough_after_the_first(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic()
     reader = make_reader(topic, minOffsetsPerTrigger=5, maxOffsetsPerTrigger=6)
     start = reader.initialOffset()
@@ -188,7 +213,9 @@ def test_an_idle_stream_waits_once_at_most_50_ms_and_with_available_now_not_at_a
     start = reader.initialOffset()
     for calls in (1, 2, 3):
         assert step(reader, start) == start
-        assert len(waits) == calls  # so a neighbour in a union or a join is held up once, and no longer than this
+        assert (
+            len(waits) == calls
+        )  # so a neighbour in a union or a join is held up once, and no longer than this
     assert all(0 < wait <= 50_000 for wait in waits)
     send(servers, topic, 3)
     waits.clear()
@@ -196,7 +223,9 @@ def test_an_idle_stream_waits_once_at_most_50_ms_and_with_available_now_not_at_a
     assert waits == []
 
 
-def test_a_limit_in_bytes_makes_batches_and_tasks_of_about_that_size(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_a_limit_in_bytes_makes_batches_and_tasks_of_about_that_size(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic()
     send(servers, topic, 200, size=1000)
     reader = make_reader(topic, maxBytesPerTrigger=100_000, maxBytesPerPartition=20_000)
@@ -253,7 +282,9 @@ def test_a_topic_made_anew_while_the_query_runs_is_told_from_the_old_one(
     admin.delete_topics([topic])
     admin.create_topics({topic: 1})
     send(servers, topic, 9)
-    with pytest.raises(DataLoss, match=f"topic '{topic}' was deleted and made anew; {topic}-0 was read up to offset 3 before"):
+    with pytest.raises(
+        DataLoss, match=f"topic '{topic}' was deleted and made anew; {topic}-0 was read up to offset 3 before"
+    ):
         changed(strict, end)
     anew = changed(lenient, end)
     while anew["off"] != {topic: {"0": 9}}:
@@ -262,7 +293,9 @@ def test_a_topic_made_anew_while_the_query_runs_is_told_from_the_old_one(
     assert anew["lost"] == {topic: {"0": 0}}
 
 
-def test_a_topic_that_vanishes_is_a_loss_or_left_out(servers: str, admin: Admin, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_a_topic_that_vanishes_is_a_loss_or_left_out(
+    servers: str, admin: Admin, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topics = sorted([make_topic(), make_topic()])
     options = {"subscribe": ",".join(topics)}
     strict, lenient = make_reader(**options), make_reader(**options, failOnDataLoss="skip")
@@ -283,7 +316,9 @@ def test_a_topic_that_never_was_is_named(make_topic: MakeTopic, make_reader: Any
         make_reader(assign=json.dumps({topic: [0, 7]})).initialOffset()
 
 
-def test_an_offset_of_sparks_kafka_connector_is_carried_on(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_an_offset_of_sparks_kafka_connector_is_carried_on(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic(2)
     send(servers, topic, 4)
     send(servers, topic, 2, partition=1)
@@ -300,7 +335,9 @@ def test_a_first_batch_that_sparks_kafka_connector_left_unfinished_needs_its_sta
     send(servers, topic, 9)
     planned = {topic: {"0": 7}}
     reader = make_reader(topic, startingOffsets="latest")
-    with pytest.raises(OffsetUnreadable, match=r"was never finished, .* give that place as JSON in startingOffsets"):
+    with pytest.raises(
+        OffsetUnreadable, match=r"was never finished, .* give that place as JSON in startingOffsets"
+    ):
         reader.partitions(reader.initialOffset(), planned)
     reader = make_reader(topic, startingOffsets=json.dumps({topic: {"0": 2}}))
     assert ranges(reader, reader.initialOffset(), planned) == [[(0, 2, 7)]]
@@ -345,7 +382,9 @@ def test_a_group_that_refuses_is_a_warning(servers: str, make_topic: MakeTopic, 
             assert step(reader, start) == start
 
 
-def test_an_older_spark_that_tells_neither_start_nor_limit_is_served(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_an_older_spark_that_tells_neither_start_nor_limit_is_served(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     topic = make_topic()
     send(servers, topic, 5)
     reader = make_reader(topic, maxOffsetsPerTrigger=3)
@@ -356,13 +395,17 @@ def test_an_older_spark_that_tells_neither_start_nor_limit_is_served(servers: st
     assert reader.latestOffset()["off"] == {topic: {"0": 5}}
 
 
-def test_a_reader_travels_to_executors_whatever_it_has_open(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+def test_a_reader_travels_to_executors_whatever_it_has_open(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
     reader = make_reader(make_topic())
     step(reader, reader.initialOffset())
     assert isinstance(cloudpickle.loads(cloudpickle.dumps(reader)), StreamReader)
 
 
-def test_a_batch_frame_bound_late_sees_what_came_after_it_was_planned(servers: str, make_topic: MakeTopic) -> None:
+def test_a_batch_frame_bound_late_sees_what_came_after_it_was_planned(
+    servers: str, make_topic: MakeTopic
+) -> None:
     topic = make_topic()
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic}
 
@@ -385,12 +428,18 @@ def test_a_batch_reads_between_moments(servers: str, make_topic: MakeTopic) -> N
             producer.send(topic, value=b"v", partition=0, timestamp_ms=timestamp)
 
     def planned(**options: Any) -> list[tuple[int, int, int]]:
-        given = {"kafka.bootstrap.servers": servers, "subscribe": topic, **{name: str(value) for name, value in options.items()}}
+        given = {
+            "kafka.bootstrap.servers": servers,
+            "subscribe": topic,
+            **{name: str(value) for name, value in options.items()},
+        }
         source = SparklogSource(given)
         tasks = source.reader(source.schema()).partitions()
         return [(r.partition.partition, r.start, r.limit) for task in tasks for r in task.value]
 
-    assert planned(startingTimestamp=0, endingTimestamp=2500, startingOffsetsByTimestampStrategy="latest") == [(0, 0, 2)]
+    assert planned(
+        startingTimestamp=0, endingTimestamp=2500, startingOffsetsByTimestampStrategy="latest"
+    ) == [(0, 0, 2)]
     assert planned(endingOffsetsByTimestamp=json.dumps({topic: {"0": 1500, "1": 5}})) == [(0, 0, 1)]
     assert planned(maxRecordsPerPartition=1) == [(0, 0, 1), (0, 1, 2), (0, 2, 3)]
     with pytest.raises(SettingsError, match=f"no record of {topic}-1 is at or after that time"):
@@ -400,7 +449,12 @@ def test_a_batch_reads_between_moments(servers: str, make_topic: MakeTopic) -> N
 
 
 def test_client_settings_reach_the_client(servers: str) -> None:
-    given = {"kafka.bootstrap.servers": servers, "subscribe": "t", "kafka.isolation.level": "read_committed", "kafka.client.id": "me"}
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": "t",
+        "kafka.isolation.level": "read_committed",
+        "kafka.client.id": "me",
+    }
     client = Options.parse(given).client
     assert (client.isolation_level, client.client_id) == ("read_committed", "me")
 
@@ -408,7 +462,9 @@ def test_client_settings_reach_the_client(servers: str) -> None:
 def in_transactions(servers: str, topic: str, *transactions: tuple[list[str], bool]) -> None:
     """Values written in transactions, each committed or aborted."""
     confluent_kafka = pytest.importorskip("confluent_kafka", reason="needs a transactional producer")
-    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": f"writer-of-{topic}"})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "transactional.id": f"writer-of-{topic}"}
+    )
     producer.init_transactions(30)
     for values, is_committed in transactions:
         producer.begin_transaction()
@@ -431,5 +487,7 @@ def test_committed_records_are_read_once_wherever_a_batch_ends_among_markers(
     assert len(ends) == -(-7 // limit)
     batches = zip([start, *ends], ends, strict=False)
     tasks = [task for first, last in batches for task in reader.partitions(first, last)]
-    values = [value for task in tasks for rows in reader.read(task) for value in rows.column("value").to_pylist()]
+    values = [
+        value for task in tasks for rows in reader.read(task) for value in rows.column("value").to_pylist()
+    ]
     assert values == [b"a", b"b", b"d"]

@@ -11,10 +11,14 @@ AT = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 
 
 def made(**options: str) -> StructType:
-    """The schema of a table made with these OPTIONS: Spark gives them twice, among the properties of the table."""
+    """The schema of a table made with these OPTIONS: Spark gives them twice, among the properties of the
+    table.
+    """
     given = {**AT, **options}
     properties = {"provider": "sparklog", "owner": "me", "color": "blue"}
-    return SparklogSource({**given, **{f"option.{key}": value for key, value in given.items()}, **properties}).schema()
+    return SparklogSource(
+        {**given, **{f"option.{key}": value for key, value in given.items()}, **properties}
+    ).schema()
 
 
 def test_a_table_remembers_its_options_and_not_its_properties() -> None:
@@ -38,7 +42,9 @@ def test_a_use_overrules_what_answers_the_same_question() -> None:
 
 
 def test_a_use_that_names_the_brokers_says_everything() -> None:
-    assert of_use({"Kafka.Bootstrap.Servers": "b:1"}, made(subscribe="t", topic="t")) == {"Kafka.Bootstrap.Servers": "b:1"}
+    assert of_use({"Kafka.Bootstrap.Servers": "b:1"}, made(subscribe="t", topic="t")) == {
+        "Kafka.Bootstrap.Servers": "b:1"
+    }
 
 
 def test_an_unknown_option_is_refused_where_the_table_is_made() -> None:
@@ -46,7 +52,9 @@ def test_an_unknown_option_is_refused_where_the_table_is_made() -> None:
         made(subscribed="t")
 
 
-@pytest.mark.parametrize("key", ["kafka.sasl.jaas.config", "kafka.ssl.key.password", "kafka.ssl.keystore.key"])
+@pytest.mark.parametrize(
+    "key", ["kafka.sasl.jaas.config", "kafka.ssl.key.password", "kafka.ssl.keystore.key"]
+)
 def test_a_secret_is_not_kept_where_anybody_may_read_it(key: str) -> None:
     with pytest.raises(SettingsError, match=f"{key}.*cannot be kept in a table"):
         made(subscribe="t", **{key: "hidden"})
@@ -54,7 +62,10 @@ def test_a_secret_is_not_kept_where_anybody_may_read_it(key: str) -> None:
 
 def test_a_use_without_brokers_is_told_where_to_write_them() -> None:
     with_columns = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
-    for use in (SparklogSource({"topic": "t"}).reader, lambda schema: SparklogSource({}).writer(schema, overwrite=False)):
+    for use in (
+        SparklogSource({"topic": "t"}).reader,
+        lambda schema: SparklogSource({}).writer(schema, overwrite=False),
+    ):
         with pytest.raises(SettingsError, match=r"made without columns.*FROM name WITH \(…\)"):
             use(with_columns)
 
@@ -65,8 +76,15 @@ def test_a_stream_that_writes_takes_nothing_from_the_table_its_rows_are_from() -
 
 
 def test_beside_a_catalog_that_cannot_read_it_no_table_is_made() -> None:
-    given = {**AT, "subscribe": "t", **{f"option.{key}": value for key, value in {**AT, "subscribe": "t"}.items()}}
-    with pytest.raises(SettingsError, match="cannot read a table of a data source in Python: use a view, CREATE TEMPORARY VIEW"):
+    given = {
+        **AT,
+        "subscribe": "t",
+        **{f"option.{key}": value for key, value in {**AT, "subscribe": "t"}.items()},
+    }
+    with pytest.raises(
+        SettingsError,
+        match="cannot read a table of a data source in Python: use a view, CREATE TEMPORARY VIEW",
+    ):
         SparklogSourceWithoutTables(given).schema()
     assert "value" in SparklogSourceWithoutTables({**AT, "subscribe": "t"}).schema().names
 

@@ -33,7 +33,9 @@ def test_outside_of_a_task_nothing_is_taken_out_of_garbage_collection() -> None:
     assert gc.get_freeze_count() == before
 
 
-def test_modules_that_come_after_the_first_task_are_taken_out_as_well(task: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_that_come_after_the_first_task_are_taken_out_as_well(
+    task: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settle()
     after_the_first_task = gc.get_freeze_count()
     come_later = loaded("come_later")
@@ -44,7 +46,9 @@ def test_modules_that_come_after_the_first_task_are_taken_out_as_well(task: None
     assert gc.get_freeze_count() >= after_the_first_task + 90_000
 
 
-def test_in_a_worker_that_has_loaded_a_module_of_a_user_nothing_is_taken_out(task: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_worker_that_has_loaded_a_module_of_a_user_nothing_is_taken_out(
+    task: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = gc.get_freeze_count()
     monkeypatch.setitem(sys.modules, "models_of_a_user.cache", loaded("models_of_a_user.cache"))
     assert foreign_modules() == {"models_of_a_user"}
@@ -53,5 +57,12 @@ def test_in_a_worker_that_has_loaded_a_module_of_a_user_nothing_is_taken_out(tas
 
 
 def test_what_spark_and_this_package_load_is_not_taken_for_a_users() -> None:
-    for name in ("pyspark.sql.types", "pyarrow.lib", "sparklog.spark.readers", "_cython_3_1_4", "json.decoder", "__main__"):
+    for name in (
+        "pyspark.sql.types",
+        "pyarrow.lib",
+        "sparklog.spark.readers",
+        "_cython_3_1_4",
+        "json.decoder",
+        "__main__",
+    ):
         assert name.partition(".")[0] not in foreign_modules()

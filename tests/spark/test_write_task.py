@@ -1,4 +1,6 @@
-"""The course of one task: what its writer is told and when. No Spark session and no broker here, but a writer that remembers."""
+"""The course of one task: what its writer is told and when. No Spark session and no broker here, but a
+writer that remembers.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -21,7 +23,9 @@ OPTIONS = Options.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
 class Remembering:
     """A delivery whose writers keep what they are told; `fails_on` is the call that raises."""
 
-    def __init__(self, *, fails_on: str = "", error: Exception | None = None, bytes_max: int | None = None) -> None:
+    def __init__(
+        self, *, fails_on: str = "", error: Exception | None = None, bytes_max: int | None = None
+    ) -> None:
         self.bytes_max = bytes_max
         self.told: list[str] = []
         self.batches: list[tuple[str, int, bytes]] = []
@@ -98,7 +102,9 @@ def test_rows_that_cannot_be_made_abort_what_was_written_of_the_task() -> None:
 
 
 def test_a_record_too_large_for_the_client_is_told_with_its_row() -> None:
-    delivery = Remembering(fails_on="add", error=RecordTooLarge("a batch of 9 bytes, where buffer.memory is 5"))
+    delivery = Remembering(
+        fails_on="add", error=RecordTooLarge("a batch of 9 bytes, where buffer.memory is 5")
+    )
     with pytest.raises(RowRefused, match=r"row 0 of its task: a batch of 9 bytes.*raise kafka.buffer.memory"):
         write_task(OPTIONS, delivery, iter([rows("a")]))
     assert delivery.told[-1] == "abort"
@@ -108,7 +114,11 @@ def test_a_record_has_the_time_of_its_row() -> None:
     delivery = Remembering()
     times = pa.array([1_700_000_000_123_456, None], pa.timestamp("us", tz="UTC"))
     write_task(OPTIONS, delivery, iter([rows("told", "now", timestamp=times)]))
-    written = {record.value: record.timestamp for _, _, content in delivery.batches for record in decode_records(content)}
+    written = {
+        record.value: record.timestamp
+        for _, _, content in delivery.batches
+        for record in decode_records(content)
+    }
     assert written[b"told"] == 1_700_000_000_123
     assert written[b"now"] > 1_700_000_000_123
 
@@ -129,13 +139,16 @@ def test_batches_are_no_larger_than_the_topic_takes_them() -> None:
 def test_a_record_too_large_for_its_topic_is_told_with_its_row_and_the_limit() -> None:
     delivery = Remembering(bytes_max=2000)
     with pytest.raises(
-        RowRefused, match=r"row 4 of its task is too large: \d+ bytes as a record, where topic 't' has max.message.bytes=2000"
+        RowRefused,
+        match=r"row 4 of its task is too large: \d+ bytes as a record, where topic 't' has max.message.bytes=2000",  # noqa: E501
     ):
         write_task(OPTIONS, delivery, iter([rows("a", "b"), rows("c", "d", "e" * 2000, "f")]))
     assert delivery.told[-1] == "abort"
 
 
 def test_a_transactional_id_of_the_users_own_is_refused() -> None:
-    options = Options.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.transactional.id": "mine"})
+    options = Options.parse(
+        {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.transactional.id": "mine"}
+    )
     with pytest.raises(SettingsError, match=r"'kafka\.transactional\.id' cannot be set"):
         BatchSink(options, StructType([StructField("value", StringType())]))

@@ -1,9 +1,11 @@
-"""Tries sparklog on several versions of Spark, each in an environment of its own: `python -m tests.spark.versions [4.0 4.1 …]`.
+"""Tries sparklog on several versions of Spark, each in an environment of its own: `python -m
+tests.spark.versions [4.0 4.1 …]`.
 
-`.venvs/spark-<version>/` gets the newest pyspark of that line, sparklog's wheel from dist/ (`make wheels`) and what the wheel's extra
-`spark` names, which is pyarrow: nothing else, so that no source tree and no forgotten package helps. There `smoke.py` walks through it,
-against a broker that runs here: once with sparklog uninstalled and shipped with the session as a zip file, once with the wheel. Ends with
-1 if any version fails; the logs are build/spark-<version>-<how>.log.
+`.venvs/spark-<version>/` gets the newest pyspark of that line, sparklog's wheel from dist/ (`make wheels`)
+and what the wheel's extra `spark` names, which is pyarrow: nothing else, so that no source tree and no
+forgotten package helps. There `smoke.py` walks through it, against a broker that runs here: once with
+sparklog uninstalled and shipped with the session as a zip file, once with the wheel. Ends with 1 if any
+version fails; the logs are build/spark-<version>-<how>.log.
 """
 
 import os
@@ -35,8 +37,10 @@ def tried(version: str) -> bool:
     with tempfile.TemporaryDirectory() as elsewhere:
         zip_file = shutil.copy(wheel(), Path(elsewhere) / "sparklog.zip")
         uninstall(python)
-        by_zip = f"import runpy, sys; sys.path.insert(0, {str(zip_file)!r}); runpy.run_path({str(SMOKE)!r}, run_name='__main__')"
-        is_shipped_tried = walked(version, "shipped", [python, "-P", "-c", by_zip, "--shipped", zip_file], elsewhere)
+        by_zip = f"import runpy, sys; sys.path.insert(0, {str(zip_file)!r}); runpy.run_path({str(SMOKE)!r}, run_name='__main__')"  # noqa: E501
+        is_shipped_tried = walked(
+            version, "shipped", [python, "-P", "-c", by_zip, "--shipped", zip_file], elsewhere
+        )
         install_wheel(python)
         return walked(version, "installed", [python, "-P", SMOKE], elsewhere) and is_shipped_tried
 
@@ -46,7 +50,9 @@ def walked(version: str, how: str, command: list[str | Path], elsewhere: str) ->
     began = time.monotonic()
     log = PROJECT / "build" / f"spark-{version}-{how}.log"
     log.parent.mkdir(exist_ok=True)
-    shown = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PYSPARK_PYTHON": str(command[0])}
+    shown = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+        "PYSPARK_PYTHON": str(command[0])
+    }
     with log.open("w") as output, embedded() as broker:
         child = subprocess.run(
             [*command, "--bootstrap", broker.bootstrap_servers],
@@ -65,7 +71,9 @@ def walked(version: str, how: str, command: list[str | Path], elsewhere: str) ->
 
 
 def environment(version: str) -> Path:
-    """The Python of the environment for this line of Spark, made where it is not there yet, with what the wheel needs."""
+    """The Python of the environment for this line of Spark, made where it is not there yet, with what the
+    wheel needs.
+    """
     directory = PROJECT / ".venvs" / f"spark-{version}"
     python = directory / "bin" / "python"
     if not (directory / "settled").exists():
@@ -92,7 +100,9 @@ def pip(python: Path) -> list[str | Path]:
 
 def wheel() -> Path:
     """sparklog's wheel, the compiled one where there is one."""
-    found = sorted((PROJECT / "dist").glob("sparklog-*.whl"), key=lambda path: path.name.endswith("-none-any.whl"))
+    found = sorted(
+        (PROJECT / "dist").glob("sparklog-*.whl"), key=lambda path: path.name.endswith("-none-any.whl")
+    )
     if not found:
         raise SystemExit("no wheel in dist/: `make wheels` builds it")
     return found[0]

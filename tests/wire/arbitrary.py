@@ -1,4 +1,6 @@
-"""Messages with every field that a version carries set to something drawn from a seed, and both kernels to run them through."""
+"""Messages with every field that a version carries set to something drawn from a seed, and both kernels to
+run them through.
+"""
 
 from collections.abc import Iterator
 from random import Random
@@ -26,7 +28,11 @@ ERROR_CODE_MAX = 118
 
 def message_classes() -> list[type[Message]]:
     """Every request and reply of the API table, and the headers."""
-    return [RequestHeader, ResponseHeader, *(cls for api in API_BY_KEY.values() for cls in (api.request(), api.reply()))]
+    return [
+        RequestHeader,
+        ResponseHeader,
+        *(cls for api in API_BY_KEY.values() for cls in (api.request(), api.reply())),
+    ]
 
 
 def versions_of(cls: type[Message]) -> range:
@@ -48,7 +54,9 @@ def kernels() -> list[ModuleType]:
 
 
 def arbitrary(cls: type[Message], version: int, random: Random, *, is_tame: bool = False) -> Message:
-    """A message; a tame one keeps to values that other implementations accept as well: known error codes, plausible times, ASCII."""
+    """A message; a tame one keeps to values that other implementations accept as well: known error codes,
+    plausible times, ASCII.
+    """
     return cls(*(_value(field, version, random, is_tame) for field in schema.fields(cls)))
 
 

@@ -1,11 +1,13 @@
-"""Fuzzing of everything that meets foreign bytes first: framing, headers, and every message in every version, in both kernels.
+"""Fuzzing of everything that meets foreign bytes first: framing, headers, and every message in every
+version, in both kernels.
 
     python -m tests.wire.fuzz --seconds 60 --seed 7        (without arguments: another seed each time, until interrupted)
 
-Starts from the corpus (`fuzz_corpus/`) and from arbitrary messages, bends them and checks that decoding answers or raises the one
-decode error, that both kernels answer alike, that what was decoded can be written again, and, now and then, what it allocates. A
-finding is printed as a case for the corpus, and the exit code is 1.
-"""
+Starts from the corpus (`fuzz_corpus/`) and from arbitrary messages, bends them and checks that decoding
+answers or raises the one decode error, that both kernels answer alike, that what was decoded can be
+written again, and, now and then, what it allocates. A finding is printed as a case for the corpus, and the
+exit code is 1.
+"""  # noqa: E501
 
 import argparse
 import gc
@@ -62,7 +64,9 @@ class Finding(Exception):
 
 
 def corpus() -> dict[str, Case]:
-    """The cases on file, by name: comment lines, `Api request|response version`, the answer, `----`, and bytes in hexadecimal."""
+    """The cases on file, by name: comment lines, `Api request|response version`, the answer, `----`, and
+    bytes in hexadecimal.
+    """
     return {path.stem: read_case(path.read_text()) for path in sorted(CORPUS.glob("*.txt"))}
 
 
@@ -71,11 +75,15 @@ def read_case(text: str) -> Case:
     what, answer = [line for line in head.splitlines() if not line.startswith("#")]
     name, kind, version = what.split()
     api = next(api for api in API_BY_KEY.values() if api.name == name)
-    return Case(api.request() if kind == "request" else api.reply(), int(version), bytes.fromhex(octets), answer)
+    return Case(
+        api.request() if kind == "request" else api.reply(), int(version), bytes.fromhex(octets), answer
+    )
 
 
 def outcome(call: Callable[..., Any], *arguments: object) -> tuple[str, Any]:
-    """`decoded` and the message, or `refused` and the kernel's reason and position; anything else that is raised is a finding."""
+    """`decoded` and the message, or `refused` and the kernel's reason and position; anything else that is
+    raised is a finding.
+    """
     try:
         return "decoded", call(*arguments)
     except ValueError as error:
@@ -93,7 +101,10 @@ class Fuzzer:
     def programs(self, cls: type[Message], version: int) -> list[Any]:
         if (cls, version) not in self._programs:
             is_flexible = version >= cls.versions.flexible
-            made = [schema.flatten(cls, version, is_flexible=is_flexible, kernel=kernel) for kernel in self.kernels]
+            made = [
+                schema.flatten(cls, version, is_flexible=is_flexible, kernel=kernel)
+                for kernel in self.kernels
+            ]
             self._programs[cls, version] = made
         return self._programs[cls, version]
 
@@ -104,7 +115,10 @@ class Fuzzer:
         gc.disable()
         started = time.thread_time()
         try:
-            outcomes = [outcome(kernel.decode, made, case.octets) for kernel, made in zip(self.kernels, programs, strict=True)]
+            outcomes = [
+                outcome(kernel.decode, made, case.octets)
+                for kernel, made in zip(self.kernels, programs, strict=True)
+            ]
         except Exception as error:
             raise Finding(f"decoding raised {error!r}", case) from error
         finally:
@@ -124,7 +138,8 @@ class Fuzzer:
             return
         # Compared as they are written: NaN is not equal to itself.
         written = [
-            b"".join(kernel.encode(made, message)) for kernel, made, (_, message) in zip(self.kernels, programs, outcomes, strict=True)
+            b"".join(kernel.encode(made, message))
+            for kernel, made, (_, message) in zip(self.kernels, programs, outcomes, strict=True)
         ]
         if len(set(written)) != 1:
             raise Finding("the kernels decode differently", case)
@@ -159,7 +174,9 @@ def cases(random: Random) -> Iterator[Case]:
             octets = b"".join(bytes(chunk) for chunk in schema_encode(cls, version, random))
             yield from (Case(cls, version, bent) for bent in mutations(octets, random, count=4))
             case = random.choice(kept)
-            yield from (Case(case.cls, case.version, bent) for bent in mutations(case.octets[:4096], random, count=1))
+            yield from (
+                Case(case.cls, case.version, bent) for bent in mutations(case.octets[:4096], random, count=1)
+            )
 
 
 def schema_encode(cls: type[Message], version: int, random: Random) -> list[Any]:
@@ -170,7 +187,9 @@ def schema_encode(cls: type[Message], version: int, random: Random) -> list[Any]
 
 
 def check_stream(octets: bytes, random: Random) -> None:
-    """Bytes as they come from a socket: framing and headers answer, or raise one of the two errors that belong to them."""
+    """Bytes as they come from a socket: framing and headers answer, or raise one of the two errors that
+    belong to them.
+    """
     framer, shared = Framer(frame_bytes_max=4096), memoryview(octets)
     while shared:
         buffer = framer.buffer()
@@ -206,7 +225,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options = parser.parse_args()
-    print(f"seed {options.seed}: fuzzing, ^C ends it" if options.seconds == math.inf else f"seed {options.seed}: fuzzing", flush=True)
+    print(
+        f"seed {options.seed}: fuzzing, ^C ends it"
+        if options.seconds == math.inf
+        else f"seed {options.seed}: fuzzing",
+        flush=True,
+    )
     try:
         counts = fuzz(options.seconds, options.seed)
     except Finding as finding:

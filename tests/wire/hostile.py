@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 TELLING = (0, 1, 2, 3, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
-LIES = (b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe", b"\x7f\xff", b"\x80\0", b"\xff\xff\xff\xff\x0f")
+LIES = (
+    b"\x7f\xff\xff\xff",
+    b"\x80\0\0\0",
+    b"\xff\xff\xff\xff",
+    b"\xff\xff\xff\xfe",
+    b"\x7f\xff",
+    b"\x80\0",
+    b"\xff\xff\xff\xff\x0f",
+)
 LONG_VARINTS = (b"\x80\x80\x80\x80\x80\x00", b"\xff\xff\xff\xff\x7f", b"\xff" * 11, b"\x80\x80\x80\x80\x10")
 
 
@@ -61,4 +69,14 @@ def replace(octets: bytes, random: Random, by: bytes) -> bytes:
     return octets[:place] + by + octets[place + len(by) :]
 
 
-WAYS: tuple[Callable[[bytes, Random], bytes], ...] = (cut, flip, tell, tell, lie, overlong, insert, double, noise)
+WAYS: tuple[Callable[[bytes, Random], bytes], ...] = (
+    cut,
+    flip,
+    tell,
+    tell,
+    lie,
+    overlong,
+    insert,
+    double,
+    noise,
+)

@@ -12,7 +12,12 @@ import pytest
 
 from sparklog.kernels import codec_reference as reference
 from sparklog.wire import schema
-from sparklog.wire.messages.describe_producers import DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse
+from sparklog.wire.messages.describe_producers import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
 from sparklog.wire.schema import Message
 from tests.wire.arbitrary import arbitrary, every_version, kernels
 from tests.wire.hostile import mutations
@@ -37,7 +42,11 @@ def answer(call: Callable[..., Any], *arguments: object) -> Answer:
 
 @needs_compiled
 def test_operation_codes_are_the_same_numbers() -> None:
-    names = [name for name in dir(reference) if name.isupper() and not name.startswith("_") and name in dir(compiled)]
+    names = [
+        name
+        for name in dir(reference)
+        if name.isupper() and not name.startswith("_") and name in dir(compiled)
+    ]
     assert len(names) == 21
     assert [getattr(compiled, name) for name in names] == [getattr(reference, name) for name in names]
 
@@ -61,7 +70,9 @@ def test_both_kernels_write_every_message_alike() -> None:
 
 @needs_compiled
 def test_other_threads_run_while_a_long_array_is_written() -> None:
-    parts = [PartitionResponse(active_producers=[ProducerState(producer_id=number) for number in range(200_000)])]
+    parts = [
+        PartitionResponse(active_producers=[ProducerState(producer_id=number) for number in range(200_000)])
+    ]
     message = DescribeProducersResponse(topics=[TopicResponse(partitions=parts)])
     _, program = programs(DescribeProducersResponse, 0)
     turns: list[None] = []

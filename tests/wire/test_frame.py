@@ -81,7 +81,9 @@ def test_an_announced_length_costs_no_memory_until_its_bytes_arrive() -> None:
         assert framer.held_bytes <= 2 * arrived + GROWTH_BYTES
 
 
-@pytest.mark.parametrize("prefix", ["ff ff ff ff", "80 00 00 00", "00 00 03 e9", "7f ff ff ff", "16 03 01 02"])
+@pytest.mark.parametrize(
+    "prefix", ["ff ff ff ff", "80 00 00 00", "00 00 03 e9", "7f ff ff ff", "16 03 01 02"]
+)
 def test_a_length_out_of_bounds_is_refused_as_soon_as_it_is_known(prefix: str) -> None:
     framer = Framer(frame_bytes_max=1000)
     with pytest.raises(DecodeError, match="where 1000 are allowed"):
@@ -141,7 +143,9 @@ def test_a_frame_for_which_there_is_no_memory_is_received_on_once_there_is_some(
 
 
 def starved(size: int) -> list[bytes]:
-    """The frames of a process that has no memory when its buffer of `size` bytes or a little more must grow."""
+    """The frames of a process that has no memory when its buffer of `size` bytes or a little more must
+    grow.
+    """
     framer = Framer(frame_bytes_max=1 << 30)
     octets = framed(b"x" * (GROWN_IN_PLACE_BYTES + size))
     feed(framer, octets[:size], piece=1 << 20)

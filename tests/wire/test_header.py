@@ -5,10 +5,22 @@ import pytest
 from sparklog.errors import DecodeError
 from sparklog.wire.api_keys import API_BY_KEY, API_VERSIONS
 from sparklog.wire.codec import decode
-from sparklog.wire.header import RequestHeader, UnsupportedVersion, decode_reply, decode_request_header, encode_reply, encode_request
+from sparklog.wire.header import (
+    RequestHeader,
+    UnsupportedVersion,
+    decode_reply,
+    decode_request_header,
+    encode_reply,
+    encode_request,
+)
 from sparklog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 
 
 def frame_of(chunks: list[bytes]) -> bytes:
@@ -38,7 +50,9 @@ def test_a_client_may_have_no_name_and_headers_may_carry_unknown_tags() -> None:
 
 
 def test_records_stay_in_the_received_buffer_down_to_the_message() -> None:
-    request = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(0, b"r" * 600)])])
+    request = ProduceRequest(
+        topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(0, b"r" * 600)])]
+    )
     received = bytearray(frame_of(encode_request(request, 9, 1, None)))
     _, body = decode_request_header(memoryview(received))
     records = decode(ProduceRequest, 9, body).topic_data[0].partition_data[0].records
@@ -74,11 +88,21 @@ def test_an_unknown_version_is_told_with_a_header_that_can_be_answered() -> None
 @pytest.mark.parametrize(("key", "version"), [(4, 0), (999, 0), (-1, 0), (0, 2), (22, 7), (1, -1)])
 def test_what_the_table_lacks_is_unsupported(key: int, version: int) -> None:
     with pytest.raises(UnsupportedVersion):
-        decode_request_header(key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + bytes(7))
+        decode_request_header(
+            key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + bytes(7)
+        )
 
 
 @pytest.mark.parametrize(
-    "octets", ["", "00", "00 12 00", "00 12 00 00 00 00 00", "00 12 00 00 00 00 00 01 00 05 61", "00 12 00 00 00 00 00 01 ff fe"]
+    "octets",
+    [
+        "",
+        "00",
+        "00 12 00",
+        "00 12 00 00 00 00 00",
+        "00 12 00 00 00 00 00 01 00 05 61",
+        "00 12 00 00 00 00 00 01 ff fe",
+    ],
 )
 def test_a_frame_too_short_for_its_header_is_undecodable(octets: str) -> None:
     with pytest.raises(DecodeError):

@@ -26,7 +26,9 @@ from tests.wire.fuzz import ALLOCATION_BASE, ALLOCATION_FACTOR, Case, Fuzzer, al
 from tests.wire.hostile import truncations
 
 MIB = 1 << 20
-with_each_kernel = pytest.mark.parametrize("kernel", kernels(), ids=lambda kernel: kernel.__name__.rpartition("_")[2])
+with_each_kernel = pytest.mark.parametrize(
+    "kernel", kernels(), ids=lambda kernel: kernel.__name__.rpartition("_")[2]
+)
 
 
 def program(cls: type[Message], version: int, kernel: ModuleType) -> Any:
@@ -72,11 +74,13 @@ def test_a_name_longer_than_any_may_be_is_refused() -> None:
         decode(MetadataRequest, 9, b"\x02" + name + bytes(5))
 
 
-# -- memory -------------------------------------------------------------------------------------------------------------------------------
+# -- memory --------------------------------------------------------------------------------------------------
 
 
 def fullest(cls: type[Message], version: int, count: int) -> Iterator[Message]:
-    """For every array of a message, at any depth, the message in which it has `count` elements of defaults and every other array one."""
+    """For every array of a message, at any depth, the message in which it has `count` elements of defaults
+    and every other array one.
+    """
     for path in array_paths(cls, version):
         yield grown(cls, version, path, count)
 
@@ -94,7 +98,9 @@ def grown(cls: type[Message], version: int, path: tuple[str, ...], count: int) -
     for field in present(cls, version):
         if field.name == path[0]:
             value = element(field, version, path[1:], count)
-            setattr(message, field.name, [value] * (count if len(path) == 1 else 1) if field.is_array else value)
+            setattr(
+                message, field.name, [value] * (count if len(path) == 1 else 1) if field.is_array else value
+            )
     return message
 
 
@@ -128,10 +134,18 @@ TINY: list[tuple[type[Message], int, bytes, bytes, bytes]] = [
     (FetchRequest, 12, bytes(25), b"\x01\x01\x00", b"\x01\x01\x00"),
     (ListGroupsResponse, 5, bytes(6), b"\x01\x01\x01\x01\x00", b"\x00"),
     (ShareFetchRequest, 2, b"\x00\x00" + bytes(25), bytes(16) + b"\x01\x00", b"\x01\x00"),
-    (StreamsGroupDescribeResponse, 0, bytes(4), bytes(2) + b"\x00\x01\x01\0\0\0\0\0\0\0\0\x00\x01\x80\0\0\0\x00", b"\x00"),
+    (
+        StreamsGroupDescribeResponse,
+        0,
+        bytes(4),
+        bytes(2) + b"\x00\x01\x01\0\0\0\0\0\0\0\0\x00\x01\x80\0\0\0\x00",
+        b"\x00",
+    ),
 ]
 tiny_elements = pytest.mark.parametrize(
-    ("cls", "version", "before", "element", "after"), TINY, ids=[f"{row[0].__name__}-{len(row[3])}" for row in TINY]
+    ("cls", "version", "before", "element", "after"),
+    TINY,
+    ids=[f"{row[0].__name__}-{len(row[3])}" for row in TINY],
 )
 
 
@@ -182,11 +196,13 @@ def decoded_or_refused(cls: type[Message], version: int, octets: bytes) -> Messa
         return None
 
 
-# -- time ---------------------------------------------------------------------------------------------------------------------------------
+# -- time ----------------------------------------------------------------------------------------------------
 
 
 @tiny_elements
-def test_time_grows_with_the_frame_and_no_faster(cls: type[Message], version: int, before: bytes, element: bytes, after: bytes) -> None:
+def test_time_grows_with_the_frame_and_no_faster(
+    cls: type[Message], version: int, before: bytes, element: bytes, after: bytes
+) -> None:
     kernel = kernels()[-1]
     made = program(cls, version, kernel)
 
@@ -194,7 +210,8 @@ def test_time_grows_with_the_frame_and_no_faster(cls: type[Message], version: in
         octets = before + varint(count + 1) + element * count + after
         return min(timed(lambda: fuzz.outcome(kernel.decode, made, octets)) for _ in range(3))
 
-    # Eight times the frame in less than forty times the time: a quadratic decode takes sixty-four times, on a busy machine too.
+    # Eight times the frame in less than forty times the time: a quadratic decode takes sixty-four times, on a
+    # busy machine too.
     assert any(seconds(40_000) < 40 * max(seconds(5_000), 1e-4) for _ in range(5))
 
 

@@ -26,7 +26,9 @@ def test_the_pieces_of_a_listing_are_the_listing(version: int, sizes: tuple[int,
     for size in sizes:
         pieces.add(ListGroupsResponse(groups=[next(taken) for _ in range(size)]), size)
     whole = ListGroupsResponse(error_code=15, groups=groups)
-    assert joined(encode_reply(pieces, LIST_GROUPS, version, 7)) == joined(encode_reply(whole, LIST_GROUPS, version, 7))
+    assert joined(encode_reply(pieces, LIST_GROUPS, version, 7)) == joined(
+        encode_reply(whole, LIST_GROUPS, version, 7)
+    )
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -37,10 +39,14 @@ def test_the_time_to_rest_is_told_at_the_end(version: int) -> None:
     encode_reply(pieces, DELETE_GROUPS, version, 7)
     pieces.throttle_time_ms = 1234
     whole = DeleteGroupsResponse(throttle_time_ms=1234, results=results)
-    assert joined(encode_reply(pieces, DELETE_GROUPS, version, 7)) == joined(encode_reply(whole, DELETE_GROUPS, version, 7))
+    assert joined(encode_reply(pieces, DELETE_GROUPS, version, 7)) == joined(
+        encode_reply(whole, DELETE_GROUPS, version, 7)
+    )
 
 
-@pytest.mark.parametrize(("version", "tail_bytes"), [(0, 0), (7, 0), (8, 4), (9, 4), (10, 4), (11, 0), (12, 0), (13, 2)])
+@pytest.mark.parametrize(
+    ("version", "tail_bytes"), [(0, 0), (7, 0), (8, 4), (9, 4), (10, 4), (11, 0), (12, 0), (13, 2)]
+)
 def test_fields_behind_the_array_stay_behind_it(version: int, tail_bytes: int) -> None:
     topics = [MetadataResponseTopic(name=f"topic-{number}") for number in range(200)]
     head = MetadataResponse(cluster_id="c", cluster_authorized_operations=5, error_code=0)
@@ -48,4 +54,6 @@ def test_fields_behind_the_array_stay_behind_it(version: int, tail_bytes: int) -
     for begin in (0, 100):
         pieces.add(MetadataResponse(topics=topics[begin : begin + 100]), 100)
     whole = MetadataResponse(cluster_id="c", cluster_authorized_operations=5, topics=topics)
-    assert joined(encode_reply(pieces, METADATA, version, 7)) == joined(encode_reply(whole, METADATA, version, 7))
+    assert joined(encode_reply(pieces, METADATA, version, 7)) == joined(
+        encode_reply(whole, METADATA, version, 7)
+    )

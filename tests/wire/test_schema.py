@@ -55,7 +55,10 @@ def test_an_old_version_carries_its_fields_in_their_plain_form() -> None:
 
 
 def test_a_flexible_version_carries_compact_lengths_and_no_tag_for_a_default() -> None:
-    assert wire(Sample(always=1, late=2, name="ab", leaves=[Leaf(5)]), 3) == "01 00 00 00 02 03 61 62 02 00 05 00 00"
+    assert (
+        wire(Sample(always=1, late=2, name="ab", leaves=[Leaf(5)]), 3)
+        == "01 00 00 00 02 03 61 62 02 00 05 00 00"
+    )
 
 
 def test_tags_are_written_in_their_order_with_the_size_of_their_value() -> None:
@@ -71,7 +74,9 @@ def test_a_nullable_struct_stands_behind_one_byte() -> None:
 
 
 def test_a_field_outside_its_versions_takes_its_default() -> None:
-    assert decode(Sample, 2, bytes.fromhex("01 00 00 00 02 ff ff 00 00 00 00")) == Sample(always=1, late=2, name=None)
+    assert decode(Sample, 2, bytes.fromhex("01 00 00 00 02 ff ff 00 00 00 00")) == Sample(
+        always=1, late=2, name=None
+    )
 
 
 def test_null_before_the_version_that_allows_it_is_refused_both_ways() -> None:
@@ -87,7 +92,9 @@ def test_an_essential_value_is_not_dropped_silently_by_a_version_that_lacks_it()
         encode(Sample(late=5), 1)
 
 
-@pytest.mark.parametrize("wrong", [Sample(always=128), Sample(late=1 << 31), Sample(always="1"), Sample(name="x" * 32768)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "wrong", [Sample(always=128), Sample(late=1 << 31), Sample(always="1"), Sample(name="x" * 32768)]
+)  # type: ignore[arg-type]
 def test_a_value_that_its_field_cannot_hold_is_refused(wrong: Sample) -> None:
     with pytest.raises((OverflowError, ValueError, TypeError)):
         encode(wrong, 5)
@@ -141,5 +148,8 @@ def test_the_table_and_the_classes_agree_on_versions() -> None:
 
 
 def test_the_table_loads_no_message() -> None:
-    program = "import sys, sparklog.wire.api_keys; print(sum(name.startswith('sparklog.wire.messages') for name in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "0\n"
+    program = "import sys, sparklog.wire.api_keys; print(sum(name.startswith('sparklog.wire.messages') for name in sys.modules))"  # noqa: E501
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        == "0\n"
+    )

@@ -1,12 +1,12 @@
 """Avro's binary encoding as columns, and Avro's schemas as Spark types, as `from_avro` has them.
 
-Flat records go through a kernel, see `avro_flat`; fastavro decodes all other schemas, one value after another. What it decodes a kernel
-has checked, see `avro_program`.
+Flat records go through a kernel, see `avro_flat`; fastavro decodes all other schemas, one value after
+another. What it decodes a kernel has checked, see `avro_program`.
 
 null | T       T, may be null             int | long, float | double    the wider one        other unions    refused
 enum, uuid     string                     date, timestamp-*             date, timestamp, timestamp_ntz
 fixed, bytes   binary, or decimal         time-*                        int (milliseconds) or bigint (microseconds)
-"""
+"""  # noqa: E501
 
 import io
 import json
@@ -64,7 +64,10 @@ _LOGICAL: Final[dict[tuple[str, str], DataType]] = {
     ("long", "local-timestamp-micros"): TimestampNTZType(),
 }
 _DEPTH_MAX: Final = 64
-_WIDER: Final[tuple[tuple[frozenset[str], str], ...]] = ((frozenset({"int", "long"}), "long"), (frozenset({"float", "double"}), "double"))
+_WIDER: Final[tuple[tuple[frozenset[str], str], ...]] = (
+    (frozenset({"int", "long"}), "long"),
+    (frozenset({"float", "double"}), "double"),
+)
 
 
 def fastavro() -> Any:
@@ -72,7 +75,9 @@ def fastavro() -> Any:
     try:
         import fastavro as library
     except ImportError as error:
-        raise SettingsError(f"format avro needs fastavro: pip install 'sparklog[formats]' on driver and executors ({error})") from error
+        raise SettingsError(
+            f"format avro needs fastavro: pip install 'sparklog[formats]' on driver and executors ({error})"
+        ) from error
     return library
 
 
@@ -104,7 +109,9 @@ class AvroDecoder:
             return Decoded(made, {})
         # What is wrong, and where, is told by the check of any schema.
         again = self._by_fastavro(values.take(pa.array(rows, pa.int64())))
-        return Decoded(together(made, rows, again.array), {rows[row]: reason for row, reason in again.refused.items()})
+        return Decoded(
+            together(made, rows, again.array), {rows[row]: reason for row, reason in again.refused.items()}
+        )
 
     def _by_fastavro(self, values: pa.Array) -> Decoded:
         made: list[object] = []
@@ -115,7 +122,8 @@ class AvroDecoder:
                 try:
                     value = self._value(content, start)
                 except Exception as error:
-                    # Of what the kernel lets pass fastavro refuses a decimal that is none, say, by any kind of exception.
+                    # Of what the kernel lets pass fastavro refuses a decimal that is none, say, by any kind
+                    # of exception.
                     refused[row] = f"not Avro of this schema: {reason_of(error)}"
             made.append(value)
         try:
@@ -128,11 +136,21 @@ class AvroDecoder:
         validity, offsets, content = values.buffers()
         if len(values) == 0 or offsets is None:
             return [0] * len(values)
-        starts = avro.check_records(len(values), validity, offsets, content or b"", values.offset, self._program, PREFIXES[self._prefix])
+        starts = avro.check_records(
+            len(values),
+            validity,
+            offsets,
+            content or b"",
+            values.offset,
+            self._program,
+            PREFIXES[self._prefix],
+        )
         return memoryview(starts).cast("i")
 
     def _one_by_one(self, made: list[object], refused: dict[int, str]) -> Decoded:
-        """For values that are Avro and still no such column: a time beyond 64 bits of microseconds, a decimal of too many digits."""
+        """For values that are Avro and still no such column: a time beyond 64 bits of microseconds, a
+        decimal of too many digits.
+        """
         arrays: list[pa.Array] = []
         for row, value in enumerate(made):
             try:
@@ -155,11 +173,13 @@ class AvroDecoder:
 def _fault(content: bytes, position: int) -> str:
     if position == len(content):
         return f"the value ends after {len(content)} bytes, before the record does"
-    return f"byte {position} of {len(content)} begins no value that the schema allows there: {content[position : position + 8].hex(' ')}"
+    return f"byte {position} of {len(content)} begins no value that the schema allows there: {content[position : position + 8].hex(' ')}"  # noqa: E501
 
 
 class _Types:
-    """A schema read into the Spark type and into `plain`: the schema without the logical types whose reading is left to Arrow."""
+    """A schema read into the Spark type and into `plain`: the schema without the logical types whose
+    reading is left to Arrow.
+    """
 
     def __init__(self, text: str) -> None:
         try:
@@ -189,7 +209,11 @@ class _Types:
         if isinstance(schema, str):
             if schema in _PRIMITIVES and schema not in ("enum", "fixed"):
                 return _PRIMITIVES[schema], False, schema
-            name = schema if "." in schema or not namespace or f"{namespace}.{schema}" not in self._kinds else f"{namespace}.{schema}"
+            name = (
+                schema
+                if "." in schema or not namespace or f"{namespace}.{schema}" not in self._kinds
+                else f"{namespace}.{schema}"
+            )
             if name in self._open:
                 raise ValueError(f"record {name!r} holds itself, which no Spark type does")
             if name not in self._kinds:
@@ -221,7 +245,12 @@ class _Types:
         kind = _LOGICAL.get((sort, str(logical)), _PRIMITIVES[sort])
         if logical == "decimal" and sort in ("bytes", "fixed"):
             precision, scale = schema.get("precision"), schema.get("scale", 0)
-            if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision <= 38 or precision < 1:
+            if (
+                not isinstance(precision, int)
+                or not isinstance(scale, int)
+                or not 0 <= scale <= precision <= 38
+                or precision < 1
+            ):
                 raise ValueError(f"decimal({precision},{scale}) is beyond decimal(38,38)")
             kind = DecimalType(precision, scale)
             plain |= {"logicalType": "decimal", "precision": precision, "scale": scale}
@@ -259,7 +288,11 @@ class _Types:
         if len(read) == 1:
             return read[0][0], len(branches) > 1, plain_union
         for sorts, wider in _WIDER:
-            if len(read) == 2 and all(isinstance(one[2], str) for one in read) and {one[2] for one in read} == sorts:
+            if (
+                len(read) == 2
+                and all(isinstance(one[2], str) for one in read)
+                and {one[2] for one in read} == sorts
+            ):
                 return _PRIMITIVES[wider], len(branches) > 2, plain_union
         raise ValueError(f"a union of {len(read)} types, {json.dumps(branches)[:80]}, has no Spark column")
 
@@ -283,7 +316,9 @@ def _can_be_empty(plain: Any, named: Mapping[str, Any]) -> bool:
 
 
 def _read_type(plain: Any, wanted: DataType, named: Mapping[str, Any]) -> pa.DataType:
-    """The Arrow type that takes what fastavro gives: as `arrow_type`, with milliseconds where the writer has them."""
+    """The Arrow type that takes what fastavro gives: as `arrow_type`, with milliseconds where the writer
+    has them.
+    """
     if isinstance(plain, str):
         return _read_type(named[plain], wanted, named) if plain in named else arrow_type(wanted)
     if isinstance(plain, list):
@@ -292,11 +327,22 @@ def _read_type(plain: Any, wanted: DataType, named: Mapping[str, Any]) -> pa.Dat
     if plain.get("unit") == "ms":
         return pa.timestamp("ms", tz=arrow_type(wanted).tz)
     if isinstance(wanted, ArrayType):
-        return pa.list_(pa.field("element", _read_type(plain["items"], wanted.elementType, named), nullable=wanted.containsNull))
+        return pa.list_(
+            pa.field(
+                "element", _read_type(plain["items"], wanted.elementType, named), nullable=wanted.containsNull
+            )
+        )
     if isinstance(wanted, MapType):
-        content = pa.field("value", _read_type(plain["values"], wanted.valueType, named), nullable=wanted.valueContainsNull)
+        content = pa.field(
+            "value", _read_type(plain["values"], wanted.valueType, named), nullable=wanted.valueContainsNull
+        )
         return pa.map_(pa.field("key", pa.string(), nullable=False), content)
     if isinstance(wanted, StructType):
         by_name = {field["name"]: field["type"] for field in plain["fields"]}
-        return pa.struct([pa.field(field.name, _read_type(by_name[field.name], field.dataType, named)) for field in wanted.fields])
+        return pa.struct(
+            [
+                pa.field(field.name, _read_type(by_name[field.name], field.dataType, named))
+                for field in wanted.fields
+            ]
+        )
     return arrow_type(wanted)

@@ -1,4 +1,6 @@
-"""Flat records of Avro straight into Arrow's buffers: fields of numbers, text, bytes, dates and times, each of which may be null."""
+"""Flat records of Avro straight into Arrow's buffers: fields of numbers, text, bytes, dates and times,
+each of which may be null.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final, Self
@@ -11,13 +13,23 @@ from sparklog.spark.formats.avro_program import SORTS
 from sparklog.spark.formats.names import SchemaIdPrefix
 from sparklog.spark.formats.types import arrow_type
 
-PREFIXES: Final = {SchemaIdPrefix.NEVER: avro.NEVER, SchemaIdPrefix.ALWAYS: avro.ALWAYS, SchemaIdPrefix.AUTO: avro.PERHAPS}
+PREFIXES: Final = {
+    SchemaIdPrefix.NEVER: avro.NEVER,
+    SchemaIdPrefix.ALWAYS: avro.ALWAYS,
+    SchemaIdPrefix.AUTO: avro.PERHAPS,
+}
 
 
 class FlatRecords:
     """Decodes the values of one flat schema; made by `of`."""
 
-    def __init__(self, fields: Sequence[tuple[int, int, bool]], places: Sequence[int], kind: pa.DataType, prefix: SchemaIdPrefix) -> None:
+    def __init__(
+        self,
+        fields: Sequence[tuple[int, int, bool]],
+        places: Sequence[int],
+        kind: pa.DataType,
+        prefix: SchemaIdPrefix,
+    ) -> None:
         """`places` tell which of the writer's fields each column of `kind` is."""
         self._fields = list(fields)
         self._places = places
@@ -26,7 +38,9 @@ class FlatRecords:
 
     @classmethod
     def of(cls, plain: Any, wanted: DataType, prefix: SchemaIdPrefix) -> Self | None:
-        """For a schema as `avro` reads it and the columns that are wanted of it; None where it is not flat."""
+        """For a schema as `avro` reads it and the columns that are wanted of it; None where it is not
+        flat.
+        """
         if not isinstance(plain, dict) or plain["type"] != "record" or not isinstance(wanted, StructType):
             return None
         sorts = [_sort(field["type"]) for field in plain["fields"]]
@@ -34,7 +48,10 @@ class FlatRecords:
         if len(known) < len(sorts):
             return None
         names = [field["name"] for field in plain["fields"]]
-        fields = [(sort, null_branch, name in wanted.names) for name, (sort, null_branch) in zip(names, known, strict=True)]
+        fields = [
+            (sort, null_branch, name in wanted.names)
+            for name, (sort, null_branch) in zip(names, known, strict=True)
+        ]
         return cls(fields, [names.index(name) for name in wanted.names], arrow_type(wanted), prefix)
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, list[int]]:
@@ -43,7 +60,9 @@ class FlatRecords:
         validity, offsets, content = values.buffers()
         if count == 0 or offsets is None:
             return pa.nulls(count, self._kind), []
-        valid, columns, refused = avro.read_records(count, validity, offsets, content or b"", values.offset, self._fields, self._prefix)
+        valid, columns, refused = avro.read_records(
+            count, validity, offsets, content or b"", values.offset, self._fields, self._prefix
+        )
         made: list[pa.Array] = []
         for place, field in zip(self._places, self._kind, strict=True):
             column = columns[place]
@@ -63,7 +82,9 @@ def together(made: pa.Array, rows: Sequence[int], others: pa.Array) -> pa.Array:
 
 
 def _sort(plain: Any) -> tuple[int, int] | None:
-    """The sort of a field and the branch of its union that is null (-1: none); None for a field that only fastavro reads."""
+    """The sort of a field and the branch of its union that is null (-1: none); None for a field that only
+    fastavro reads.
+    """
     if isinstance(plain, list):
         if len(plain) != 2 or plain.count("null") != 1:
             return None

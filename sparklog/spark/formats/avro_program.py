@@ -1,7 +1,8 @@
 """A schema of any shape as the program by which the `avro` kernel checks a value's bytes against it.
 
-fastavro trusts what it reads: a union branch of -1 is its last branch, a boolean of 2 is true, and a number beyond 64 bits wraps. So the
-kernel checks every value first, and fastavro decodes only bytes that are one value of the schema.
+fastavro trusts what it reads: a union branch of -1 is its last branch, a boolean of 2 is true, and a
+number beyond 64 bits wraps. So the kernel checks every value first, and fastavro decodes only bytes that
+are one value of the schema.
 """
 
 from array import array
@@ -23,7 +24,9 @@ _SIZE_MAX: Final = 2**31 - 1
 
 
 def program_of(plain: Any, named: Mapping[str, Any]) -> "array[int]":
-    """The program of a schema in the form that `avro` hands to fastavro; `named` has the types that it refers to by name."""
+    """The program of a schema in the form that `avro` hands to fastavro; `named` has the types that it
+    refers to by name.
+    """
     program: array[int] = array("i")
     _append(program, plain, named)
     return program

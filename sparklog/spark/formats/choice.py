@@ -15,9 +15,15 @@ PARTS = ("key", "value")
 
 
 def parts_of(options: Options) -> Mapping[str, PartFormat]:
-    """How keys and values are decoded, by the name of their column; SettingsError where options are missing or say two things."""
-    key = PartFormat("key", options.key_format, options.key_schema, options.key_message, options.schema_id_prefix)
-    value = PartFormat("value", options.value_format, options.value_schema, options.value_message, options.schema_id_prefix)
+    """How keys and values are decoded, by the name of their column; SettingsError where options are
+    missing or say two things.
+    """
+    key = PartFormat(
+        "key", options.key_format, options.key_schema, options.key_message, options.schema_id_prefix
+    )
+    value = PartFormat(
+        "value", options.value_format, options.value_schema, options.value_message, options.schema_id_prefix
+    )
     for part in (key, value):
         _check(part)
     if options.mode is not None and not is_decoding(key, value):
@@ -36,7 +42,9 @@ def has_corrupt_column(options: Options) -> bool:
 
 
 def spark_type(part: PartFormat) -> DataType | None:
-    """The type of the column; None where only the schema of the read can tell. SettingsError for a schema that does not do."""
+    """The type of the column; None where only the schema of the read can tell. SettingsError for a schema
+    that does not do.
+    """
     match part.format:
         case Format.BINARY:
             return BinaryType()
@@ -83,11 +91,15 @@ def decoder_of(part: PartFormat, wanted: DataType) -> Decoder | None:
         case Format.PROTOBUF:
             from sparklog.spark.formats.protobuf import ProtobufDecoder, message_descriptor
 
-            return ProtobufDecoder(message_descriptor(str(part.schema), str(part.message)), wanted, part.prefix)
+            return ProtobufDecoder(
+                message_descriptor(str(part.schema), str(part.message)), wanted, part.prefix
+            )
 
 
 def check_wanted(part: PartFormat, wanted: DataType) -> None:
-    """Refuses the type that a read asks for where the schema of the records has no such fields; SettingsError says which."""
+    """Refuses the type that a read asks for where the schema of the records has no such fields;
+    SettingsError says which.
+    """
     where = f"column {part.part!r} of a sparklog read"
     try:
         check_names(wanted)
@@ -125,10 +137,19 @@ def _check(part: PartFormat) -> None:
     name = part.part
     if part.format in (Format.AVRO, Format.PROTOBUF) and part.schema is None:
         what = "an Avro schema or its file" if part.format is Format.AVRO else "a file with a descriptor set"
-        raise SettingsError(f"option '{name}Format' is {part.format.value}, which needs '{name}Schema': {what}")
+        raise SettingsError(
+            f"option '{name}Format' is {part.format.value}, which needs '{name}Schema': {what}"
+        )
     if part.format in (Format.BINARY, Format.STRING) and part.schema is not None:
-        raise SettingsError(f"option '{name}Schema' needs '{name}Format' to be json, avro or protobuf, not {part.format.value}")
+        raise SettingsError(
+            f"option '{name}Schema' needs '{name}Format' to be json, avro or protobuf, not "
+            f"{part.format.value}"
+        )
     if part.format is Format.PROTOBUF and part.message is None:
-        raise SettingsError(f"option '{name}Format' is protobuf, which needs '{name}Message': the name of the message")
+        raise SettingsError(
+            f"option '{name}Format' is protobuf, which needs '{name}Message': the name of the message"
+        )
     if part.format is not Format.PROTOBUF and part.message is not None:
-        raise SettingsError(f"option '{name}Message' needs '{name}Format' to be protobuf, not {part.format.value}")
+        raise SettingsError(
+            f"option '{name}Message' needs '{name}Format' to be protobuf, not {part.format.value}"
+        )

@@ -31,7 +31,9 @@ from pyspark.sql.types import (
 DEPTH_MAX: Final = 64
 TEXT_CHARACTERS_MAX: Final = 1 << 20
 
-_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z0-9_]+)|('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\")|([<>(),:]))")
+_TOKEN = re.compile(
+    r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z0-9_]+)|('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\")|([<>(),:]))"
+)
 _SIMPLE: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
     "tinyint": ByteType(),
@@ -55,7 +57,9 @@ _SIMPLE: Final[dict[str, DataType]] = {
 
 
 def parse_schema(text: str) -> DataType:
-    """A table's columns (as a struct) or a single type, in DDL or the JSON of `DataFrame.schema.json()`; or ValueError."""
+    """A table's columns (as a struct) or a single type, in DDL or the JSON of `DataFrame.schema.json()`;
+    or ValueError.
+    """
     if len(text) > TEXT_CHARACTERS_MAX:
         raise ValueError(f"a schema of {len(text)} characters is more than the {TEXT_CHARACTERS_MAX} allowed")
     stripped = text.strip()
@@ -71,7 +75,9 @@ def parse_schema(text: str) -> DataType:
             kind = StructType(parser.fields(0, closing=None))
         except ValueError as not_columns:
             # The reading that came further tells more.
-            raise (not_columns if re.match(r"(?is)\s*(array|map|struct)\s*<", text) is None else not_a_type) from None
+            raise (
+                not_columns if re.match(r"(?is)\s*(array|map|struct)\s*<", text) is None else not_a_type
+            ) from None
     return kind
 
 
@@ -80,7 +86,11 @@ def _from_json(text: str) -> DataType:
         parsed = json.loads(text)
         if isinstance(parsed, str):
             return parse_schema(parsed)
-        sorts: dict[str, type[StructType | ArrayType | MapType]] = {"struct": StructType, "array": ArrayType, "map": MapType}
+        sorts: dict[str, type[StructType | ArrayType | MapType]] = {
+            "struct": StructType,
+            "array": ArrayType,
+            "map": MapType,
+        }
         kind: DataType = sorts[parsed["type"]].fromJson(parsed)
     except (ValueError, KeyError, TypeError, AssertionError, RecursionError) as error:
         raise ValueError(f"not a Spark schema in JSON ({type(error).__name__}: {error})") from error
@@ -136,7 +146,10 @@ class _Parser:
         if name == "struct":
             self._expect("<")
             return StructType([] if self._take(">") else self.fields(depth + 1, closing=">"))
-        raise ValueError(f"{word!r} is not a type; known are {', '.join(_SIMPLE)}, decimal(p,s), array<…>, map<…,…> and struct<…>")
+        raise ValueError(
+            f"{word!r} is not a type; known are {', '.join(_SIMPLE)}, decimal(p,s), array<…>, map<…,…> and "
+            f"struct<…>"
+        )
 
     def fields(self, depth: int, *, closing: str | None) -> list[StructField]:
         found: list[StructField] = []
@@ -190,7 +203,11 @@ class _Parser:
         return is_there
 
     def _take_word(self, word: str) -> bool:
-        is_there = self._at < len(self._tokens) and self._tokens[self._at][0] == "word" and self._tokens[self._at][1].lower() == word
+        is_there = (
+            self._at < len(self._tokens)
+            and self._tokens[self._at][0] == "word"
+            and self._tokens[self._at][1].lower() == word
+        )
         self._at += is_there
         return is_there
 

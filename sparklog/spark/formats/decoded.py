@@ -30,7 +30,8 @@ class UndecodableRecord(SparklogError):
 
     def __init__(self, partition: TopicPartition, offset: int, part: str, reason: str) -> None:
         super().__init__(
-            f"the {part} of offset {offset} in {partition} cannot be decoded: {reason}; with the option mode=permissive such records"
+            f"the {part} of offset {offset} in {partition} cannot be decoded: {reason}; with the option "
+            f"mode=permissive such records"
             " are null and told of in the column _corrupt"
         )
         self.partition = partition

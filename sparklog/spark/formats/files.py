@@ -1,4 +1,6 @@
-"""Schemas that options name by file: read once, where the query is planned, so that executors need no such file."""
+"""Schemas that options name by file: read once, where the query is planned, so that executors need no such
+file.
+"""
 
 from base64 import b64decode, b64encode
 from dataclasses import replace
@@ -14,7 +16,9 @@ _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doub
 
 
 def with_schemas(options: Options) -> Options:
-    """The options with the contents of schema files in the place of their names; SettingsError for a file that cannot be read."""
+    """The options with the contents of schema files in the place of their names; SettingsError for a file
+    that cannot be read.
+    """
     key = _contents("keySchema", options.key_format, options.key_schema)
     value = _contents("valueSchema", options.value_format, options.value_schema)
     if (key, value) == (options.key_schema, options.value_schema):
@@ -49,7 +53,11 @@ def _read(option: str, name: str) -> bytes:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
-        raise SettingsError(f"option {option!r}: {name[:200]!r} is neither a schema nor a file that can be read ({error})") from error
+        raise SettingsError(
+            f"option {option!r}: {name[:200]!r} is neither a schema nor a file that can be read ({error})"
+        ) from error
     if len(content) > FILE_BYTES_MAX:
-        raise SettingsError(f"option {option!r}: file {name!r} holds more than the {FILE_BYTES_MAX} bytes allowed")
+        raise SettingsError(
+            f"option {option!r}: file {name!r} holds more than the {FILE_BYTES_MAX} bytes allowed"
+        )
     return content

@@ -1,8 +1,8 @@
 """JSON row by row: for what pyarrow's reader of whole blocks refuses, and for the types it does not know.
 
-The rules are those of Spark's `from_json`: fields by exact name, missing ones null, a string may be asked for where anything stands,
-decimals are rounded half up, binary is base64, times are ISO 8601 (without a zone: UTC) or whole seconds. It differs in one point: a
-value with one wrong field is refused whole.
+The rules are those of Spark's `from_json`: fields by exact name, missing ones null, a string may be asked
+for where anything stands, decimals are rounded half up, binary is base64, times are ISO 8601 (without a
+zone: UTC) or whole seconds. It differs in one point: a value with one wrong field is refused whole.
 """
 
 import json
@@ -42,7 +42,15 @@ Convert = Callable[[Any], object]
 
 _BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
-_WORDS: Final = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "INF": "inf", "+INF": "inf", "-Infinity": "-inf", "-INF": "-inf"}
+_WORDS: Final = {
+    "NaN": "nan",
+    "Infinity": "inf",
+    "+Infinity": "inf",
+    "INF": "inf",
+    "+INF": "inf",
+    "-Infinity": "-inf",
+    "-INF": "-inf",
+}
 _DIGITS_MAX: Final = 400
 """Longer numbers cost more than they say: no double has so many digits before or behind its point."""
 _DECIMAL_EXPONENT_MAX: Final = 400
@@ -68,7 +76,9 @@ class JsonRows:
         self._type = arrow_type(kind)
 
     def decode(self, values: pa.Array, first_row: int, refused: dict[int, str]) -> pa.Array:
-        """A value for each byte string; those refused are null and put into `refused` under their number counted from `first_row`."""
+        """A value for each byte string; those refused are null and put into `refused` under their number
+        counted from `first_row`.
+        """
         made: list[object] = []
         for row, content in enumerate(values.to_pylist(), first_row):
             if content is None:
@@ -104,7 +114,9 @@ def binaries(texts: pa.Array) -> pa.Array:
 
 
 def _converter(kind: DataType, path: str) -> Convert:
-    """A function from parsed JSON to what pyarrow takes for this type; it raises ValueError that names the field."""
+    """A function from parsed JSON to what pyarrow takes for this type; it raises ValueError that names the
+    field.
+    """
     convert = _struct(kind, path) if isinstance(kind, StructType) else _container(kind, path) or _scalar(kind)
 
     def checked(value: Any) -> object:
@@ -120,7 +132,10 @@ def _converter(kind: DataType, path: str) -> Convert:
 
 
 def _struct(kind: StructType, path: str) -> Convert:
-    fields = [(field.name, _converter(field.dataType, f"{path}.{field.name}" if path else field.name)) for field in kind.fields]
+    fields = [
+        (field.name, _converter(field.dataType, f"{path}.{field.name}" if path else field.name))
+        for field in kind.fields
+    ]
 
     def convert(value: Any) -> object:
         if not isinstance(value, dict):
@@ -173,7 +188,9 @@ def _scalar(kind: DataType) -> Convert:
     }
     convert = known.get(type(kind))
     if convert is None:
-        raise ValueError(f"type {kind.simpleString()} cannot be read from JSON; take string and cast in the query")
+        raise ValueError(
+            f"type {kind.simpleString()} cannot be read from JSON; take string and cast in the query"
+        )
     return convert
 
 
@@ -242,7 +259,13 @@ def _text(value: Any) -> str:
     if isinstance(value, _Number):
         return str(value)
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_text(content)}" for key, content in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(
+                f"{json.dumps(key, ensure_ascii=False)}:{_text(content)}" for key, content in value.items()
+            )
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + ",".join(map(_text, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

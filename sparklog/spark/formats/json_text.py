@@ -1,14 +1,16 @@
-"""JSON by whole blocks into columns, without an object per record: by a kernel where it knows the types and by pyarrow from joined values.
+"""JSON by whole blocks into columns, without an object per record: by a kernel where it knows the types
+and by pyarrow from joined values.
 
     rows -> blocks of ROWS -> kernel, pyarrow.json            a block that holds a wrong value is refused whole, so
                  └ refused -> FEW_ROWS -> kernel, pyarrow.json  it is cut into smaller ones, and of those
                                 └ refused -> row by row           only the ones with the wrong value go the slow way
 
-What the kernel and pyarrow read, `json_rows` would read alike; they are only asked where that holds. That no value spills over into its
-neighbours is proved for every block that pyarrow reads: each value is UTF-8 that begins with `{` and ends with `}`, and as many objects
-come out as values went in. No JSON document goes on after `}` with a newline and `{`, so documents end where values end; then each value
-holds exactly one.
-"""
+What the kernel and pyarrow read, `json_rows` would read alike; they are only asked where that holds. That
+no value spills over into its neighbours is proved for every block that pyarrow reads: each value is UTF-8
+that begins with `{` and ends with `}`, and as many objects come out as values went in. No JSON document
+goes on after `}` with a newline and `{`, so documents end where values end; then each value holds exactly
+one.
+"""  # noqa: E501
 
 import re
 from typing import Final
@@ -67,12 +69,18 @@ class JsonDecoder:
         self._may_be_prefixed = may_be_prefixed
         self._slow_blocks = 0
         self._fields: list[tuple[bytes, int]] | None = None
-        if self._struct.fields and all(type(field.dataType) in _SORTS and _PLAIN.fullmatch(field.name) for field in self._struct.fields):
-            self._fields = [(field.name.encode(), _SORTS[type(field.dataType)]) for field in self._struct.fields]
+        if self._struct.fields and all(
+            type(field.dataType) in _SORTS and _PLAIN.fullmatch(field.name) for field in self._struct.fields
+        ):
+            self._fields = [
+                (field.name.encode(), _SORTS[type(field.dataType)]) for field in self._struct.fields
+            ]
         self._parse_options = None
         if isinstance(kind, StructType) and _is_known_to_arrow(kind):
             schema = pa.schema([(field.name, _parsed_type(field.dataType)) for field in kind.fields])
-            self._parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=True)
+            self._parse_options = pj.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=True
+            )
 
     def decode(self, values: pa.Array) -> Decoded:
         if self._may_be_prefixed:
@@ -85,7 +93,9 @@ class JsonDecoder:
             return Decoded(parts[0], refused)
         return Decoded(pa.concat_arrays(parts) if parts else pa.array([], self._type), refused)
 
-    def _block(self, values: pa.Array, first_row: int, parts: list[pa.Array], refused: dict[int, str]) -> None:
+    def _block(
+        self, values: pa.Array, first_row: int, parts: list[pa.Array], refused: dict[int, str]
+    ) -> None:
         if self._parse_options is None or self._slow_blocks:
             self._slow_blocks = max(0, self._slow_blocks - 1)
             parts.append(self._rows.decode(values, first_row, refused))
@@ -126,7 +136,10 @@ class JsonDecoder:
             return None
         kinds = [_parsed_type(field.dataType) for field in self._struct.fields]
         made = zip(kinds, read, strict=True)
-        return [pa.Array.from_buffers(kind, len(values), [pa.py_buffer(part) for part in column]) for kind, column in made]
+        return [
+            pa.Array.from_buffers(kind, len(values), [pa.py_buffer(part) for part in column])
+            for kind, column in made
+        ]
 
     def _by_pyarrow(self, values: pa.Array) -> list[pa.Array] | None:
         texts = values.cast(pa.string())
@@ -134,9 +147,13 @@ class JsonDecoder:
             texts = pc.utf8_trim(texts, _SPACE)
             if not _all_in_braces(texts):
                 return None
-        joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[0].as_buffer()
+        joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[
+            0
+        ].as_buffer()
         read_options = pj.ReadOptions(use_threads=False, block_size=joined.size + 1)
-        table = pj.read_json(pa.BufferReader(joined), read_options=read_options, parse_options=self._parse_options)
+        table = pj.read_json(
+            pa.BufferReader(joined), read_options=read_options, parse_options=self._parse_options
+        )
         if table.num_rows != len(values):
             return None
         return [table.column(field.name).combine_chunks() for field in self._struct.fields]
@@ -189,7 +206,9 @@ def _finished(column: pa.Array, kind: DataType) -> pa.Array:
         return _finished_struct(children, kind, column.is_null() if column.null_count else None)
     if isinstance(kind, ArrayType):
         validity, offsets = column.buffers()[:2]
-        return pa.Array.from_buffers(target, len(column), [validity, offsets], children=[_finished(column.values, kind.elementType)])
+        return pa.Array.from_buffers(
+            target, len(column), [validity, offsets], children=[_finished(column.values, kind.elementType)]
+        )
     return column.cast(target)
 
 

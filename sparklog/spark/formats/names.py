@@ -24,9 +24,11 @@ class Mode(Enum):
 
 
 class SchemaIdPrefix(Enum):
-    """Whether the five bytes that schema registries' clients write (0, then the schema's id) stand before the content.
+    """Whether the five bytes that schema registries' clients write (0, then the schema's id) stand before
+    the content.
 
-    `auto` looks at each: only Avro's own bytes may begin like the prefix; they are taken for prefixed if the rest decodes to its end.
+    `auto` looks at each: only Avro's own bytes may begin like the prefix; they are taken for prefixed if
+    the rest decodes to its end.
     """
 
     AUTO = "auto"
@@ -36,7 +38,9 @@ class SchemaIdPrefix(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartFormat:
-    """How the key, or the value, of every record is decoded; `schema` is the text itself, Protobuf's in base64."""
+    """How the key, or the value, of every record is decoded; `schema` is the text itself, Protobuf's in
+    base64.
+    """
 
     part: str
     format: Format

@@ -1,9 +1,7 @@
 """The prefix that schema registries' clients write before the content: one byte 0 and the schema's id.
 
-0  0x00
-1  schema id, int32 big-endian
-5  Protobuf alone: which message of the schema, as a count of zig-zag varints and so many (or one 0, for the first message)
-.. content
+0  0x00 1  schema id, int32 big-endian 5  Protobuf alone: which message of the schema, as a count of
+zig-zag varints and so many (or one 0, for the first message) .. content
 """
 
 from collections.abc import Sequence
@@ -24,17 +22,23 @@ def is_prefixed(content: bytes) -> bool:
 
 
 def without_prefix(values: pa.Array) -> pa.Array:
-    """Binary values, where each that begins with the prefix lost it; for formats whose own content never begins with a zero byte."""
+    """Binary values, where each that begins with the prefix lost it; for formats whose own content never
+    begins with a zero byte.
+    """
     begins = pc.starts_with(values, MAGIC)
     if not pc.any(begins).as_py():
         return values
     has_prefix = pc.and_(begins, pc.greater_equal(pc.binary_length(values), SIZE))
     # pyarrow fails where a value is shorter than what is cut off, and where no end is told.
-    return pc.if_else(has_prefix, pc.binary_slice(pc.if_else(has_prefix, values, bytes(SIZE)), SIZE, _INT32_MAX), values)
+    return pc.if_else(
+        has_prefix, pc.binary_slice(pc.if_else(has_prefix, values, bytes(SIZE)), SIZE, _INT32_MAX), values
+    )
 
 
 def message_indexes(content: bytes) -> tuple[Sequence[int], int]:
-    """The path of the message within its file, from after the id on, and where the content begins; ValueError if it does not end."""
+    """The path of the message within its file, from after the id on, and where the content begins;
+    ValueError if it does not end.
+    """
     count, at = _varint(content, SIZE)
     if count == 0:
         return (0,), at

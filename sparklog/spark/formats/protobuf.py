@@ -4,8 +4,9 @@
     enum                      string     repeated T                 array<T>      map<K, V>         map<K, V>
     message                   struct     google.protobuf.Timestamp  timestamp     wrappers          their value
 
-A field that was not set is null if its schema can tell (`optional`, `oneof`, messages), else its default, as Protobuf has it.
-"""
+A field that was not set is null if its schema can tell (`optional`, `oneof`, messages), else its default,
+as Protobuf has it.
+"""  # noqa: E501
 
 from base64 import b64decode
 from collections.abc import Callable, Sequence
@@ -39,22 +40,29 @@ Get = Callable[[Any], object]
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _WRAPPERS: Final = frozenset(
-    f"google.protobuf.{name}Value" for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 _DEPTH_MAX: Final = 64
 
 
 def message_descriptor(descriptors: str, message: str) -> Any:
-    """The message named (fully, or by its last part) in a FileDescriptorSet given in base64; ValueError unless there is one."""
+    """The message named (fully, or by its last part) in a FileDescriptorSet given in base64; ValueError
+    unless there is one.
+    """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool
     except ImportError as error:
-        raise SettingsError(f"format protobuf needs protobuf: pip install 'sparklog[formats]' on driver and executors ({error})") from error
+        raise SettingsError(
+            f"format protobuf needs protobuf: pip install 'sparklog[formats]' on driver and executors "
+            f"({error})"
+        ) from error
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(b64decode(descriptors, validate=True))
     except Exception as error:
         raise ValueError(
-            f"not a descriptor set as `protoc --include_imports --descriptor_set_out` writes it ({reason_of(error)})"
+            f"not a descriptor set as `protoc --include_imports --descriptor_set_out` writes it "
+            f"({reason_of(error)})"
         ) from error
     pool = descriptor_pool.DescriptorPool()
     try:
@@ -69,11 +77,15 @@ def message_descriptor(descriptors: str, message: str) -> Any:
             raise ValueError(f"message {message!r} is {'several of' if chosen else 'none of'} {known}")
         return pool.FindMessageTypeByName(chosen[0])
     except (TypeError, KeyError) as error:
-        raise ValueError(f"the descriptor set is not whole; write it with --include_imports ({reason_of(error)})") from error
+        raise ValueError(
+            f"the descriptor set is not whole; write it with --include_imports ({reason_of(error)})"
+        ) from error
 
 
 def protobuf_type(descriptor: Any, wanted: DataType | None = None) -> DataType:
-    """The Spark type of a message, or of the fields that `wanted` names; ValueError for one that no Spark type has."""
+    """The Spark type of a message, or of the fields that `wanted` names; ValueError for one that no Spark
+    type has.
+    """
     return _message_type(descriptor, (), wanted)
 
 
@@ -100,7 +112,8 @@ class ProtobufDecoder:
                 try:
                     message = self._parse(self._content(content))
                 except Exception as error:
-                    # Both of the library's implementations raise DecodeError, which cannot be named before it is imported.
+                    # Both of the library's implementations raise DecodeError, which cannot be named before it
+                    # is imported.
                     refused[row] = f"not a {self._descriptor.full_name}: {reason_of(error)}"
             messages.append(message)
         try:
@@ -142,16 +155,27 @@ def _names(messages: Any, package: str) -> list[str]:
 def _path_of(descriptor: Any) -> tuple[int, ...]:
     outer = descriptor.containing_type
     if outer is None:
-        return (next(index for index, name in enumerate(descriptor.file.message_types_by_name) if name == descriptor.name),)
-    return (*_path_of(outer), next(index for index, inner in enumerate(outer.nested_types) if inner.name == descriptor.name))
+        return (
+            next(
+                index
+                for index, name in enumerate(descriptor.file.message_types_by_name)
+                if name == descriptor.name
+            ),
+        )
+    return (
+        *_path_of(outer),
+        next(index for index, inner in enumerate(outer.nested_types) if inner.name == descriptor.name),
+    )
 
 
-# -- types --------------------------------------------------------------------------------------------------------------------------------
+# -- types ---------------------------------------------------------------------------------------------------
 
 
 def _message_type(descriptor: Any, above: Sequence[str], wanted: DataType | None) -> StructType:
     if descriptor.full_name in above or len(above) > _DEPTH_MAX:
-        raise ValueError(f"message {descriptor.full_name!r} holds itself: name the fields to read in a schema of the read")
+        raise ValueError(
+            f"message {descriptor.full_name!r} holds itself: name the fields to read in a schema of the read"
+        )
     fields = list(descriptor.fields)
     if isinstance(wanted, StructType):
         fields = [field for name in wanted.names for field in descriptor.fields if field.name == name]
@@ -159,7 +183,12 @@ def _message_type(descriptor: Any, above: Sequence[str], wanted: DataType | None
         raise ValueError(f"message {descriptor.full_name!r} has no fields, so it has no columns")
     below = above if wanted is not None else (*above, descriptor.full_name)
     chosen = [None if not isinstance(wanted, StructType) else wanted[field.name].dataType for field in fields]
-    return StructType([StructField(field.name, _field_type(field, below, part)) for field, part in zip(fields, chosen, strict=True)])
+    return StructType(
+        [
+            StructField(field.name, _field_type(field, below, part))
+            for field, part in zip(fields, chosen, strict=True)
+        ]
+    )
 
 
 def _field_type(field: Any, above: Sequence[str], wanted: DataType | None) -> DataType:
@@ -168,7 +197,9 @@ def _field_type(field: Any, above: Sequence[str], wanted: DataType | None) -> Da
         inner = wanted.valueType if isinstance(wanted, MapType) else None
         return MapType(_single_type(key, above, None), _single_type(value, above, inner), True)
     if _is_repeated(field):
-        return ArrayType(_single_type(field, above, wanted.elementType if isinstance(wanted, ArrayType) else None), True)
+        return ArrayType(
+            _single_type(field, above, wanted.elementType if isinstance(wanted, ArrayType) else None), True
+        )
     return _single_type(field, above, wanted)
 
 
@@ -198,10 +229,14 @@ def _is_repeated(field: Any) -> bool:
 
 
 def _is_map(field: Any) -> bool:
-    return _is_repeated(field) and field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+    return (
+        _is_repeated(field)
+        and field.message_type is not None
+        and bool(field.message_type.GetOptions().map_entry)
+    )
 
 
-# -- values -------------------------------------------------------------------------------------------------------------------------------
+# -- values --------------------------------------------------------------------------------------------------
 
 
 class _Columns:
@@ -211,7 +246,10 @@ class _Columns:
         self._type = arrow_type(wanted)
         fields = [(descriptor.fields_by_name[field.name], field.dataType) for field in wanted.fields]
         self._inner = [_inner_columns(field, kind) for field, kind in fields]
-        self._gets = [_get_message(field) if inner else _get(field, kind) for inner, (field, kind) in zip(self._inner, fields, strict=True)]
+        self._gets = [
+            _get_message(field) if inner else _get(field, kind)
+            for inner, (field, kind) in zip(self._inner, fields, strict=True)
+        ]
 
     def array(self, messages: list[Any]) -> pa.Array:
         """A struct for each message, null for None."""
@@ -262,7 +300,9 @@ def _single(field: Any, kind: DataType) -> Get:
     if field.message_type.full_name in _WRAPPERS:
         return lambda wrapper: wrapper.value
     assert isinstance(kind, StructType)
-    gets = {part.name: _get(field.message_type.fields_by_name[part.name], part.dataType) for part in kind.fields}
+    gets = {
+        part.name: _get(field.message_type.fields_by_name[part.name], part.dataType) for part in kind.fields
+    }
     return lambda message: {name: get(message) for name, get in gets.items()}
 
 

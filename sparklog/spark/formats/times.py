@@ -1,7 +1,7 @@
 """Dates and times in ISO 8601 as days and microseconds since 1970, by the column and one by one.
 
-What a text means is pyarrow's to say, in both ways: one by one the usual forms are read here, as the same numbers, and the rest is asked of
-pyarrow at forty times the cost.
+What a text means is pyarrow's to say, in both ways: one by one the usual forms are read here, as the same
+numbers, and the rest is asked of pyarrow at forty times the cost.
 """
 
 import re
@@ -23,7 +23,9 @@ _DAYS_BEFORE_1970: Final = 719162
 
 
 def timestamps(texts: pa.Array, kind: DataType) -> pa.Array:
-    """Texts as microseconds; what has no zone is UTC. pa.ArrowInvalid unless all are times, and all of them with a zone or all without."""
+    """Texts as microseconds; what has no zone is UTC. pa.ArrowInvalid unless all are times, and all of
+    them with a zone or all without.
+    """
     target = arrow_type(kind)
     if isinstance(kind, TimestampNTZType):
         return _cast(texts, target)
@@ -66,9 +68,13 @@ def _usual_micros(usual: re.Match[str], *, takes_zone: bool) -> int | None:
     if not 1 <= day <= _DAYS_BEFORE_MONTH[month] - _DAYS_BEFORE_MONTH[month - 1] + (is_leap and month == 2):
         return None
     years = year - 1
-    day_number = 365 * years + years // 4 - years // 100 + years // 400 + before_month + day - 1 - _DAYS_BEFORE_1970
+    day_number = (
+        365 * years + years // 4 - years // 100 + years // 400 + before_month + day - 1 - _DAYS_BEFORE_1970
+    )
     minutes = hour * 60 + minute
     if zone is not None and zone != "Z":
         ahead = int(zone[1:3]) * 60 + int(zone[4:6])
         minutes += ahead if zone[0] == "-" else -ahead
-    return ((day_number * 1440 + minutes) * 60 + second) * 1_000_000 + (int(fraction[:6].ljust(6, "0")) if fraction else 0)
+    return ((day_number * 1440 + minutes) * 60 + second) * 1_000_000 + (
+        int(fraction[:6].ljust(6, "0")) if fraction else 0
+    )

@@ -41,7 +41,9 @@ _SIMPLE: Final[dict[type[DataType], pa.DataType]] = {
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """The Arrow type, names and nullability of what it holds included; ValueError for a type that nothing here gives."""
+    """The Arrow type, names and nullability of what it holds included; ValueError for a type that nothing
+    here gives.
+    """
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, ArrayType):
@@ -50,15 +52,24 @@ def arrow_type(kind: DataType) -> pa.DataType:
         key = pa.field("key", arrow_type(kind.keyType), nullable=False)
         return pa.map_(key, pa.field("value", arrow_type(kind.valueType), nullable=kind.valueContainsNull))
     if isinstance(kind, StructType):
-        return pa.struct([pa.field(field.name, arrow_type(field.dataType), nullable=field.nullable) for field in kind.fields])
+        return pa.struct(
+            [
+                pa.field(field.name, arrow_type(field.dataType), nullable=field.nullable)
+                for field in kind.fields
+            ]
+        )
     simple = _SIMPLE.get(type(kind))
     if simple is None:
-        raise ValueError(f"type {kind.simpleString()} cannot be decoded to; take string and cast in the query")
+        raise ValueError(
+            f"type {kind.simpleString()} cannot be decoded to; take string and cast in the query"
+        )
     return simple
 
 
 def nullable(kind: DataType) -> DataType:
-    """The type with everything in it allowed to be null: what a peer wrote is not bound by what a reader declares."""
+    """The type with everything in it allowed to be null: what a peer wrote is not bound by what a reader
+    declares.
+    """
     if isinstance(kind, ArrayType):
         return ArrayType(nullable(kind.elementType), True)
     if isinstance(kind, MapType):
@@ -72,7 +83,10 @@ def is_choice(wanted: DataType, known: DataType) -> bool:
     """Whether `wanted` is `known` with fields of structs left out, at any depth."""
     if isinstance(wanted, StructType) and isinstance(known, StructType):
         by_name = {field.name: field for field in known.fields}
-        is_known = all(field.name in by_name and is_choice(field.dataType, by_name[field.name].dataType) for field in wanted.fields)
+        is_known = all(
+            field.name in by_name and is_choice(field.dataType, by_name[field.name].dataType)
+            for field in wanted.fields
+        )
         return is_known and len(wanted.fields) > 0 and len(set(wanted.names)) == len(wanted.names)
     if isinstance(wanted, ArrayType) and isinstance(known, ArrayType):
         return is_choice(wanted.elementType, known.elementType)

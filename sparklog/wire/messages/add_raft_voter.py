@@ -2,7 +2,20 @@
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Bool, Int16, Int32, Message, NullableStr, Str, Uint16, Uuid, Versions, essential, since
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Bool,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Uint16,
+    Uuid,
+    Versions,
+    essential,
+    since,
+)
 
 
 class Listener(Message):

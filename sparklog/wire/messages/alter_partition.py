@@ -5,7 +5,19 @@ v3 carries broker epochs, so that a follower that restarted meanwhile is not let
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, Uuid, Versions, essential, since, until
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Uuid,
+    Versions,
+    essential,
+    since,
+    until,
+)
 
 
 class BrokerState(Message):

@@ -5,7 +5,18 @@ v1 can forbid a change of the replication factor.
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import Bool, Int16, Int32, Message, NullableStr, Str, Versions, essential, nullable, since
+from sparklog.wire.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Versions,
+    essential,
+    nullable,
+    since,
+)
 
 
 class ReassignablePartition(Message):

@@ -1,8 +1,22 @@
-"""A new raft leader tells the voters that its epoch has begun (KIP-595); v1 carries its endpoints (KIP-853)."""
+"""A new raft leader tells the voters that its epoch has begun (KIP-595); v1 carries its endpoints
+(KIP-853).
+"""
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int16, Int32, Message, NullableStr, Str, Uint16, Uuid, Versions, since, tagged
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Uint16,
+    Uuid,
+    Versions,
+    since,
+    tagged,
+)
 
 
 class BeginQuorumEpochRequestPartitionData(Message):

@@ -1,8 +1,22 @@
-"""A broker tells the controller that it lives, how far it has read the metadata, and whether it wants to serve or stop."""
+"""A broker tells the controller that it lives, how far it has read the metadata, and whether it wants to
+serve or stop.
+"""
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import Bool, Int16, Int32, Int64, Message, Uuid, Versions, essential, nullable, since, tagged
+from sparklog.wire.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Uuid,
+    Versions,
+    essential,
+    nullable,
+    since,
+    tagged,
+)
 
 
 class BrokerHeartbeatRequest(Message):

@@ -1,11 +1,26 @@
 """A broker makes itself known to the controller and gets an epoch for this life of its process (KIP-631).
 
-v2 tells its log directories, v3 its previous epoch after a clean shutdown; a broker stays fenced until its heartbeats catch up.
+v2 tells its log directories, v3 its previous epoch after a clean shutdown; a broker stays fenced until its
+heartbeats catch up.
 """
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Bool, Int16, Int32, Int64, Message, NullableStr, Str, Uint16, Uuid, Versions, essential, since
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Uint16,
+    Uuid,
+    Versions,
+    essential,
+    since,
+)
 
 
 class Listener(Message):

@@ -1,10 +1,24 @@
-"""State and members of groups of the new protocol (KIP-848); v1 tells classic members from new ones (KIP-1099)."""
+"""State and members of groups of the new protocol (KIP-848); v1 tells classic members from new ones
+(KIP-1099).
+"""
 
 from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from sparklog.wire.schema import ZERO_UUID, Bool, Int8, Int16, Int32, Message, NullableStr, Str, Uuid, Versions, since
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    since,
+)
 
 
 class ConsumerGroupDescribeRequest(Message):

@@ -1,12 +1,24 @@
 """The one request of the new consumer group protocol (KIP-848): join, stay, leave, and learn the assignment.
 
-Fields that did not change since the last heartbeat may be null. v1 subscribes by regular expression and makes the client
-choose its member id (KIP-1082).
+Fields that did not change since the last heartbeat may be null. v1 subscribes by regular expression and
+makes the client choose its member id (KIP-1082).
 """
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int16, Int32, Message, NullableStr, Str, Uuid, Versions, essential, nullable, since
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    essential,
+    nullable,
+    since,
+)
 
 
 class TopicPartitions(Message):

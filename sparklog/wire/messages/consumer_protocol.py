@@ -1,10 +1,12 @@
-"""Subscription and assignment of a member: consumers exchange them through a classic group of protocol type `consumer`.
+"""Subscription and assignment of a member: consumers exchange them through a classic group of protocol
+type `consumer`.
 
     version   int16   0 to 3
     fields            never flexible
 
-Not an API: the bytes lie in JoinGroup's metadata and SyncGroup's assignment, and the coordinator hands them on unread. A version
-above the newest is read as the newest, and what follows its fields is passed over: newer versions may only append.
+Not an API: the bytes lie in JoinGroup's metadata and SyncGroup's assignment, and the coordinator hands
+them on unread. A version above the newest is read as the newest, and what follows its fields is passed
+over: newer versions may only append.
 """
 
 from typing import Annotated, ClassVar, TypeVar, cast
@@ -23,7 +25,9 @@ class TopicPartitions(Message):
 
 
 class ConsumerProtocolSubscription(Message):
-    """A member's topics; v1 adds its owned partitions (KIP-429), v2 their generation (KIP-792), v3 the member's rack (KIP-881)."""
+    """A member's topics; v1 adds its owned partitions (KIP-429), v2 their generation (KIP-792), v3 the
+    member's rack (KIP-881).
+    """
 
     versions: ClassVar = Versions(0, 3)
 
@@ -44,9 +48,13 @@ class ConsumerProtocolAssignment(Message):
 M = TypeVar("M", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 
 
-def encode_prefixed(message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int) -> bytes:
+def encode_prefixed(
+    message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int
+) -> bytes:
     """The bytes of a subscription or an assignment, behind their version."""
-    return version.to_bytes(2, "big") + b"".join(cast(list[bytes], encode(message, version)))  # neither class has `Records`
+    return version.to_bytes(2, "big") + b"".join(
+        cast(list[bytes], encode(message, version))
+    )  # neither class has `Records`
 
 
 def decode_prefixed(cls: type[M], value: bytes | memoryview) -> M:
@@ -71,7 +79,9 @@ def version_of(value: bytes | memoryview) -> int:
 
 
 class StickyUserData(Message):
-    """What Java's sticky assignor keeps in a subscription: what the member had, and from v1 on since which generation (KIP-54)."""
+    """What Java's sticky assignor keeps in a subscription: what the member had, and from v1 on since which
+    generation (KIP-54).
+    """
 
     versions: ClassVar = Versions(0, 1)
 
@@ -80,7 +90,9 @@ class StickyUserData(Message):
 
 
 class CooperativeUserData(Message):
-    """User data of Java's cooperative-sticky assignor in a subscription, for leaders that do not support v2."""
+    """User data of Java's cooperative-sticky assignor in a subscription, for leaders that do not support
+    v2.
+    """
 
     versions: ClassVar = Versions(0, 0)
 

@@ -2,7 +2,18 @@
 
 from typing import ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Bool, Int16, Int32, Message, NullableStr, Str, Uint16, Uuid, Versions
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Bool,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Uint16,
+    Uuid,
+    Versions,
+)
 
 
 class Listener(Message):

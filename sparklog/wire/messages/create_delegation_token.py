@@ -2,7 +2,18 @@
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import Bytes, Int16, Int32, Int64, Message, NullableStr, Str, Versions, essential, since
+from sparklog.wire.schema import (
+    Bytes,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Versions,
+    essential,
+    since,
+)
 
 
 class CreatableRenewers(Message):

@@ -5,7 +5,21 @@
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Bool, Int8, Int16, Int32, Message, NullableStr, Str, Uuid, Versions, nullable, since, tagged
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    nullable,
+    since,
+    tagged,
+)
 
 
 class CreatableReplicaAssignment(Message):

@@ -2,7 +2,20 @@
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int16, Int32, Message, NullableStr, Str, Uuid, Versions, essential, nullable, since, until
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    essential,
+    nullable,
+    since,
+    until,
+)
 
 
 class DeleteTopicState(Message):

@@ -2,7 +2,18 @@
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import Bool, Float64, Int8, Int16, Int32, Message, NullableStr, Str, Versions, nullable
+from sparklog.wire.schema import (
+    Bool,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Versions,
+    nullable,
+)
 
 
 class ComponentData(Message):

@@ -2,7 +2,18 @@
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import Bool, Int8, Int16, Int32, Message, NullableStr, Str, Versions, essential, since
+from sparklog.wire.schema import (
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Versions,
+    essential,
+    since,
+)
 
 
 class DescribeClusterRequest(Message):

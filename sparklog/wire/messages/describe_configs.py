@@ -5,7 +5,19 @@ Null keys means all of a resource. v1 adds synonyms, v3 types and documentation.
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import Bool, Int8, Int16, Int32, Message, NullableStr, Str, Versions, essential, nullable, since
+from sparklog.wire.schema import (
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Versions,
+    essential,
+    nullable,
+    since,
+)
 
 
 class DescribeConfigsResource(Message):

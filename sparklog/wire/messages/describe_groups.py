@@ -1,8 +1,21 @@
-"""State and members of classic groups. v3 adds permitted operations, v4 static members, v6 an error for an unknown group (KIP-1043)."""
+"""State and members of classic groups. v3 adds permitted operations, v4 static members, v6 an error for an
+unknown group (KIP-1043).
+"""
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import Bool, Bytes, Int16, Int32, Message, NullableStr, Str, Versions, essential, since
+from sparklog.wire.schema import (
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Versions,
+    essential,
+    since,
+)
 
 
 class DescribeGroupsRequest(Message):

@@ -1,4 +1,6 @@
-"""Replicas in the log directories of a broker, with sizes; v4 adds total and usable bytes, v5 whether a directory is cordoned."""
+"""Replicas in the log directories of a broker, with sizes; v4 adds total and usable bytes, v5 whether a
+directory is cordoned.
+"""
 
 from typing import Annotated, ClassVar
 

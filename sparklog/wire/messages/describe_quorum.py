@@ -5,7 +5,19 @@ v1 adds timestamps (KIP-836), v2 directory ids and endpoints (KIP-853).
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int16, Int32, Int64, Message, NullableStr, Str, Uint16, Uuid, Versions, since
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Uint16,
+    Uuid,
+    Versions,
+    since,
+)
 
 
 class DescribeQuorumRequestPartitionData(Message):

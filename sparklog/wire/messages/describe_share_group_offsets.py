@@ -2,7 +2,19 @@
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int16, Int32, Int64, Message, NullableStr, Str, Uuid, Versions, nullable, since
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    nullable,
+    since,
+)
 
 
 class DescribeShareGroupOffsetsRequestTopic(Message):

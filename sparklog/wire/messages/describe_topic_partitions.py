@@ -2,7 +2,18 @@
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Bool, Int16, Int32, Message, NullableStr, Str, Uuid, Versions, nullable
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Bool,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    nullable,
+)
 
 
 class TopicRequest(Message):

@@ -5,7 +5,18 @@ One key up to v3; many from v4 on, each with an error of its own.
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import Int8, Int16, Int32, Message, NullableStr, Str, Versions, essential, since, until
+from sparklog.wire.schema import (
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Versions,
+    essential,
+    since,
+    until,
+)
 
 
 class FindCoordinatorRequest(Message):

@@ -1,11 +1,24 @@
 """A member enters a classic group and waits for the others; the leader receives the member list.
 
-v4 makes a new member ask twice, with the id that it was given in between (MEMBER_ID_REQUIRED); v5 knows static members, v8 reasons.
+v4 makes a new member ask twice, with the id that it was given in between (MEMBER_ID_REQUIRED); v5 knows
+static members, v8 reasons.
 """
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import Bool, Bytes, Int16, Int32, Message, NullableStr, Str, Versions, essential, nullable, since
+from sparklog.wire.schema import (
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Versions,
+    essential,
+    nullable,
+    since,
+)
 
 
 class JoinGroupRequestProtocol(Message):

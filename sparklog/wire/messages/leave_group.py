@@ -1,4 +1,6 @@
-"""Members leave a classic group at once instead of timing out: one up to v2, many from v3 on, with a reason from v5 on."""
+"""Members leave a classic group at once instead of timing out: one up to v2, many from v3 on, with a
+reason from v5 on.
+"""
 
 from typing import Annotated, ClassVar
 

@@ -6,7 +6,21 @@ topics by id, v13 has an error for the whole reply (a client must start over fro
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Bool, Int16, Int32, Message, NullableStr, Str, Uuid, Versions, essential, nullable, since, until
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Bool,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    essential,
+    nullable,
+    since,
+    until,
+)
 
 
 class MetadataRequestTopic(Message):

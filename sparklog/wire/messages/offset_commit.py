@@ -1,12 +1,25 @@
 """A group stores how far its members have read.
 
-v5 ends the retention time of the request, v6 adds leader epochs, v7 static members; the new group protocol asks for v9 and up,
-where the generation is a member epoch (KIP-848). v10 names topics by id.
+v5 ends the retention time of the request, v6 adds leader epochs, v7 static members; the new group protocol
+asks for v9 and up, where the generation is a member epoch (KIP-848). v10 names topics by id.
 """
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int16, Int32, Int64, Message, NullableStr, Str, Uuid, Versions, essential, since, until
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    essential,
+    since,
+    until,
+)
 
 
 class OffsetCommitRequestPartition(Message):

@@ -1,4 +1,6 @@
-"""Where an epoch ended in a leader's log: followers and consumers truncate or notice data loss by it (KIP-101, KIP-320)."""
+"""Where an epoch ended in a leader's log: followers and consumers truncate or notice data loss by it
+(KIP-101, KIP-320).
+"""
 
 from typing import Annotated, ClassVar
 

@@ -1,12 +1,27 @@
 """Appends record batches to partitions, one batch per partition.
 
-acks 0 gets no reply at all, 1 the leader's word, -1 that of all in-sync replicas. v7 allows zstd, v9 is flexible, v10 tells the
-new leader in the reply, v12 belongs to transactions that add their partitions by producing (KIP-890), v13 names topics by id.
+acks 0 gets no reply at all, 1 the leader's word, -1 that of all in-sync replicas. v7 allows zstd, v9 is
+flexible, v10 tells the new leader in the reply, v12 belongs to transactions that add their partitions by
+producing (KIP-890), v13 names topics by id.
 """
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int16, Int32, Int64, Message, NullableStr, Records, Str, Uuid, Versions, since, tagged, until
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Records,
+    Str,
+    Uuid,
+    Versions,
+    since,
+    tagged,
+    until,
+)
 
 
 class PartitionProduceData(Message):

@@ -2,7 +2,18 @@
 
 from typing import ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, NullableStr, Str, Uuid, Versions
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+)
 
 
 class PartitionData(Message):

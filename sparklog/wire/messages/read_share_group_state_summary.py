@@ -1,8 +1,21 @@
-"""Reads start offset and epochs of share partitions without the delivery state (KIP-932); v1 counts completed deliveries (KIP-1226)."""
+"""Reads start offset and epochs of share partitions without the delivery state (KIP-932); v1 counts
+completed deliveries (KIP-1226).
+"""
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int16, Int32, Int64, Message, NullableStr, Str, Uuid, Versions, since
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    since,
+)
 
 
 class PartitionData(Message):

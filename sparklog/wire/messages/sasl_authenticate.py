@@ -1,4 +1,6 @@
-"""Carries SASL tokens to and fro; v1 tells the lifetime of the session, after which the client authenticates again."""
+"""Carries SASL tokens to and fro; v1 tells the lifetime of the session, after which the client
+authenticates again.
+"""
 
 from typing import Annotated, ClassVar
 

@@ -1,6 +1,7 @@
 """Chooses a SASL mechanism.
 
-After v0 the tokens follow as bare frames, after v1 inside SaslAuthenticate. It can never become flexible: old clients misread its versions.
+After v0 the tokens follow as bare frames, after v1 inside SaslAuthenticate. It can never become flexible:
+old clients misread its versions.
 """
 
 from typing import ClassVar

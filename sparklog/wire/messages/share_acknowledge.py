@@ -1,10 +1,26 @@
-"""A share consumer acknowledges records without fetching more (KIP-932); v2 can renew their lock (KIP-1222)."""
+"""A share consumer acknowledges records without fetching more (KIP-932); v2 can renew their lock
+(KIP-1222).
+"""
 
 from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from sparklog.wire.schema import ZERO_UUID, Bool, Int8, Int16, Int32, Int64, Message, NullableStr, Str, Uuid, Versions, essential, since
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    essential,
+    since,
+)
 
 
 class AcknowledgementBatch(Message):

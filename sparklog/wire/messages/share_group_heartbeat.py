@@ -1,4 +1,6 @@
-"""Membership and assignment of share groups, as ConsumerGroupHeartbeat (KIP-932). v0 was an early version and is gone."""
+"""Membership and assignment of share groups, as ConsumerGroupHeartbeat (KIP-932). v0 was an early version
+and is gone.
+"""
 
 from typing import Annotated, ClassVar
 

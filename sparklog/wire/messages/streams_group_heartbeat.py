@@ -7,7 +7,19 @@ from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from sparklog.wire.schema import Bool, Int8, Int16, Int32, Int64, Message, NullableStr, Str, Uint16, Versions, nullable
+from sparklog.wire.schema import (
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Uint16,
+    Versions,
+    nullable,
+)
 
 
 class KeyValue(Message):

@@ -2,7 +2,19 @@
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import Bool, Int8, Int16, Int32, Message, NullableStr, Str, Versions, essential, since, until
+from sparklog.wire.schema import (
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Versions,
+    essential,
+    since,
+    until,
+)
 
 
 class FeatureUpdateKey(Message):

@@ -4,7 +4,18 @@ from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from sparklog.wire.schema import ZERO_UUID, Int16, Int32, Message, NullableStr, Str, Uint16, Uuid, Versions, tagged
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Message,
+    NullableStr,
+    Str,
+    Uint16,
+    Uuid,
+    Versions,
+    tagged,
+)
 
 
 class Listener(Message):

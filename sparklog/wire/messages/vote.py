@@ -1,6 +1,7 @@
 """A raft candidate asks for a vote (KIP-595).
 
-v1 adds the directory ids of dynamic voters (KIP-853), v2 the pre-vote that does not disturb a living leader (KIP-996).
+v1 adds the directory ids of dynamic voters (KIP-853), v2 the pre-vote that does not disturb a living
+leader (KIP-996).
 """
 
 from typing import Annotated, ClassVar

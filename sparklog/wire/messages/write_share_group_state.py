@@ -2,7 +2,19 @@
 
 from typing import Annotated, ClassVar
 
-from sparklog.wire.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, NullableStr, Str, Uuid, Versions, since
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    since,
+)
 
 
 class StateBatch(Message):

@@ -1,4 +1,6 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: no authorizer is configured, so every one is answered with SECURITY_DISABLED, as in Kafka."""
+"""DescribeAcls, CreateAcls and DeleteAcls: no authorizer is configured, so every one is answered with
+SECURITY_DISABLED, as in Kafka.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -10,18 +12,29 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 
 _UNKNOWN = 0
-"""Resource type, pattern type, operation or permission that the client itself does not know: Kafka takes it for undecodable."""
+"""Resource type, pattern type, operation or permission that the client itself does not know: Kafka takes
+it for undecodable.
+"""
 
 
-def describe_acls(context: Context, call: Call, request: DescribeAclsRequest, now: Instant) -> DescribeAclsResponse | Parked:
+def describe_acls(
+    context: Context, call: Call, request: DescribeAclsRequest, now: Instant
+) -> DescribeAclsResponse | Parked:
     """Access rules that match a filter."""
-    if _UNKNOWN in (request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type):
+    if _UNKNOWN in (
+        request.resource_type_filter,
+        request.pattern_type_filter,
+        request.operation,
+        request.permission_type,
+    ):
         return _undecodable(context, call)
     code, message = _refusal(context, call, Operation.DESCRIBE, "No Authorizer is configured on the broker")
     return DescribeAclsResponse(error_code=code, error_message=message)
 
 
-def create_acls(context: Context, call: Call, request: CreateAclsRequest, now: Instant) -> CreateAclsResponse | Parked:
+def create_acls(
+    context: Context, call: Call, request: CreateAclsRequest, now: Instant
+) -> CreateAclsResponse | Parked:
     """Add access rules."""
     for one in request.creations:
         if _UNKNOWN in (one.resource_type, one.resource_pattern_type, one.operation, one.permission_type):
@@ -30,10 +43,17 @@ def create_acls(context: Context, call: Call, request: CreateAclsRequest, now: I
     return CreateAclsResponse(results=[AclCreationResult(code, message) for _ in request.creations])
 
 
-def delete_acls(context: Context, call: Call, request: DeleteAclsRequest, now: Instant) -> DeleteAclsResponse | Parked:
+def delete_acls(
+    context: Context, call: Call, request: DeleteAclsRequest, now: Instant
+) -> DeleteAclsResponse | Parked:
     """Remove the access rules that match filters."""
     for one in request.filters:
-        if _UNKNOWN in (one.resource_type_filter, one.pattern_type_filter, one.operation, one.permission_type):
+        if _UNKNOWN in (
+            one.resource_type_filter,
+            one.pattern_type_filter,
+            one.operation,
+            one.permission_type,
+        ):
             return _undecodable(context, call)
     code, message = _refusal(context, call, Operation.ALTER, "No Authorizer is configured.")
     return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(code, message) for _ in request.filters])

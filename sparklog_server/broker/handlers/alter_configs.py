@@ -1,4 +1,6 @@
-"""AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339): what a broker refuses by itself; the controller decides on the rest."""
+"""AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339): what a broker refuses by itself; the
+controller decides on the rest.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,7 +13,10 @@ from sparklog.wire.messages.alter_configs import AlterConfigsResource as Replace
 from sparklog.wire.messages.alter_configs import AlterConfigsResourceResponse as Replaced
 from sparklog.wire.messages.incremental_alter_configs import AlterConfigsResource as Alteration
 from sparklog.wire.messages.incremental_alter_configs import AlterConfigsResourceResponse as Altered
-from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from sparklog.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation
 from sparklog_server.broker.context import Context, Proposed
@@ -37,13 +42,17 @@ def incremental_alter_configs(
 
     def response(answers: Sequence[Answer]) -> IncrementalAlterConfigsResponse:
         named = zip(resources, answers, strict=True)
-        responses = [Altered(code, message, one.resource_type, one.resource_name) for one, (code, message) in named]
+        responses = [
+            Altered(code, message, one.resource_type, one.resource_name) for one, (code, message) in named
+        ]
         return IncrementalAlterConfigsResponse(responses=responses)
 
     return _decided(context, call, request, refused, response, now)
 
 
-def alter_configs(context: Context, call: Call, request: AlterConfigsRequest, now: Instant) -> AlterConfigsResponse | Parked:
+def alter_configs(
+    context: Context, call: Call, request: AlterConfigsRequest, now: Instant
+) -> AlterConfigsResponse | Parked:
     """Replace all settings of resources by those given; each resource is answered by itself."""
     resources: list[Replacement] = request.resources
     refused = _refusals(context, call, resources)
@@ -54,7 +63,10 @@ def alter_configs(context: Context, call: Call, request: AlterConfigsRequest, no
     def response(answers: Sequence[Answer]) -> AlterConfigsResponse:
         named = zip(resources, answers, strict=True)
         return AlterConfigsResponse(
-            responses=[Replaced(code, message, one.resource_type, one.resource_name) for one, (code, message) in named]
+            responses=[
+                Replaced(code, message, one.resource_type, one.resource_name)
+                for one, (code, message) in named
+            ]
         )
 
     return _decided(context, call, request, refused, response, now)
@@ -75,7 +87,9 @@ def _decided(
         return response(_merged(refused, [(one.error_code, one.error_message) for one in decided]))
 
     # Any: of the class that the request has, which mypy does not tie to it.
-    allowed: list[Any] = [resource for index, resource in enumerate(request.resources) if index not in refused]
+    allowed: list[Any] = [
+        resource for index, resource in enumerate(request.resources) if index not in refused
+    ]
     if not allowed:
         return response(_merged(refused, []))
     command = type(request)(resources=allowed, validate_only=request.validate_only)
@@ -83,7 +97,9 @@ def _decided(
     return Parked.MUTING
 
 
-def _refusals(context: Context, call: Call, resources: Sequence[Alteration | Replacement]) -> dict[int, Answer]:
+def _refusals(
+    context: Context, call: Call, resources: Sequence[Alteration | Replacement]
+) -> dict[int, Answer]:
     """The answers, by index, to those that the controller need not be asked about."""
     repeated = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     refused: dict[int, Answer] = {}
@@ -104,7 +120,11 @@ def _check(context: Context, call: Call, resource: Alteration | Replacement) -> 
     check_allowed(context, call, Operation.ALTER_CONFIGS, resource_type, name)
     if len({config.name for config in resource.configs}) < len(resource.configs):
         raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    nulls = [config.name for config in resource.configs if config.value is None and getattr(config, "config_operation", 0) != Change.DELETE]
+    nulls = [
+        config.name
+        for config in resource.configs
+        if config.value is None and getattr(config, "config_operation", 0) != Change.DELETE
+    ]
     if nulls:
         raise Refused(ErrorCode.INVALID_REQUEST, "Null value not supported for : " + ", ".join(nulls))
     if (name and resource_type == BROKER_RESOURCE) or resource_type == LOGGER_RESOURCE:
@@ -112,7 +132,9 @@ def _check(context: Context, call: Call, resource: Alteration | Replacement) -> 
         if not name.isascii() or not name.removeprefix("-").isdigit():
             raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
         if name != node_id:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}"
+            )
 
 
 def _logger_answer(resource: Alteration) -> Answer:
@@ -120,9 +142,12 @@ def _logger_answer(resource: Alteration) -> Answer:
     for config in resource.configs:
         if config.config_operation in (Change.APPEND, Change.SUBTRACT):
             operation = Change(config.config_operation).name
-            return ErrorCode.INVALID_REQUEST, f"{operation} operation is not allowed for the BROKER_LOGGER resource"
+            return (
+                ErrorCode.INVALID_REQUEST,
+                f"{operation} operation is not allowed for the BROKER_LOGGER resource",
+            )
         if config.config_operation not in (Change.SET, Change.DELETE):
-            message = f"Unknown operation type {config.config_operation} is not allowed for the BROKER_LOGGER resource"
+            message = f"Unknown operation type {config.config_operation} is not allowed for the BROKER_LOGGER resource"  # noqa: E501
             return ErrorCode.INVALID_REQUEST, message
         return ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist!"
     return ErrorCode.NONE, None
@@ -131,4 +156,6 @@ def _logger_answer(resource: Alteration) -> Answer:
 def _merged(refused: dict[int, Answer], decided: Sequence[Answer]) -> list[Answer]:
     """All answers in the order of the request: those refused by index, the others in between."""
     rest = iter(decided)
-    return [refused[index] if index in refused else next(rest) for index in range(len(refused) + len(decided))]
+    return [
+        refused[index] if index in refused else next(rest) for index in range(len(refused) + len(decided))
+    ]

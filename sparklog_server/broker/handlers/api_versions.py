@@ -24,11 +24,17 @@ _ZERO_MINIMUM_SINCE = 4  # earlier clients reject a supported feature whose mini
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 ADVERTISED_FROM = {0: 0, 11: 0}
-"""APIs advertised from lower than they are served: librdkafka up to 2.11.0 takes Produce 0 for the sign that codecs work (KAFKA-18659)."""
+"""APIs advertised from lower than they are served: librdkafka up to 2.11.0 takes Produce 0 for the sign
+that codecs work (KAFKA-18659).
+"""
 
 
-def api_versions(context: Context, call: Call, request: ApiVersionsRequest, now: Instant) -> ApiVersionsResponse:
-    """The version ranges of every served API; INVALID_REQUEST for a client that does not name itself properly."""
+def api_versions(
+    context: Context, call: Call, request: ApiVersionsRequest, now: Instant
+) -> ApiVersionsResponse:
+    """The version ranges of every served API; INVALID_REQUEST for a client that does not name itself
+    properly.
+    """
     names = (request.client_software_name, request.client_software_version)
     if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -38,7 +44,8 @@ def api_versions(context: Context, call: Call, request: ApiVersionsRequest, now:
         if low > 0 or call.version >= _ZERO_MINIMUM_SINCE
     ]
     finalized = [
-        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level) for name, level in context.image.features.items()
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in context.image.features.items()
     ]
     return ApiVersionsResponse(
         api_keys=served_versions(context.newest_served),
@@ -51,13 +58,16 @@ def api_versions(context: Context, call: Call, request: ApiVersionsRequest, now:
 def of_unsupported_version() -> ApiVersionsResponse:
     """The answer, in version 0, to a version that is not spoken: which ones are (KIP-511)."""
     return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions({API_VERSIONS: API_BY_KEY[API_VERSIONS].until})
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=served_versions({API_VERSIONS: API_BY_KEY[API_VERSIONS].until}),
     )
 
 
 def served_versions(newest: Mapping[int, int]) -> list[ApiVersion]:
     """The rows of the answer: key, lowest and highest version."""
     return [
-        ApiVersion(api_key=key, min_version=ADVERTISED_FROM.get(key, API_BY_KEY[key].since), max_version=version)
+        ApiVersion(
+            api_key=key, min_version=ADVERTISED_FROM.get(key, API_BY_KEY[key].since), max_version=version
+        )
         for key, version in newest.items()
     ]

@@ -2,7 +2,11 @@
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
-from sparklog.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from sparklog.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from sparklog.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -23,10 +27,12 @@ from sparklog_server.controller.topics import METADATA_TOPIC, UNKNOWN_TOPIC
 
 _ENDPOINTS = {1: "BROKER", 2: "CONTROLLER"}
 _BROKER_ENDPOINTS = 1
-_NOT_LEADER = "For requests intended only for the leader, this error indicates that the broker is not the current leader."
+_NOT_LEADER = "For requests intended only for the leader, this error indicates that the broker is not the current leader."  # noqa: E501
 
 
-def describe_cluster(context: Context, call: Call, request: DescribeClusterRequest, now: Instant) -> DescribeClusterResponse:
+def describe_cluster(
+    context: Context, call: Call, request: DescribeClusterRequest, now: Instant
+) -> DescribeClusterResponse:
     """The brokers of the cluster with the listener that was asked (KIP-700, KIP-919); no authorization is
     required, as in Kafka.
     """
@@ -35,14 +41,19 @@ def describe_cluster(context: Context, call: Call, request: DescribeClusterReque
         message = f"Unsupported endpoint type {kind}"
         return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=message)
     if kind != _BROKER_ENDPOINTS:
-        message = f"The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type {_ENDPOINTS[kind]}"
+        message = f"The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type {_ENDPOINTS[kind]}"  # noqa: E501
         return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=message)
     brokers = [
         DescribeClusterBroker(
-            broker_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack, is_fenced=broker.is_fenced
+            broker_id=broker.node_id,
+            host=endpoint.host,
+            port=endpoint.port,
+            rack=broker.rack,
+            is_fenced=broker.is_fenced,
         )
         for broker in context.image.brokers.values()
-        if (request.include_fenced_brokers or not broker.is_fenced) and (endpoint := broker.endpoint(call.session.listener)) is not None
+        if (request.include_fenced_brokers or not broker.is_fenced)
+        and (endpoint := broker.endpoint(call.session.listener)) is not None
     ]
     own = context.settings.node_id
     response = DescribeClusterResponse(cluster_id=context.cluster_id, brokers=brokers)
@@ -53,12 +64,16 @@ def describe_cluster(context: Context, call: Call, request: DescribeClusterReque
     return response
 
 
-def describe_quorum(context: Context, call: Call, request: DescribeQuorumRequest, now: Instant) -> DescribeQuorumResponse:
+def describe_quorum(
+    context: Context, call: Call, request: DescribeQuorumRequest, now: Instant
+) -> DescribeQuorumResponse:
     """Leader, voters and progress of the metadata quorum (KIP-595); this node is its only voter."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeQuorumResponse(error_code=code, error_message="Cluster authorization failed.")
-    asked = [(topic.topic_name, [part.partition_index for part in topic.partitions]) for topic in request.topics]
+    asked = [
+        (topic.topic_name, [part.partition_index for part in topic.partitions]) for topic in request.topics
+    ]
     if asked != [(METADATA_TOPIC, [0])]:
         return _refused(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC)
     quorum, settings = context.quorum, context.settings
@@ -78,9 +93,14 @@ def describe_quorum(context: Context, call: Call, request: DescribeQuorumRequest
         high_watermark=quorum.high_watermark,
         current_voters=[voter],
     )
-    # A cluster of one needs no listener for controllers: its quorum is then asked where everybody else is served.
-    controllers = [listener for listener in settings.listeners if listener.name in settings.controller_listener_names]
-    endpoints = [Listener(one.name, one.host, one.port) for one in controllers or settings.advertised_listeners]
+    # A cluster of one needs no listener for controllers: its quorum is then asked where everybody else is
+    # served.
+    controllers = [
+        listener for listener in settings.listeners if listener.name in settings.controller_listener_names
+    ]
+    endpoints = [
+        Listener(one.name, one.host, one.port) for one in controllers or settings.advertised_listeners
+    ]
     return DescribeQuorumResponse(
         error_message=None,
         topics=[DescribeQuorumResponseTopicData(METADATA_TOPIC, [part])],
@@ -93,18 +113,28 @@ def _refused(asked: list[tuple[str, list[int]]], code: ErrorCode, message: str) 
         error_message=None,
         topics=[
             DescribeQuorumResponseTopicData(
-                name, [DescribeQuorumResponsePartitionData(partition_index=one, error_code=code, error_message=message) for one in indexes]
+                name,
+                [
+                    DescribeQuorumResponsePartitionData(
+                        partition_index=one, error_code=code, error_message=message
+                    )
+                    for one in indexes
+                ],
             )
             for name, indexes in asked
         ],
     )
 
 
-def update_features(context: Context, call: Call, request: UpdateFeaturesRequest, now: Instant) -> Message | Parked:
+def update_features(
+    context: Context, call: Call, request: UpdateFeaturesRequest, now: Instant
+) -> Message | Parked:
     """Set the finalized levels of features (KIP-584)."""
     return propose_if_allowed(context, call, request, Operation.ALTER, now)
 
 
-def unregister_broker(context: Context, call: Call, request: UnregisterBrokerRequest, now: Instant) -> Message | Parked:
+def unregister_broker(
+    context: Context, call: Call, request: UnregisterBrokerRequest, now: Instant
+) -> Message | Parked:
     """Forget a broker that is gone for good (KIP-631)."""
     return propose_if_allowed(context, call, request, Operation.ALTER, now)

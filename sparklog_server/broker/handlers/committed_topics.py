@@ -1,4 +1,6 @@
-"""What a commit of offsets names and what of it may be committed: the rest is refused each for itself, in its place of the answer."""
+"""What a commit of offsets names and what of it may be committed: the rest is refused each for itself, in
+its place of the answer.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -19,7 +21,9 @@ Told = TypeVar("Told", bound=_Topic)
 
 
 class CommittedTopics(Generic[Asked, Told]):
-    """Topics by their place in the request; invariant: each is in `accepted`, in `refused`, or partly in both."""
+    """Topics by their place in the request; invariant: each is in `accepted`, in `refused`, or partly in
+    both.
+    """
 
     __slots__ = ("_count", "accepted", "refused")
 
@@ -32,7 +36,9 @@ class CommittedTopics(Generic[Asked, Told]):
         keep: Callable[[Asked, list[Any]], Asked],
         refuse: Callable[[Asked, list[tuple[int, ErrorCode]]], Told],
     ) -> None:
-        """`keep` makes the topic with fewer partitions, `refuse` the answer to the others, given as (index, error)."""
+        """`keep` makes the topic with fewer partitions, `refuse` the answer to the others, given as
+        (index, error).
+        """
         self._count = len(topics)
         self.accepted: dict[int, Asked] = {}
         self.refused: dict[int, Told] = {}
@@ -45,8 +51,12 @@ class CommittedTopics(Generic[Asked, Told]):
                 continue
             if kept:
                 self.accepted[position] = keep(topic, kept)
-            gone = [part.partition_index for part in topic.partitions if not 0 <= part.partition_index < count]
-            self.refused[position] = refuse(topic, [(index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in gone])
+            gone = [
+                part.partition_index for part in topic.partitions if not 0 <= part.partition_index < count
+            ]
+            self.refused[position] = refuse(
+                topic, [(index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in gone]
+            )
 
     def answer(self, answered: Sequence[Told]) -> list[Told]:
         """The whole answer, of that to what was accepted."""

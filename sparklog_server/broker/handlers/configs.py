@@ -1,4 +1,6 @@
-"""DescribeConfigs and ListConfigResources: settings, with where each value comes from (KIP-133, KIP-226, KIP-569, KIP-1142)."""
+"""DescribeConfigs and ListConfigResources: settings, with where each value comes from (KIP-133, KIP-226,
+KIP-569, KIP-1142).
+"""
 
 from collections.abc import Callable
 
@@ -12,7 +14,11 @@ from sparklog.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from sparklog.wire.messages.list_config_resources import ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse
+from sparklog.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
@@ -31,29 +37,40 @@ from sparklog_server.outcome import Refused
 
 LOGGER_RESOURCE = 8
 LISTED_TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
-"""What ListConfigResources lists since version 1, in the order of its answer; before it knew client metrics alone."""
+"""What ListConfigResources lists since version 1, in the order of its answer; before it knew client
+metrics alone.
+"""
 
 REFUSED_BY_TYPE = {
     TOPIC_RESOURCE: (Resource.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     GROUP_RESOURCE: (Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
 }
-"""The resource to be asked for, and the code of a refusal, by type; the others are a matter of the cluster."""
+"""The resource to be asked for, and the code of a refusal, by type; the others are a matter of the
+cluster.
+"""
 
 
-def describe_configs(context: Context, call: Call, request: DescribeConfigsRequest, now: Instant) -> DescribeConfigsResponse:
+def describe_configs(
+    context: Context, call: Call, request: DescribeConfigsRequest, now: Instant
+) -> DescribeConfigsResponse:
     """One result for each resource, in the order asked; one that is asked for again is not told again."""
     told: set[tuple[int, str]] = set()
     description = _Description(context, request)
     results = []
     for resource in request.resources:
-        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
         result.error_message = ""  # as Kafka has it where there is no error
         key = (resource.resource_type, resource.resource_name)
         try:
             if key in told:
-                # Four bytes could ask for fifty thousand otherwise, as often as a frame has room. Kafka's own client cannot ask twice.
+                # Four bytes could ask for fifty thousand otherwise, as often as a frame has room. Kafka's own
+                # client cannot ask twice.
                 raise Refused(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
-            check_allowed(context, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+            check_allowed(
+                context, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+            )
             result.configs = description.of(resource)
         except Refused as refusal:
             result.error_code, result.error_message = refusal.code, refusal.message
@@ -62,7 +79,9 @@ def describe_configs(context: Context, call: Call, request: DescribeConfigsReque
     return DescribeConfigsResponse(results=results)
 
 
-def list_config_resources(context: Context, call: Call, request: ListConfigResourcesRequest, now: Instant) -> ListConfigResourcesResponse:
+def list_config_resources(
+    context: Context, call: Call, request: ListConfigResourcesRequest, now: Instant
+) -> ListConfigResourcesResponse:
     """The names of what has settings; groups and subscriptions only if they have some of their own."""
     if not context.allow(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -72,22 +91,37 @@ def list_config_resources(context: Context, call: Call, request: ListConfigResou
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     image = context.image
     brokers = [str(node_id) for node_id in image.brokers]
-    names: dict[int, list[str]] = {BROKER_RESOURCE: brokers, LOGGER_RESOURCE: brokers, TOPIC_RESOURCE: list(image.topics_by_name)}
+    names: dict[int, list[str]] = {
+        BROKER_RESOURCE: brokers,
+        LOGGER_RESOURCE: brokers,
+        TOPIC_RESOURCE: list(image.topics_by_name),
+    }
     for own in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
-        names[own] = [name for resource_type, name in image.configs if resource_type == own] if own in wanted else []
-    resources = [ConfigResource(resource_name=name, resource_type=one) for one in listed if one in wanted for name in names[one]]
+        names[own] = (
+            [name for resource_type, name in image.configs if resource_type == own] if own in wanted else []
+        )
+    resources = [
+        ConfigResource(resource_name=name, resource_type=one)
+        for one in listed
+        if one in wanted
+        for name in names[one]
+    ]
     return ListConfigResourcesResponse(config_resources=resources)
 
 
 def check_allowed(context: Context, call: Call, operation: Operation, resource_type: int, name: str) -> None:
     """Raise Refused unless the caller may do this to a resource that has settings."""
-    resource, code = REFUSED_BY_TYPE.get(resource_type, (Resource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    resource, code = REFUSED_BY_TYPE.get(
+        resource_type, (Resource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    )
     if not context.allow(call, operation, resource, CLUSTER_NAME if resource is Resource.CLUSTER else name):
         raise Refused(code)
 
 
 class _Description:
-    """The answers to one request. Resources without settings of their own are told alike, and their rows are made once."""
+    """The answers to one request. Resources without settings of their own are told alike, and their rows
+    are made once.
+    """
 
     def __init__(self, context: Context, request: DescribeConfigsRequest) -> None:
         self._context = context
@@ -127,10 +161,17 @@ class _Description:
         if not name.removeprefix("-").isdecimal() or not name.isascii():
             raise Refused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
         if name != node_id:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expected.format(node_id)}, but received {name}")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, {expected.format(node_id)}, but received {name}",
+            )
 
     def _rows(
-        self, resource: DescribeConfigsResource, describe: Callable[[], list[ConfigRow]], *, is_alike: bool = False
+        self,
+        resource: DescribeConfigsResource,
+        describe: Callable[[], list[ConfigRow]],
+        *,
+        is_alike: bool = False,
     ) -> list[DescribeConfigsResourceResult]:
         wanted = resource.configuration_keys
         if not is_alike:
@@ -149,7 +190,10 @@ class _Description:
             read_only=row.is_read_only,
             config_source=row.source,
             is_sensitive=row.is_sensitive,
-            synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in row.synonyms]
+            synonyms=[
+                DescribeConfigsSynonym(name=name, value=value, source=source)
+                for name, value, source in row.synonyms
+            ]
             if request.include_synonyms
             else [],
             config_type=row.type,

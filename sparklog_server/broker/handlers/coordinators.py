@@ -1,12 +1,16 @@
 """FindCoordinator: which broker keeps a group or a transactional id.
 
-In a cluster of one it is this broker. The topic that keeps them is created when somebody first asks, and who asks before its shards are up
-to date waits for them: a refusal would cost every client its back-off.
+In a cluster of one it is this broker. The topic that keeps them is created when somebody first asks, and
+who asks before its shards are up to date waits for them: a refusal would cost every client its back-off.
 """
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId
-from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from sparklog.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic
 from sparklog_server.broker.session import Call, Parked
@@ -14,7 +18,9 @@ from sparklog_server.broker.shards import Shards
 
 _BATCHED_SINCE = 4
 _RESOURCES = (Resource.GROUP, Resource.TRANSACTIONAL_ID)
-"""What may be asked for, by the type of its key; `Context.coordinators` has their coordinators in the same order."""
+"""What may be asked for, by the type of its key; `Context.coordinators` has their coordinators in the same
+order.
+"""
 _REFUSALS = {
     Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -22,7 +28,9 @@ _REFUSALS = {
 _WAIT_MS = 5_000
 
 
-def find_coordinator(context: Context, call: Call, request: FindCoordinatorRequest, now: Instant) -> FindCoordinatorResponse | Parked:
+def find_coordinator(
+    context: Context, call: Call, request: FindCoordinatorRequest, now: Instant
+) -> FindCoordinatorResponse | Parked:
     """One coordinator for each key; INVALID_REQUEST for kinds of keys that are unknown."""
     keys = request.coordinator_keys if call.version >= _BATCHED_SINCE else [request.key]
     shards = context.coordinators[request.key_type] if 0 <= request.key_type < len(_RESOURCES) else None
@@ -47,7 +55,9 @@ def make_topic(context: Context, shards: Shards, now: Instant) -> None:
 
 
 class _ParkedSearch:
-    """Who asked for a coordinator before there was a topic for its keys, or before its shard was up to date."""
+    """Who asked for a coordinator before there was a topic for its keys, or before its shard was up to
+    date.
+    """
 
     __slots__ = ("_context", "_request", "_shards", "call")
 
@@ -70,10 +80,16 @@ class _ParkedSearch:
 
 def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if call.version >= _BATCHED_SINCE:
-        return FindCoordinatorResponse(coordinators=[_find(context, call, request.key_type, key) for key in request.coordinator_keys])
+        return FindCoordinatorResponse(
+            coordinators=[_find(context, call, request.key_type, key) for key in request.coordinator_keys]
+        )
     found = _find(context, call, request.key_type, request.key)
     return FindCoordinatorResponse(
-        error_code=found.error_code, error_message=found.error_message, node_id=found.node_id, host=found.host, port=found.port
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
     )
 
 
@@ -84,7 +100,9 @@ def _find(context: Context, call: Call, key_type: int, key: str) -> Coordinator:
     if not context.allow(call, Operation.DESCRIBE, resource, key):
         return _refused(key, _REFUSALS[resource], "")
     if not shards.partition_count:
-        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {shards.topic} is not there yet")
+        return _refused(
+            key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {shards.topic} is not there yet"
+        )
     broker = context.image.brokers.get(NodeId(context.settings.node_id))
     endpoint = None if broker is None else broker.endpoint(call.session.listener)
     if broker is None or endpoint is None:

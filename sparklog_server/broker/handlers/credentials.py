@@ -1,4 +1,5 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials: which users may log in by SCRAM, and never by which secret (KIP-554).
+"""AlterUserScramCredentials and DescribeUserScramCredentials: which users may log in by SCRAM, and never
+by which secret (KIP-554).
 
 No listener asks for credentials yet: they are kept in the metadata log, as Kafka keeps them without security.
 """
@@ -21,7 +22,9 @@ from sparklog_server.metadata.records import UserScramCredentialRecord
 from sparklog_server.outcome import cut
 
 
-def alter_user_scram_credentials(context: Context, call: Call, request: AlterUserScramCredentialsRequest, now: Instant) -> Message | Parked:
+def alter_user_scram_credentials(
+    context: Context, call: Call, request: AlterUserScramCredentialsRequest, now: Instant
+) -> Message | Parked:
     """Set and remove credentials."""
     if names_too_many(context, call, len(request.deletions) + len(request.upsertions)):
         return Parked.SILENT
@@ -34,7 +37,9 @@ def describe_user_scram_credentials(
     """The mechanisms of each user, all users if none are named."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return DescribeUserScramCredentialsResponse(error_code=code, error_message="Cluster authorization failed.")
+        return DescribeUserScramCredentialsResponse(
+            error_code=code, error_message="Cluster authorization failed."
+        )
     known: dict[str, list[CredentialInfo]] = {}
     for record in context.image.carried.values():
         if isinstance(record, UserScramCredentialRecord):
@@ -47,7 +52,9 @@ def describe_user_scram_credentials(
         result = DescribeUserScramCredentialsResult(user=name)
         if times > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE
-            result.error_message = cut(f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}")
+            result.error_message = cut(
+                f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            )
         elif name not in known:
             result.error_code = ErrorCode.RESOURCE_NOT_FOUND
             result.error_message = cut(f"Attempt to describe a user credential that does not exist: {name}")

@@ -1,11 +1,25 @@
-"""Delegation tokens (KIP-48): a session that nothing has authenticated may not ask for them, as in Kafka on a plain listener."""
+"""Delegation tokens (KIP-48): a session that nothing has authenticated may not ask for them, as in Kafka
+on a plain listener.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
-from sparklog.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
-from sparklog.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
-from sparklog.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
-from sparklog.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from sparklog.wire.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from sparklog.wire.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from sparklog.wire.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from sparklog.wire.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
 

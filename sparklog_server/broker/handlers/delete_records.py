@@ -1,8 +1,10 @@
-"""DeleteRecords: move log starts forward. The answer leaves when the new start survives a crash, so nothing deleted is ever seen again.
+"""DeleteRecords: move log starts forward. The answer leaves when the new start survives a crash, so
+nothing deleted is ever seen again.
 
     asked ──► the records are committed ──► the log start is moved ──► the checkpoint has it: answered
 
-A producer's acks=1 followed by DeleteRecords of its records succeeds, as in Kafka: the log start moves once they are synced.
+A producer's acks=1 followed by DeleteRecords of its records succeeds, as in Kafka: the log start moves
+once they are synced.
 """
 
 from sparklog.errors import ErrorCode
@@ -23,14 +25,18 @@ from sparklog_server.replica.purgatory import PurgatoryFull
 _NO_LOW_WATERMARK = -1
 
 
-def delete_records(context: Context, call: Call, request: DeleteRecordsRequest, now: Instant) -> DeleteRecordsResponse | Parked:
+def delete_records(
+    context: Context, call: Call, request: DeleteRecordsRequest, now: Instant
+) -> DeleteRecordsResponse | Parked:
     """Move every log start that is asked for; errors are told per partition."""
     response = DeleteRecordsResponse(topics=[])
     waiting = _ParkedDeletion(call, response)
     for topic in request.topics:
         parts = []
         for asked in topic.partitions:
-            part = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK)
+            part = DeleteRecordsPartitionResult(
+                partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK
+            )
             parts.append(part)
             try:
                 partition = _partition_of(context, call, topic.name, asked.partition_index)
@@ -57,11 +63,19 @@ def _partition_of(context: Context, call: Call, topic: str, index: int) -> Parti
 
 
 class _Share:
-    """One partition whose log start is to become `until`: it waits for the high watermark, then for the checkpoint."""
+    """One partition whose log start is to become `until`: it waits for the high watermark, then for the
+    checkpoint.
+    """
 
     __slots__ = ("call", "is_moved", "part", "partition", "until", "whole")
 
-    def __init__(self, whole: "_ParkedDeletion", partition: Partition, until: Offset, part: DeleteRecordsPartitionResult) -> None:
+    def __init__(
+        self,
+        whole: "_ParkedDeletion",
+        partition: Partition,
+        until: Offset,
+        part: DeleteRecordsPartitionResult,
+    ) -> None:
         self.call = whole.call
         self.whole = whole
         self.partition = partition
@@ -70,7 +84,9 @@ class _Share:
         self.is_moved = False
 
     def move(self, now: Instant) -> bool:
-        """Advance the log start offset, and wait for its checkpoint; False if the checkpoint has it already."""
+        """Advance the log start offset, and wait for its checkpoint; False if the checkpoint has it
+        already.
+        """
         self.partition.delete_records(self.until)
         self.is_moved = True
         if self.partition.durable_log_start >= self.until:
@@ -84,7 +100,9 @@ class _Share:
         if partition.durable_log_start >= self.until and partition.error is ErrorCode.NONE:
             self.part.low_watermark = partition.log.log_start_offset
         else:
-            self.part.error_code = partition.error if partition.error is not ErrorCode.NONE else ErrorCode.REQUEST_TIMED_OUT
+            self.part.error_code = (
+                partition.error if partition.error is not ErrorCode.NONE else ErrorCode.REQUEST_TIMED_OUT
+            )
 
     def woken(self, now: Instant) -> DeleteRecordsResponse | None:
         try:
@@ -107,7 +125,9 @@ class _ParkedDeletion:
         self.response = response
         self.remaining: list[_Share] = []
 
-    def add(self, partition: Partition, until: Offset, part: DeleteRecordsPartitionResult, now: Instant) -> None:
+    def add(
+        self, partition: Partition, until: Offset, part: DeleteRecordsPartitionResult, now: Instant
+    ) -> None:
         """Fill `part` now if the log start is durable, else when it is. Raises PartitionUnavailable."""
         share = _Share(self, partition, until, part)
         if partition.high_watermark >= until:

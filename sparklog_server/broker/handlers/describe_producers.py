@@ -26,7 +26,9 @@ from sparklog_server.outcome import Refused
 _STEP = 256
 
 
-def describe_producers(context: Context, call: Call, request: DescribeProducersRequest, now: Instant) -> DescribeProducersResponse | Parked:
+def describe_producers(
+    context: Context, call: Call, request: DescribeProducersRequest, now: Instant
+) -> DescribeProducersResponse | Parked:
     """The producers of each partition, by id; errors are told per partition."""
     if names_too_many(context, call, sum(len(topic.partition_indexes) for topic in request.topics)):
         return Parked.SILENT
@@ -41,8 +43,12 @@ def describe_producers(context: Context, call: Call, request: DescribeProducersR
             if refusal is not None:
                 part.error_code, part.error_message = refusal.code, refusal.message
             elif (topic.name, index) in told:
-                # Four bytes could ask for a million producers otherwise, as often as a frame has room. Kafka's client cannot ask twice.
-                part.error_code, part.error_message = ErrorCode.INVALID_REQUEST, "the partition is named more than once"
+                # Four bytes could ask for a million producers otherwise, as often as a frame has room.
+                # Kafka's client cannot ask twice.
+                part.error_code, part.error_message = (
+                    ErrorCode.INVALID_REQUEST,
+                    "the partition is named more than once",
+                )
             else:
                 told[topic.name, index] = None
                 _fill(context, topic.name, index, part, many)
@@ -55,7 +61,9 @@ def describe_producers(context: Context, call: Call, request: DescribeProducersR
     return Parked.MUTING
 
 
-def _describe(response: DescribeProducersResponse, many: list[tuple[PartitionResponse, FrozenProducers]], call: Call) -> Steps[Encoded]:
+def _describe(
+    response: DescribeProducersResponse, many: list[tuple[PartitionResponse, FrozenProducers]], call: Call
+) -> Steps[Encoded]:
     """The job: the answer with the producers of these partitions, encoded."""
     for part, frozen in many:
         producers = yield from frozen.in_order()
@@ -89,7 +97,13 @@ def _without_message(code: ErrorCode) -> Refused:
     return refusal
 
 
-def _fill(context: Context, topic: str, index: int, part: PartitionResponse, many: list[tuple[PartitionResponse, FrozenProducers]]) -> None:
+def _fill(
+    context: Context,
+    topic: str,
+    index: int,
+    part: PartitionResponse,
+    many: list[tuple[PartitionResponse, FrozenProducers]],
+) -> None:
     partition = context.partitions.find(topic, index)
     if partition is None:
         part.error_code = context.partitions.absence(topic, index)
@@ -98,7 +112,9 @@ def _fill(context: Context, topic: str, index: int, part: PartitionResponse, man
     elif len(partition.log.producers.producers) >= MANY:
         many.append((part, partition.log.producers.freeze()))
     else:
-        part.active_producers = [_state(number, one) for number, one in sorted(partition.log.producers.producers.items())]
+        part.active_producers = [
+            _state(number, one) for number, one in sorted(partition.log.producers.producers.items())
+        ]
 
 
 def _state(producer_id: int, producer: Producer) -> ProducerState:

@@ -36,7 +36,11 @@ def describe_topic_partitions(
     for name in sorted(name for name in names if name >= first):
         if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, name):
             if not is_all:
-                hidden.append(DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name))
+                hidden.append(
+                    DescribeTopicPartitionsResponseTopic(
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name
+                    )
+                )
             continue
         if response.next_cursor is not None:
             continue  # only to tell of those that may not be seen, as Kafka does on every page
@@ -57,14 +61,21 @@ def describe_topic_partitions(
 def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """The cursor points nowhere: there is no place for that but in each topic."""
     names = dict.fromkeys(topic.name for topic in request.topics)
-    topics = [DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name) for name in names]
+    topics = [
+        DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
+        for name in names
+    ]
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _topic(context: Context, call: Call, name: str, start: int, room: int) -> DescribeTopicPartitionsResponseTopic:
+def _topic(
+    context: Context, call: Call, name: str, start: int, room: int
+) -> DescribeTopicPartitionsResponseTopic:
     """At most `room` partitions of a topic from `start` on, or why there is no such topic."""
     image = context.image
-    told = DescribeTopicPartitionsResponseTopic(name=name, topic_id=ZERO_UUID, is_internal=name in INTERNAL_TOPICS)
+    told = DescribeTopicPartitionsResponseTopic(
+        name=name, topic_id=ZERO_UUID, is_internal=name in INTERNAL_TOPICS
+    )
     told.topic_authorized_operations = operations_on_topic(context, call, name)
     topic = image.topics_by_name.get(name)
     if topic is None:
@@ -77,7 +88,8 @@ def _topic(context: Context, call: Call, name: str, start: int, room: int) -> De
     told.topic_id = topic.topic_id
     listener = call.session.listener
     told.partitions = [
-        _partition(image, index, topic.partitions[index], listener) for index in range(start, min(len(topic.partitions), start + room))
+        _partition(image, index, topic.partitions[index], listener)
+        for index in range(start, min(len(topic.partitions), start + room))
     ]
     node_id = context.settings.node_id
     for part in told.partitions if context.partitions.has_offline else ():
@@ -87,7 +99,9 @@ def _topic(context: Context, call: Call, name: str, start: int, room: int) -> De
     return told
 
 
-def _partition(image: MetadataImage, index: int, partition: PartitionImage, listener: str) -> DescribeTopicPartitionsResponsePartition:
+def _partition(
+    image: MetadataImage, index: int, partition: PartitionImage, listener: str
+) -> DescribeTopicPartitionsResponsePartition:
     brokers = image.brokers
     leader = brokers.get(partition.leader)
     return DescribeTopicPartitionsResponsePartition(

@@ -9,7 +9,9 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 
 
-def elect_leaders(context: Context, call: Call, request: ElectLeadersRequest, now: Instant) -> Message | Parked:
+def elect_leaders(
+    context: Context, call: Call, request: ElectLeadersRequest, now: Instant
+) -> Message | Parked:
     """Elect the preferred replicas, or any replica where there is no leader; for all partitions if none are
     named.
     """

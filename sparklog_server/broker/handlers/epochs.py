@@ -1,4 +1,6 @@
-"""OffsetForLeaderEpoch: where an epoch ended here, so that others notice where their records are not ours (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch: where an epoch ended here, so that others notice where their records are not ours
+(KIP-101, KIP-320).
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch
@@ -22,7 +24,8 @@ def offset_for_leader_epoch(
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(context, call, topic.topic, asked) for asked in topic.partitions]
+                topic=topic.topic,
+                partitions=[_answer(context, call, topic.topic, asked) for asked in topic.partitions],
             )
             for topic in request.topics
         ]

@@ -1,8 +1,11 @@
-"""Fetch: whole batches as file slices, at once or when enough of them is committed (long poll by min bytes and max wait, KIP-74).
+"""Fetch: whole batches as file slices, at once or when enough of them is committed (long poll by min bytes
+and max wait, KIP-74).
 
-What a read-committed reader is told of aborted transactions may lie in files that were not read yet: then a job reads them before.
+What a read-committed reader is told of aborted transactions may lie in files that were not read yet: then
+a job reads them before.
 
-Sessions (KIP-227) are optional for a broker: a full fetch is answered with session id 0, so the client goes on sending full fetches.
+Sessions (KIP-227) are optional for a broker: a full fetch is answered with session id 0, so the client
+goes on sending full fetches.
 """
 
 from collections.abc import Sequence
@@ -41,7 +44,9 @@ _STORAGE_ERROR_SINCE = 6  # an earlier client would take it for final, and not l
 _READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (-1, 0)
 _READINGS_MAX = 3
-"""How often a fetch has files read beside the loop that were replaced meanwhile; then it reads them at once."""
+"""How often a fetch has files read beside the loop that were replaced meanwhile; then it reads them at
+once.
+"""
 _first_offset_of = attrgetter("first_offset")
 
 
@@ -62,7 +67,9 @@ class _ParkedFetch:
         self._context = context
         self._request = request
         # Since version 15 the id stands in the state of the replica (KIP-903).
-        self._is_follower = request.replica_id >= 0 or (request.replica_state is not None and request.replica_state.replica_id >= 0)
+        self._is_follower = request.replica_id >= 0 or (
+            request.replica_state is not None and request.replica_state.replica_id >= 0
+        )
         self._given: list[tuple[Partition, FileSlice, Offset]] = []
         self._unread: list[tuple[Partition, IndexReading]] = []
         self._readings = 0
@@ -96,7 +103,9 @@ class _ParkedFetch:
         return Parked.MUTING
 
     def read(self) -> tuple[FetchResponse, bool]:
-        """What can be answered now, and whether it should be: enough bytes, or an error the client must hear of."""
+        """What can be answered now, and whether it should be: enough bytes, or an error the client must
+        hear of.
+        """
         request = self._request
         room = min(request.max_bytes, self._context.live.settings.fetch_max_bytes)
         quotas = self._context.quotas
@@ -118,11 +127,15 @@ class _ParkedFetch:
                 room = room - size if size < room else 0
                 failed |= part.error_code != 0 or part.diverging_epoch is not None
                 parts.append(part)
-            responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts))
+            responses.append(
+                FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts)
+            )
         return FetchResponse(responses=responses), failed or found_bytes >= wanted_bytes or self._was_cut()
 
     def _was_cut(self) -> bool:
-        """Whether a limit or the end of a segment, not the end of what is committed, ended what was given: waiting adds nothing to it."""
+        """Whether a limit or the end of a segment, not the end of what is committed, ended what was given:
+        waiting adds nothing to it.
+        """
         return any(partition.holds_beyond(part, limit) for partition, part, limit in self._given)
 
     def watch(self) -> bool:
@@ -171,7 +184,9 @@ class _ParkedFetch:
         known = self._context.topic_of_id(topic_id)
         return None if known is None else known.name
 
-    def _read_partition(self, topic: str | None, asked: FetchPartition, room: int, *, at_least_one: bool) -> PartitionData:
+    def _read_partition(
+        self, topic: str | None, asked: FetchPartition, room: int, *, at_least_one: bool
+    ) -> PartitionData:
         part = PartitionData(partition_index=asked.partition, high_watermark=-1)
         if topic is None:
             part.error_code = ErrorCode.UNKNOWN_TOPIC_ID
@@ -187,9 +202,12 @@ class _ParkedFetch:
         try:
             leader = partition.leader_for(asked.current_leader_epoch)
             if self._is_follower:
-                # No other broker has a replica here, so the one that asks is none: it looks at the metadata again, as in Kafka.
+                # No other broker has a replica here, so the one that asks is none: it looks at the metadata
+                # again, as in Kafka.
                 raise PartitionUnavailable(
-                    ErrorCode.UNKNOWN_LEADER_EPOCH if asked.current_leader_epoch >= 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    ErrorCode.UNKNOWN_LEADER_EPOCH
+                    if asked.current_leader_epoch >= 0
+                    else ErrorCode.NOT_LEADER_OR_FOLLOWER
                 )
             is_committed_only = self._request.isolation_level == _READ_COMMITTED
             part.high_watermark = leader.high_watermark
@@ -204,7 +222,8 @@ class _ParkedFetch:
                 if part.diverging_epoch is not None:
                     part.records = b""
                     return part
-            # The log end, not the high watermark, bounds what may be asked for: a client may stand just past what is committed.
+            # The log end, not the high watermark, bounds what may be asked for: a client may stand just past
+            # what is committed.
             if start < limit or start > partition.log.log_end_offset or start < part.log_start_offset:
                 most = asked.partition_max_bytes if asked.partition_max_bytes < room else room
                 given = partition.read(start, limit, most, at_least_one=at_least_one)
@@ -220,7 +239,9 @@ class _ParkedFetch:
                     if is_committed_only:
                         part.aborted_transactions = [
                             AbortedTransaction(aborted.producer_id, aborted.first_offset)
-                            for aborted in sorted(partition.aborted_within(given, start, limit), key=_first_offset_of)
+                            for aborted in sorted(
+                                partition.aborted_within(given, start, limit), key=_first_offset_of
+                            )
                         ]
             if part.records is None:
                 part.records = b""
@@ -247,10 +268,14 @@ def _run_all(readings: Sequence[IndexReading]) -> None:
 
 
 def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
-    """Where our log parts from that of who asks, by the epoch of its last record; None if it does not. Raises OffsetOutOfRange."""
+    """Where our log parts from that of who asks, by the epoch of its last record; None if it does not.
+    Raises OffsetOutOfRange.
+    """
     end_offset, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
     if end_offset < 0 or epoch < 0:
-        raise OffsetOutOfRange(f"{partition.topic_partition}: nothing is known of epoch {asked.last_fetched_epoch}")
+        raise OffsetOutOfRange(
+            f"{partition.topic_partition}: nothing is known of epoch {asked.last_fetched_epoch}"
+        )
     if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
         return None
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)

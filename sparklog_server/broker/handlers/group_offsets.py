@@ -1,4 +1,6 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: topics are checked here, the rest is for the shard that keeps the group."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: topics are checked here, the rest is for the shard that
+keeps the group.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -54,8 +56,12 @@ _DELETED_TOGETHER = 4
 """So many offsets are one part of a slice of OffsetDelete."""
 
 
-def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, now: Instant) -> Message | Parked:
-    """Store how far a group has read; topics that are not there or may not be read are refused each for itself."""
+def offset_commit(
+    context: Context, call: Call, request: OffsetCommitRequest, now: Instant
+) -> Message | Parked:
+    """Store how far a group has read; topics that are not there or may not be read are refused each for
+    itself.
+    """
     if not context.allow(call, _READ, _GROUP, request.group_id):
         return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     check = _name_topic if call.version >= _TOPIC_IDS_SINCE else _identify_topic
@@ -63,7 +69,9 @@ def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, no
         context.image,
         request.topics,
         check=partial(check, context, call),
-        keep=lambda topic, kept: OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=kept),
+        keep=lambda topic, kept: OffsetCommitRequestTopic(
+            name=topic.name, topic_id=topic.topic_id, partitions=kept
+        ),
         refuse=_refused_topic,
     )
     if not topics.refused:
@@ -85,7 +93,9 @@ def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, no
     return ask(context, call, request.group_id, part, partial(refused_commit, part), now, finish)
 
 
-def _refused_topic(topic: OffsetCommitRequestTopic, gone: list[tuple[int, ErrorCode]]) -> OffsetCommitResponseTopic:
+def _refused_topic(
+    topic: OffsetCommitRequestTopic, gone: list[tuple[int, ErrorCode]]
+) -> OffsetCommitResponseTopic:
     parts = [OffsetCommitResponsePartition(index, code) for index, code in gone]
     return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=parts)
 
@@ -99,7 +109,9 @@ def _name_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -
 
 
 def _identify_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
-    """Write down which topic of that name it is: offsets of one since deleted are not those of the next (KIP-848's topic ids)."""
+    """Write down which topic of that name it is: offsets of one since deleted are not those of the next
+    (KIP-848's topic ids).
+    """
     code = _check_topic(context, call, topic.name)
     if code is _NONE:
         topic.topic_id = context.image.topics_by_name[topic.name].topic_id
@@ -124,7 +136,10 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
                 group_id=request.group_id,
                 topics=None
                 if topics is None
-                else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics],
+                else [
+                    OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+                    for topic in topics
+                ],
             )
         ]
     asked: list[tuple[int | None, Message, Refusal]] = []
@@ -136,7 +151,9 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
             early[position] = _refused_group(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
             continue
         if group.topics is None:
-            if group.group_id in whole:  # a few bytes that ask for all of a large group, again and again, would fill the memory
+            if (
+                group.group_id in whole
+            ):  # a few bytes that ask for all of a large group, again and again, would fill the memory
                 early[position] = _refused_group(group, ErrorCode.INVALID_REQUEST)
                 continue
             whole[group.group_id] = None
@@ -151,10 +168,18 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
             if one is None:
                 one = cast(OffsetFetchResponse, next(rest)).groups[0]
                 if groups[position].topics is None:
-                    one.topics = [topic for topic in one.topics if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)]
+                    one.topics = [
+                        topic
+                        for topic in one.topics
+                        if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+                    ]
                 _complete(context, call, one, left_out[position])
             answered.append(one)
-        return OffsetFetchResponse(groups=answered) if call.version >= _MANY_GROUPS_SINCE else _single(answered[0], request, call.version)
+        return (
+            OffsetFetchResponse(groups=answered)
+            if call.version >= _MANY_GROUPS_SINCE
+            else _single(answered[0], request, call.version)
+        )
 
     return gather(context, call, asked, combine, now)
 
@@ -171,8 +196,12 @@ def _refused_group(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFet
     return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
 
 
-def _leave_out(context: Context, call: Call, group: OffsetFetchRequestGroup) -> list[tuple[int, OffsetFetchResponseTopics]]:
-    """Take the topics that may not be asked for out of a group's request, name the others; (position, answer) of what was taken out."""
+def _leave_out(
+    context: Context, call: Call, group: OffsetFetchRequestGroup
+) -> list[tuple[int, OffsetFetchResponseTopics]]:
+    """Take the topics that may not be asked for out of a group's request, name the others; (position,
+    answer) of what was taken out.
+    """
     if group.topics is None:
         return []
     out: list[tuple[int, OffsetFetchResponseTopics]] = []
@@ -193,22 +222,38 @@ def _leave_out(context: Context, call: Call, group: OffsetFetchRequestGroup) -> 
             kept.append(topic)
         else:
             partitions = [
-                OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, committed_leader_epoch=-1, error_code=code)
+                OffsetFetchResponsePartitions(
+                    partition_index=index, committed_offset=-1, committed_leader_epoch=-1, error_code=code
+                )
                 for index in topic.partition_indexes
             ]
-            out.append((position, OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)))
+            out.append(
+                (
+                    position,
+                    OffsetFetchResponseTopics(
+                        name=topic.name, topic_id=topic.topic_id, partitions=partitions
+                    ),
+                )
+            )
     group.topics = kept
     return out
 
 
-def _complete(context: Context, call: Call, group: OffsetFetchResponseGroup, left_out: list[tuple[int, OffsetFetchResponseTopics]]) -> None:
+def _complete(
+    context: Context,
+    call: Call,
+    group: OffsetFetchResponseGroup,
+    left_out: list[tuple[int, OffsetFetchResponseTopics]],
+) -> None:
     """Put what was left out back in its place; tell topic ids where the version has no names."""
     if group.error_code:
         return
     for position, topic in left_out:
         group.topics.insert(position, topic)
     group.topics = [
-        topic for topic in group.topics if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name) or topic.partitions
+        topic
+        for topic in group.topics
+        if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name) or topic.partitions
     ]
     if call.version >= _TOPIC_IDS_SINCE:
         named = []
@@ -222,14 +267,20 @@ def _complete(context: Context, call: Call, group: OffsetFetchResponseGroup, lef
         group.topics = named
 
 
-def _single(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
-    """The form that knows one group only; version 1 tells an error of the group by each partition: it has no other place for it."""
+def _single(
+    group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int
+) -> OffsetFetchResponse:
+    """The form that knows one group only; version 1 tells an error of the group by each partition: it has
+    no other place for it.
+    """
     if group.error_code and version < _GROUP_ERROR_SINCE:
         refused = [
             OffsetFetchResponseTopic(
                 name=topic.name,
                 partitions=[
-                    OffsetFetchResponsePartition(index, committed_offset=-1, metadata="", error_code=group.error_code)
+                    OffsetFetchResponsePartition(
+                        index, committed_offset=-1, metadata="", error_code=group.error_code
+                    )
                     for index in topic.partition_indexes
                 ],
             )
@@ -255,7 +306,9 @@ def _single(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, versio
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)
 
 
-def offset_delete(context: Context, call: Call, request: OffsetDeleteRequest, now: Instant) -> Message | Parked:
+def offset_delete(
+    context: Context, call: Call, request: OffsetDeleteRequest, now: Instant
+) -> Message | Parked:
     """Delete a group's committed offsets of topics that it no longer subscribes to (KIP-496)."""
 
     def refusal(code: ErrorCode) -> Message:
@@ -273,7 +326,9 @@ def offset_delete(context: Context, call: Call, request: OffsetDeleteRequest, no
             accepted[position] = OffsetDeleteRequestTopic(name=topic.name, partitions=kept)
         if len(kept) < len(topic.partitions) or not kept:
             parts = [
-                OffsetDeleteResponsePartition(part.partition_index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                OffsetDeleteResponsePartition(
+                    part.partition_index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
                 for part in topic.partitions
                 if not 0 <= part.partition_index < count
             ]
@@ -293,23 +348,41 @@ def offset_delete(context: Context, call: Call, request: OffsetDeleteRequest, no
     topics = list(accepted.values())
     if (count := sum(len(topic.partitions) for topic in topics)) > SLICE:
         return _delete_sliced(context, call, request.group_id, topics, count, finish)
-    return ask(context, call, request.group_id, OffsetDeleteRequest(request.group_id, topics), refusal, now, finish)
+    return ask(
+        context, call, request.group_id, OffsetDeleteRequest(request.group_id, topics), refusal, now, finish
+    )
 
 
 def _delete_sliced(
-    context: Context, call: Call, group_id: str, topics: list[OffsetDeleteRequestTopic], count: int, finish: Callable[[Message], Message]
+    context: Context,
+    call: Call,
+    group_id: str,
+    topics: list[OffsetDeleteRequestTopic],
+    count: int,
+    finish: Callable[[Message], Message],
 ) -> Parked:
     """Forget a few offsets of each of the topics at a time; an error of the whole group is told once."""
     whole = OffsetDeleteResponse(topics=[OffsetDeleteResponseTopic(name=topic.name) for topic in topics])
-    positions = [position for position, topic in enumerate(topics) for _ in range(0, len(topic.partitions), _DELETED_TOGETHER)]
+    positions = [
+        position
+        for position, topic in enumerate(topics)
+        for _ in range(0, len(topic.partitions), _DELETED_TOGETHER)
+    ]
     places = iter(positions)
     shard = context.groups.shard_of(group_id)
 
     def asks() -> Iterator[ToShard]:
         for topic in topics:
             for begin in range(0, len(topic.partitions), _DELETED_TOGETHER):
-                few = OffsetDeleteRequestTopic(topic.name, topic.partitions[begin : begin + _DELETED_TOGETHER])
-                yield ToShard(context.groups, shard, OffsetDeleteRequest(group_id, [few]), lambda code: OffsetDeleteResponse(code))
+                few = OffsetDeleteRequestTopic(
+                    topic.name, topic.partitions[begin : begin + _DELETED_TOGETHER]
+                )
+                yield ToShard(
+                    context.groups,
+                    shard,
+                    OffsetDeleteRequest(group_id, [few]),
+                    lambda code: OffsetDeleteResponse(code),
+                )
 
     def fold(parts: list[Message]) -> None:
         for part in parts:
@@ -322,5 +395,10 @@ def _delete_sliced(
         return OffsetDeleteResponse(whole.error_code) if whole.error_code else finish(whole)
 
     return context.slices.add(
-        call, count, asks(), fold, answer, lambda: _DELETED_BYTES * sum(len(topic.partitions) for topic in whole.topics)
+        call,
+        count,
+        asks(),
+        fold,
+        answer,
+        lambda: _DELETED_BYTES * sum(len(topic.partitions) for topic in whole.topics),
     )

@@ -12,9 +12,20 @@ from sparklog.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 from sparklog.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
-from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from sparklog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from sparklog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from sparklog.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from sparklog.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from sparklog.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -34,8 +45,16 @@ _READ: Final = Operation.READ
 _GROUP: Final = Resource.GROUP
 _NAMED_PROTOCOL_SINCE = 7
 _LISTED_TOGETHER = 8
-"""So many groups are one part of a slice of ListGroups: to list one takes a fraction of what it takes to delete one."""
-_GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+"""So many groups are one part of a slice of ListGroups: to list one takes a fraction of what it takes to
+delete one.
+"""
+_GROUP_OPERATIONS = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 _UNKNOWN_OPERATIONS = -2147483648
 
 
@@ -44,14 +63,18 @@ def join_group(context: Context, call: Call, request: JoinGroupRequest, now: Ins
 
     def refusal(code: ErrorCode) -> Message:
         name = None if call.version >= _NAMED_PROTOCOL_SINCE else ""
-        return JoinGroupResponse(error_code=code, generation_id=-1, protocol_name=name, member_id=request.member_id)
+        return JoinGroupResponse(
+            error_code=code, generation_id=-1, protocol_name=name, member_id=request.member_id
+        )
 
     return _ask(context, call, request.group_id, request, refusal, now)
 
 
 def sync_group(context: Context, call: Call, request: SyncGroupRequest, now: Instant) -> Message | Parked:
     """A member asks for its assignment; the answer leaves when the leader has handed it in."""
-    return _ask(context, call, request.group_id, request, lambda code: SyncGroupResponse(error_code=code), now)
+    return _ask(
+        context, call, request.group_id, request, lambda code: SyncGroupResponse(error_code=code), now
+    )
 
 
 def heartbeat(context: Context, call: Call, request: HeartbeatRequest, now: Instant) -> Message | Parked:
@@ -65,10 +88,14 @@ def _refused_heartbeat(code: ErrorCode) -> Message:
 
 def leave_group(context: Context, call: Call, request: LeaveGroupRequest, now: Instant) -> Message | Parked:
     """Members leave without waiting for their sessions to end."""
-    return _ask(context, call, request.group_id, request, lambda code: LeaveGroupResponse(error_code=code), now)
+    return _ask(
+        context, call, request.group_id, request, lambda code: LeaveGroupResponse(error_code=code), now
+    )
 
 
-def consumer_group_heartbeat(context: Context, call: Call, request: ConsumerGroupHeartbeatRequest, now: Instant) -> Message | Parked:
+def consumer_group_heartbeat(
+    context: Context, call: Call, request: ConsumerGroupHeartbeatRequest, now: Instant
+) -> Message | Parked:
     """Everything a member of a KIP-848 group has to say, and to be told."""
 
     def refusal(code: ErrorCode) -> Message:
@@ -79,10 +106,14 @@ def consumer_group_heartbeat(context: Context, call: Call, request: ConsumerGrou
     for topic in request.subscribed_topic_names or ():
         if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic):
             return refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return ask(context, call, request.group_id, request, refusal, now)  # which has a word of its own for an empty group id
+    return ask(
+        context, call, request.group_id, request, refusal, now
+    )  # which has a word of its own for an empty group id
 
 
-def _ask(context: Context, call: Call, group_id: str, request: Message, refusal: Refusal, now: Instant) -> Message | Parked:
+def _ask(
+    context: Context, call: Call, group_id: str, request: Message, refusal: Refusal, now: Instant
+) -> Message | Parked:
     if not context.allow(call, _READ, _GROUP, group_id):
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
@@ -90,11 +121,15 @@ def _ask(context: Context, call: Call, group_id: str, request: Message, refusal:
     return ask(context, call, group_id, request, refusal, now)
 
 
-def describe_groups(context: Context, call: Call, request: DescribeGroupsRequest, now: Instant) -> Message | Parked:
+def describe_groups(
+    context: Context, call: Call, request: DescribeGroupsRequest, now: Instant
+) -> Message | Parked:
     """State and members of groups, each from the shard that keeps it."""
 
     def refusal(group_id: str) -> Refusal:
-        return lambda code: DescribeGroupsResponse(groups=[DescribedGroup(group_id=group_id, error_code=code)])
+        return lambda code: DescribeGroupsResponse(
+            groups=[DescribedGroup(group_id=group_id, error_code=code)]
+        )
 
     def whole(parts: list[Message]) -> Message:
         groups = [group for part in parts for group in cast(DescribeGroupsResponse, part).groups]
@@ -103,15 +138,21 @@ def describe_groups(context: Context, call: Call, request: DescribeGroupsRequest
             group.authorized_operations = _operations(context, call, group.group_id, is_wanted=is_wanted)
         return DescribeGroupsResponse(groups=groups)
 
-    ask_of = _Each(call, Operation.DESCRIBE, lambda group: DescribeGroupsRequest(groups=[group]), refusal, whole)
+    ask_of = _Each(
+        call, Operation.DESCRIBE, lambda group: DescribeGroupsRequest(groups=[group]), refusal, whole
+    )
     return ask_of.asked(context, request.groups, DescribeGroupsResponse(), now)
 
 
-def consumer_group_describe(context: Context, call: Call, request: ConsumerGroupDescribeRequest, now: Instant) -> Message | Parked:
+def consumer_group_describe(
+    context: Context, call: Call, request: ConsumerGroupDescribeRequest, now: Instant
+) -> Message | Parked:
     """State and members of KIP-848 groups."""
 
     def refusal(group_id: str) -> Refusal:
-        return lambda code: ConsumerGroupDescribeResponse(groups=[DescribedConsumerGroup(group_id=group_id, error_code=code)])
+        return lambda code: ConsumerGroupDescribeResponse(
+            groups=[DescribedConsumerGroup(group_id=group_id, error_code=code)]
+        )
 
     def whole(parts: list[Message]) -> Message:
         told = [group for part in parts for group in cast(ConsumerGroupDescribeResponse, part).groups]
@@ -121,7 +162,13 @@ def consumer_group_describe(context: Context, call: Call, request: ConsumerGroup
             group.authorized_operations = _operations(context, call, group.group_id, is_wanted=is_wanted)
         return ConsumerGroupDescribeResponse(groups=groups)
 
-    ask_of = _Each(call, Operation.DESCRIBE, lambda group: ConsumerGroupDescribeRequest(group_ids=[group]), refusal, whole)
+    ask_of = _Each(
+        call,
+        Operation.DESCRIBE,
+        lambda group: ConsumerGroupDescribeRequest(group_ids=[group]),
+        refusal,
+        whole,
+    )
     return ask_of.asked(context, request.group_ids, ConsumerGroupDescribeResponse(), now)
 
 
@@ -135,21 +182,31 @@ def _describable(context: Context, call: Call, group: DescribedConsumerGroup) ->
     return DescribedConsumerGroup(ErrorCode.TOPIC_AUTHORIZATION_FAILED, words, group.group_id)
 
 
-def delete_groups(context: Context, call: Call, request: DeleteGroupsRequest, now: Instant) -> Message | Parked:
+def delete_groups(
+    context: Context, call: Call, request: DeleteGroupsRequest, now: Instant
+) -> Message | Parked:
     """Groups without members are forgotten, with their offsets."""
 
     def refusal(group_id: str) -> Refusal:
-        return lambda code: DeleteGroupsResponse(results=[DeletableGroupResult(group_id=group_id, error_code=code)])
+        return lambda code: DeleteGroupsResponse(
+            results=[DeletableGroupResult(group_id=group_id, error_code=code)]
+        )
 
     def whole(parts: list[Message]) -> Message:
-        return DeleteGroupsResponse(results=[result for part in parts for result in cast(DeleteGroupsResponse, part).results])
+        return DeleteGroupsResponse(
+            results=[result for part in parts for result in cast(DeleteGroupsResponse, part).results]
+        )
 
-    ask_of = _Each(call, Operation.DELETE, lambda group: DeleteGroupsRequest(groups_names=[group]), refusal, whole)
+    ask_of = _Each(
+        call, Operation.DELETE, lambda group: DeleteGroupsRequest(groups_names=[group]), refusal, whole
+    )
     return ask_of.asked(context, request.groups_names, DeleteGroupsResponse(), now)
 
 
 def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: Instant) -> Message | Parked:
-    """Every group that the caller may see: the shards tell which there are, and then, slice by slice, what each is."""
+    """Every group that the caller may see: the shards tell which there are, and then, slice by slice, what
+    each is.
+    """
     groups = context.groups
     may_see_all = context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
     listing = Pieces(ListGroupsResponse(), call.api_key, call.version)
@@ -164,14 +221,23 @@ def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: I
     def fold(parts: list[Message]) -> None:
         listed = [group for part in cast(list[ListGroupsResponse], parts) for group in part.groups]
         if not may_see_all:
-            listed = [group for group in listed if context.allow(call, Operation.DESCRIBE, Resource.GROUP, group.group_id)]
+            listed = [
+                group
+                for group in listed
+                if context.allow(call, Operation.DESCRIBE, Resource.GROUP, group.group_id)
+            ]
         if listed:
             listing.add(ListGroupsResponse(groups=listed), len(listed))
 
     def named(parts: list[Message]) -> None:
         by_shard = [cast(GroupIds, part).group_ids for part in parts]
         asks = (
-            ToShard(groups, shard, ListedGroups(ids[begin : begin + _LISTED_TOGETHER], filters), _nothing_listed(refusal))
+            ToShard(
+                groups,
+                shard,
+                ListedGroups(ids[begin : begin + _LISTED_TOGETHER], filters),
+                _nothing_listed(refusal),
+            )
             for shard, ids in zip(shards, by_shard, strict=True)
             for begin in range(0, len(ids), _LISTED_TOGETHER)
         )
@@ -179,7 +245,9 @@ def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: I
 
     shards = groups.shards()
     if not shards:
-        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE if groups.partition_count else ErrorCode.NONE)
+        return ListGroupsResponse(
+            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE if groups.partition_count else ErrorCode.NONE
+        )
     gather_at_once(groups, call, [(index, GroupIds(), refusal) for index in shards], named, now)
     return Parked.MUTING
 
@@ -237,4 +305,8 @@ def _operations(context: Context, call: Call, group_id: str, *, is_wanted: bool)
     """The operations that the caller may do on the group, as bits by their numbers (KIP-430)."""
     if not is_wanted:
         return _UNKNOWN_OPERATIONS
-    return sum(1 << operation for operation in _GROUP_OPERATIONS if context.allow(call, operation, Resource.GROUP, group_id))
+    return sum(
+        1 << operation
+        for operation in _GROUP_OPERATIONS
+        if context.allow(call, operation, Resource.GROUP, group_id)
+    )

@@ -33,8 +33,12 @@ _Room = tuple[int, int] | None
 """(total, usable) bytes of a file system; None if it cannot be asked."""
 
 
-def describe_log_dirs(context: Context, call: Call, request: DescribeLogDirsRequest, now: Instant) -> DescribeLogDirsResponse | Parked:
-    """Sizes of the logs that are asked for, by directory; null topics mean all. The file systems are asked beside the loop."""
+def describe_log_dirs(
+    context: Context, call: Call, request: DescribeLogDirsRequest, now: Instant
+) -> DescribeLogDirsResponse | Parked:
+    """Sizes of the logs that are asked for, by directory; null topics mean all. The file systems are asked
+    beside the loop.
+    """
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted: dict[str, frozenset[int]] | None = None
@@ -95,9 +99,13 @@ def _described(
         topic, index = partition.topic_partition
         if wanted is not None and index not in wanted.get(topic, ()):
             continue
-        lag = 0 if partition.leader is None else max(partition.high_watermark - partition.log.log_end_offset, 0)
+        lag = (
+            0 if partition.leader is None else max(partition.high_watermark - partition.log.log_end_offset, 0)
+        )
         told = topics.setdefault(topic, DescribeLogDirsTopic(name=topic))
-        told.partitions.append(DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size, offset_lag=lag))
+        told.partitions.append(
+            DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size, offset_lag=lag)
+        )
     for (topic, index), size, lag in copies.get(directory, ()):
         if wanted is None or index in wanted.get(topic, ()):
             told = topics.setdefault(topic, DescribeLogDirsTopic(name=topic))
@@ -109,14 +117,29 @@ def _described(
 # -- moves
 
 
-def alter_replica_log_dirs(context: Context, call: Call, request: AlterReplicaLogDirsRequest, now: Instant) -> AlterReplicaLogDirsResponse:
-    """Have replicas move to other directories of this broker, each by itself; what they are asked last counts. Jobs do the work."""
-    asked = {TopicPartition(topic.name, index): one.path for one in request.dirs for topic in one.topics for index in topic.partitions}
+def alter_replica_log_dirs(
+    context: Context, call: Call, request: AlterReplicaLogDirsRequest, now: Instant
+) -> AlterReplicaLogDirsResponse:
+    """Have replicas move to other directories of this broker, each by itself; what they are asked last
+    counts. Jobs do the work.
+    """
+    asked = {
+        TopicPartition(topic.name, index): one.path
+        for one in request.dirs
+        for topic in one.topics
+        for index in topic.partitions
+    }
     is_allowed = context.allow(call, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME)
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for topic_partition, path in asked.items():
-        code = _move(context, topic_partition, path, now) if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        told = results.setdefault(topic_partition.topic, AlterReplicaLogDirTopicResult(topic_partition.topic, []))
+        code = (
+            _move(context, topic_partition, path, now)
+            if is_allowed
+            else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        )
+        told = results.setdefault(
+            topic_partition.topic, AlterReplicaLogDirTopicResult(topic_partition.topic, [])
+        )
         told.partitions.append(AlterReplicaLogDirPartitionResult(topic_partition.partition, code))
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
@@ -128,7 +151,9 @@ def _move(context: Context, topic_partition: TopicPartition, path: str, now: Ins
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if path not in context.settings.log_dirs:
         return ErrorCode.LOG_DIR_NOT_FOUND
-    target = next((one for one in partitions.directories if one.log_dir.path == path and one.error is None), None)
+    target = next(
+        (one for one in partitions.directories if one.log_dir.path == path and one.error is None), None
+    )
     if target is None:
         return ErrorCode.KAFKA_STORAGE_ERROR
     partition = partitions.find(*topic_partition)

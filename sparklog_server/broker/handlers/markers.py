@@ -1,7 +1,9 @@
-"""WriteTxnMarkers: another broker's transaction coordinator, or an administrator, ends transactions in partitions that are led here.
+"""WriteTxnMarkers: another broker's transaction coordinator, or an administrator, ends transactions in
+partitions that are led here.
 
-In `__consumer_offsets` a marker is taken for a transaction that hangs: it is open in the partition, and no transaction of its producer is
-open in this broker's coordinator, which writes its own markers without this request. See docs/decisions/0013.
+In `__consumer_offsets` a marker is taken for a transaction that hangs: it is open in the partition, and no
+transaction of its producer is open in this broker's coordinator, which writes its own markers without this
+request. See docs/decisions/0013.
 """
 
 from collections.abc import Sequence
@@ -26,11 +28,19 @@ from sparklog_server.broker.session import Call, Parked
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: whoever asked has given up by then
 
 
-def write_txn_markers(context: Context, call: Call, request: WriteTxnMarkersRequest, now: Instant) -> WriteTxnMarkersResponse | Parked:
-    """Write each marker to its partitions; answered when all that were appended are committed. Errors are told per partition."""
-    if not any(context.allow(call, may, Resource.CLUSTER, CLUSTER_NAME) for may in (Operation.ALTER, Operation.CLUSTER_ACTION)):
+def write_txn_markers(
+    context: Context, call: Call, request: WriteTxnMarkersRequest, now: Instant
+) -> WriteTxnMarkersResponse | Parked:
+    """Write each marker to its partitions; answered when all that were appended are committed. Errors are
+    told per partition.
+    """
+    if not any(
+        context.allow(call, may, Resource.CLUSTER, CLUSTER_NAME)
+        for may in (Operation.ALTER, Operation.CLUSTER_ACTION)
+    ):
         codes: list[Outcomes] = [
-            dict.fromkeys(_partitions_of(marker), ErrorCode.CLUSTER_AUTHORIZATION_FAILED) for marker in request.markers
+            dict.fromkeys(_partitions_of(marker), ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            for marker in request.markers
         ]
         return _response(request, codes)
     waiting = _Writing(context, call, request)
@@ -56,14 +66,22 @@ def write_txn_markers(context: Context, call: Call, request: WriteTxnMarkersRequ
 
 
 def _partitions_of(marker: WritableTxnMarker) -> tuple[TopicPartition, ...]:
-    return tuple(TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes)
+    return tuple(
+        TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes
+    )
 
 
-def _refused_offsets(context: Context, asked: WritableTxnMarker, owned: frozenset[int] | None) -> dict[TopicPartition, ErrorCode]:
-    """The partitions of offsets that take no marker from this sender, and why; `owned` are the producers with an open transaction."""
+def _refused_offsets(
+    context: Context, asked: WritableTxnMarker, owned: frozenset[int] | None
+) -> dict[TopicPartition, ErrorCode]:
+    """The partitions of offsets that take no marker from this sender, and why; `owned` are the producers
+    with an open transaction.
+    """
     refused = {}
     for topic_partition in _partitions_of(asked):
-        partition = context.partitions.find(*topic_partition) if topic_partition.topic == OFFSETS_TOPIC else None
+        partition = (
+            context.partitions.find(*topic_partition) if topic_partition.topic == OFFSETS_TOPIC else None
+        )
         if partition is None:
             continue
         producer = partition.log.producers.producers.get(asked.producer_id)
@@ -118,7 +136,9 @@ def _response(request: WriteTxnMarkersRequest, outcomes: Sequence[Outcomes]) -> 
             WritableTxnMarkerTopicResult(
                 topic.name,
                 [
-                    WritableTxnMarkerPartitionResult(index, codes.get(TopicPartition(topic.name, index), ErrorCode.REQUEST_TIMED_OUT))
+                    WritableTxnMarkerPartitionResult(
+                        index, codes.get(TopicPartition(topic.name, index), ErrorCode.REQUEST_TIMED_OUT)
+                    )
                     for index in topic.partition_indexes
                 ],
             )

@@ -40,16 +40,24 @@ AnswerT = TypeVar("AnswerT", bound=Message)
 _Wanted: TypeAlias = MetadataRequestTopic | TopicImage
 
 
-def metadata(context: Context, call: Call, request: MetadataRequest, now: Instant) -> MetadataResponse | Parked:
-    """Brokers and topics; a missing topic is created if both sides wish, and answered as unknown until it is there.
+def metadata(
+    context: Context, call: Call, request: MetadataRequest, now: Instant
+) -> MetadataResponse | Parked:
+    """Brokers and topics; a missing topic is created if both sides wish, and answered as unknown until it
+    is there.
 
-    An answer about very many topics is made over several turns, of the image as it was when they were asked for.
+    An answer about very many topics is made over several turns, of the image as it was when they were
+    asked for.
     """
     told = _Told(context, call, request, now)
     if told.count > SLICE:
-        answer = Pieces(_head(context, call, request), call.api_key, call.version, _TAIL_BYTES.get(call.version, 0))
+        answer = Pieces(
+            _head(context, call, request), call.api_key, call.version, _TAIL_BYTES.get(call.version, 0)
+        )
         asks = (_OfTopic(told, topic) for topic in told.topics)
-        return context.slices.add(call, told.count, asks, partial(_fold, answer), lambda: told.finished(answer), lambda: answer.size)
+        return context.slices.add(
+            call, told.count, asks, partial(_fold, answer), lambda: told.finished(answer), lambda: answer.size
+        )
     response = _head(context, call, request)
     response.topics = [told.of(topic) for topic in told.topics]
     return told.finished(response)
@@ -59,7 +67,9 @@ def _head(context: Context, call: Call, request: MetadataRequest) -> MetadataRes
     """The answer without topics."""
     response = MetadataResponse(cluster_id=context.cluster_id, controller_id=context.settings.node_id)
     response.brokers = [
-        MetadataResponseBroker(node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+        MetadataResponseBroker(
+            node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+        )
         for broker in context.image.brokers.values()
         if not broker.is_fenced and (endpoint := broker.endpoint(call.session.listener)) is not None
     ]
@@ -70,7 +80,9 @@ def _head(context: Context, call: Call, request: MetadataRequest) -> MetadataRes
 
 
 class _Told:
-    """What one request is told of `topics`, each in turn; those that could be there and are not are created at the end."""
+    """What one request is told of `topics`, each in turn; those that could be there and are not are
+    created at the end.
+    """
 
     def __init__(self, context: Context, call: Call, request: MetadataRequest, now: Instant) -> None:
         self.now = now
@@ -84,21 +96,31 @@ class _Told:
         self.topics: Iterable[_Wanted]
         if wanted is None or (not wanted and version < _EMPTY_MEANS_ALL_BEFORE):
             self.count = len(self._image.topics_by_name)
-            self.topics = (topic for topic in self._image.topics_by_name.values() if self._may_see(topic.name))
+            self.topics = (
+                topic for topic in self._image.topics_by_name.values() if self._may_see(topic.name)
+            )
             self._is_refused = False
         else:
             self.count, self.topics = len(wanted), wanted
-            self._is_refused = version < _TOPIC_IDS_SINCE and any(asked.name is None or asked.topic_id != ZERO_UUID for asked in wanted)
+            self._is_refused = version < _TOPIC_IDS_SINCE and any(
+                asked.name is None or asked.topic_id != ZERO_UUID for asked in wanted
+            )
 
     def of(self, wanted: _Wanted) -> MetadataResponseTopic:
         """What is told of one topic."""
         if isinstance(wanted, TopicImage):
             told = self._of_known(wanted)
         elif self._is_refused:
-            return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "", topic_id=wanted.topic_id)
+            return MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "", topic_id=wanted.topic_id
+            )
         else:
             told = self._of_asked(wanted.name or "", Uuid(wanted.topic_id))
-        if self._with_operations and told.name is not None and told.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        if (
+            self._with_operations
+            and told.name is not None
+            and told.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        ):
             told.topic_authorized_operations = operations_on_topic(self._context, self._call, told.name)
         return told
 
@@ -114,7 +136,9 @@ class _Told:
         if not _is_topic_name(name):
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
         self._missing.append(name)
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=name in INTERNAL_TOPICS)
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=name in INTERNAL_TOPICS
+        )
 
     def _of_known(self, topic: TopicImage) -> MetadataResponseTopic:
         told = _topic(topic)
@@ -156,9 +180,13 @@ def _is_topic_name(name: str) -> bool:
 
 
 def _without_offline(context: Context, told: MetadataResponseTopic) -> None:
-    """Name no leader that cannot serve: the controller may not know it, where its log lies on the disk that fails."""
+    """Name no leader that cannot serve: the controller may not know it, where its log lies on the disk
+    that fails.
+    """
     for part in told.partitions:
-        if part.leader_id == context.settings.node_id and context.partitions.is_offline(told.name or "", part.partition_index):
+        if part.leader_id == context.settings.node_id and context.partitions.is_offline(
+            told.name or "", part.partition_index
+        ):
             part.error_code, part.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
             part.offline_replicas = [context.settings.node_id]
 
@@ -183,14 +211,25 @@ def _topic(topic: TopicImage) -> MetadataResponseTopic:
 
 
 def _create(context: Context, call: Call, names: list[str], now: Instant) -> None:
-    """Create what is missing: the topic of a coordinator as the coordinator needs it, any other by the cluster's defaults."""
-    creatable = [name for name in dict.fromkeys(names) if context.allow(call, Operation.CREATE, Resource.TOPIC, name)]
+    """Create what is missing: the topic of a coordinator as the coordinator needs it, any other by the
+    cluster's defaults.
+    """
+    creatable = [
+        name for name in dict.fromkeys(names) if context.allow(call, Operation.CREATE, Resource.TOPIC, name)
+    ]
     for shards in context.coordinators:
         if shards.topic in creatable:
             make_topic(context, shards, now)
-    wanted = [name for name in creatable if name not in INTERNAL_TOPICS and name not in context.auto_creations][:_AUTO_CREATED_MAX]
+    wanted = [
+        name for name in creatable if name not in INTERNAL_TOPICS and name not in context.auto_creations
+    ][:_AUTO_CREATED_MAX]
     if not wanted or not has_room(context.partitions.directories, now):
         return
     context.auto_creations.update(wanted)
     topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in wanted]
-    context.propose(CreateTopicsRequest(topics=topics, timeout_ms=30_000), AutoCreation(tuple(wanted)), call.session.principal, now)
+    context.propose(
+        CreateTopicsRequest(topics=topics, timeout_ms=30_000),
+        AutoCreation(tuple(wanted)),
+        call.session.principal,
+        now,
+    )

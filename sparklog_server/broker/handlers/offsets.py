@@ -1,8 +1,8 @@
 """ListOffsets: an offset for a timestamp, or for one of the special ones.
 
-`latest` waits until the high watermark reaches the log end seen on arrival, and a search by time until it reaches what is promised then: a
-producer's acks=1 followed by either finds its own record, although the record is shown only once it is durable. A search runs in a job,
-for it may read cold files.
+`latest` waits until the high watermark reaches the log end seen on arrival, and a search by time until it
+reaches what is promised then: a producer's acks=1 followed by either finds its own record, although the
+record is shown only once it is durable. A search runs in a job, for it may read cold files.
 
     asked ──► every high watermark is reached ──► the logs are searched by a job ──► answered
 """
@@ -44,10 +44,16 @@ _SEARCHES_MAX = 3  # compaction and retention may change the files under a searc
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up by then
 
 
-def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now: Instant) -> ListOffsetsResponse | Parked:
-    """Answer every partition; those that ask for the latest offset or by time may have to wait for the high watermark."""
+def list_offsets(
+    context: Context, call: Call, request: ListOffsetsRequest, now: Instant
+) -> ListOffsetsResponse | Parked:
+    """Answer every partition; those that ask for the latest offset or by time may have to wait for the
+    high watermark.
+    """
     response = ListOffsetsResponse(topics=[])
-    waiting = _ParkedOffsets(context, call, response, is_committed_only=request.isolation_level == _READ_COMMITTED)
+    waiting = _ParkedOffsets(
+        context, call, response, is_committed_only=request.isolation_level == _READ_COMMITTED
+    )
     repeated = _repeated(request)
     for topic in request.topics:
         parts = []
@@ -73,11 +79,22 @@ def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now:
 def _search(context: Context, waiting: "_ParkedOffsets", searches: "list[_Search]", *, attempt: int) -> None:
     """Search the logs beside the loop."""
     job = partial(run_all, tuple(search.search for search in searches))
-    context.run(waiting.call, job, partial(_searched, context, waiting, searches, attempt), in_steps=True, memory_bytes=SEARCH_BYTES)
+    context.run(
+        waiting.call,
+        job,
+        partial(_searched, context, waiting, searches, attempt),
+        in_steps=True,
+        memory_bytes=SEARCH_BYTES,
+    )
 
 
 def _searched(
-    context: Context, waiting: "_ParkedOffsets", searches: "list[_Search]", attempt: int, result: object, now: Instant
+    context: Context,
+    waiting: "_ParkedOffsets",
+    searches: "list[_Search]",
+    attempt: int,
+    result: object,
+    now: Instant,
 ) -> ListOffsetsResponse | Parked:
     """Fill in what was found, and search once more where the log has changed its files meanwhile."""
     again: list[_Search] = []
@@ -105,14 +122,21 @@ def _searched(
 
 def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
     """The partitions that are asked for more than once: none of them is answered."""
-    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    counts = Counter(
+        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    )
     if len(counts) == counts.total():
         return frozenset()
     return frozenset(asked for asked, count in counts.items() if count > 1)
 
 
 def _answer(
-    context: Context, call: Call, topic: str, asked: ListOffsetsPartition, part: ListOffsetsPartitionResponse, waiting: "_ParkedOffsets"
+    context: Context,
+    call: Call,
+    topic: str,
+    asked: ListOffsetsPartition,
+    part: ListOffsetsPartitionResponse,
+    waiting: "_ParkedOffsets",
 ) -> None:
     if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic):
         raise PartitionUnavailable(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -129,12 +153,21 @@ def _answer(
     elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         part.offset = -1  # nothing is tiered
     else:
-        waiting.add(partition, log.log_end_offset if asked.timestamp == LATEST else partition.promised_end, asked.timestamp, part)
+        waiting.add(
+            partition,
+            log.log_end_offset if asked.timestamp == LATEST else partition.promised_end,
+            asked.timestamp,
+            part,
+        )
 
 
 def _not_available(call: Call) -> ErrorCode:
     """The offset will be known later, in a code that the client knows."""
-    return ErrorCode.OFFSET_NOT_AVAILABLE if call.version >= _NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+    return (
+        ErrorCode.OFFSET_NOT_AVAILABLE
+        if call.version >= _NOT_AVAILABLE_SINCE
+        else ErrorCode.LEADER_NOT_AVAILABLE
+    )
 
 
 class _Search(NamedTuple):
@@ -152,7 +185,12 @@ class _Share:
     __slots__ = ("call", "part", "partition", "timestamp", "until", "whole")
 
     def __init__(
-        self, whole: "_ParkedOffsets", partition: Partition, until: Offset, timestamp: int, part: ListOffsetsPartitionResponse
+        self,
+        whole: "_ParkedOffsets",
+        partition: Partition,
+        until: Offset,
+        timestamp: int,
+        part: ListOffsetsPartitionResponse,
     ) -> None:
         self.call = whole.call
         self.whole = whole
@@ -177,7 +215,9 @@ class _Share:
             self.part.offset, self.part.leader_epoch = OffsetAndEpoch(limit, leader.leader_epoch)
             return
         timestamp = None if self.timestamp == MAX_TIMESTAMP else Millis(self.timestamp)
-        self.whole.searches.append(_Search(partition, partition.time_search(timestamp, limit), self.part, (timestamp, limit)))
+        self.whole.searches.append(
+            _Search(partition, partition.time_search(timestamp, limit), self.part, (timestamp, limit))
+        )
 
     def woken(self, now: Instant) -> ListOffsetsResponse | Parked | None:
         self.fill()
@@ -192,11 +232,15 @@ class _Share:
 
 
 class _ParkedOffsets:
-    """A ListOffsets of which the shares in `remaining` and the `searches` are not known yet; the searches begin when no share remains."""
+    """A ListOffsets of which the shares in `remaining` and the `searches` are not known yet; the searches
+    begin when no share remains.
+    """
 
     __slots__ = ("call", "context", "is_committed_only", "remaining", "response", "searches")
 
-    def __init__(self, context: Context, call: Call, response: ListOffsetsResponse, *, is_committed_only: bool) -> None:
+    def __init__(
+        self, context: Context, call: Call, response: ListOffsetsResponse, *, is_committed_only: bool
+    ) -> None:
         self.call = call
         self.context = context
         self.response = response
@@ -204,7 +248,9 @@ class _ParkedOffsets:
         self.remaining: list[_Share] = []
         self.searches: list[_Search] = []
 
-    def add(self, partition: Partition, until: Offset, timestamp: int, part: ListOffsetsPartitionResponse) -> None:
+    def add(
+        self, partition: Partition, until: Offset, timestamp: int, part: ListOffsetsPartitionResponse
+    ) -> None:
         """Fill `part` now if the high watermark has reached `until`, else when it does."""
         share = _Share(self, partition, until, timestamp, part)
         if partition.high_watermark >= until:

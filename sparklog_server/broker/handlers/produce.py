@@ -1,4 +1,5 @@
-"""Produce: append each partition's batch, then answer at once (acks=1) or when the high watermark has passed it (acks=all).
+"""Produce: append each partition's batch, then answer at once (acks=1) or when the high watermark has
+passed it (acks=all).
 
 of a transaction that is not open yet ─► verified by its coordinator (produce_verified.py) ─┐
 checked at once ◄────────────────────────────────────────────────────────────────────────────┘
@@ -48,9 +49,13 @@ _WRITE: Final = Operation.WRITE
 _TOPIC: Final = Resource.TOPIC
 
 _UNAUTHORIZED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""What a batch of a transaction is told that comes without a transactional id, and with it the whole request."""
+"""What a batch of a transaction is told that comes without a transactional id, and with it the whole
+request.
+"""
 
-_NO_MEMORY: Final = RecordsRefused(ErrorCode.REQUEST_TIMED_OUT, "The broker has too little memory now to check the batch; try again.")
+_NO_MEMORY: Final = RecordsRefused(
+    ErrorCode.REQUEST_TIMED_OUT, "The broker has too little memory now to check the batch; try again."
+)
 """Retriable, and nothing was appended."""
 
 _Target = tuple[Partition, PartitionProduceResponse]
@@ -67,7 +72,9 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     for topic in request.topic_data:
         name, refused = _topic_of(context, call, topic, request)
         parts: list[PartitionProduceResponse] = []
-        response.responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts))
+        response.responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts)
+        )
         for data in topic.partition_data:
             part = PartitionProduceResponse(index=data.index, base_offset=-1)
             parts.append(part)
@@ -81,7 +88,8 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
                 sent.append(records)
                 if is_walked_only:
                     is_walked_only = partition.keeps_codec and not (
-                        len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS  # as `_is_compressed`
+                        len(records) > _ATTRIBUTES_AT
+                        and records[_ATTRIBUTES_AT] & _CODEC_BITS  # as `_is_compressed`
                     )
             elif part.error_code is _UNAUTHORIZED:
                 is_unauthorized = True
@@ -93,7 +101,9 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     batches = sent if is_walked_only else _check_at_once(targets, sent, now)
     if batches is not None:
         return _append_all(context, call, request.acks, request.timeout_ms, response, targets, batches, now)
-    return _check_in_job(context, call, request.acks, request.timeout_ms, response, targets, context.kept(sent), now)
+    return _check_in_job(
+        context, call, request.acks, request.timeout_ms, response, targets, context.kept(sent), now
+    )
 
 
 def _verify(
@@ -108,7 +118,9 @@ def _verify(
     """Check and append, once the coordinator vouches for what opens a transaction."""
     acks, timeout_ms = request.acks, request.timeout_ms
 
-    def go_on(targets: list[_Target], batches: Sequence[memoryview | bytearray], proofs: Proofs, now: Instant) -> ProduceResponse | Parked:
+    def go_on(
+        targets: list[_Target], batches: Sequence[memoryview | bytearray], proofs: Proofs, now: Instant
+    ) -> ProduceResponse | Parked:
         checked = _check_at_once(targets, batches, now)
         if checked is not None:
             return _append_all(context, call, acks, timeout_ms, response, targets, checked, now, proofs)
@@ -122,7 +134,9 @@ def _is_compressed(records: memoryview | bytearray) -> bool:
     return len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS != 0
 
 
-def _check_at_once(targets: list[_Target], sent: Sequence[memoryview | bytearray], now: Instant) -> Sequence[Sent | RecordsRefused] | None:
+def _check_at_once(
+    targets: list[_Target], sent: Sequence[memoryview | bytearray], now: Instant
+) -> Sequence[Sent | RecordsRefused] | None:
     """Check the batches that must be decompressed or compressed; None if that is too much at once."""
     left = INLINE_BYTES_MAX
     batches: list[Sent | RecordsRefused] | None = None
@@ -146,7 +160,9 @@ def _check_at_once(targets: list[_Target], sent: Sequence[memoryview | bytearray
     return sent if batches is None else batches
 
 
-def _topic_of(context: Context, call: Call, topic: TopicProduceData, request: ProduceRequest) -> tuple[str, ErrorCode]:
+def _topic_of(
+    context: Context, call: Call, topic: TopicProduceData, request: ProduceRequest
+) -> tuple[str, ErrorCode]:
     """The topic's name, and why nothing may be written to it (or NONE)."""
     if request.acks not in _LEGAL_ACKS:
         return topic.name, ErrorCode.INVALID_REQUIRED_ACKS
@@ -162,7 +178,12 @@ def _topic_of(context: Context, call: Call, topic: TopicProduceData, request: Pr
 
 
 def _partition_for(
-    context: Context, call: Call, topic: str, data: PartitionProduceData, part: PartitionProduceResponse, is_transactional: bool
+    context: Context,
+    call: Call,
+    topic: str,
+    data: PartitionProduceData,
+    part: PartitionProduceResponse,
+    is_transactional: bool,
 ) -> Partition | None:
     """The partition that a batch is for; None if it is refused, which `part` then tells."""
     partition = context.partitions.find(topic, data.index)
@@ -208,7 +229,15 @@ def _check_in_job(
     room = Room(batches)
     job = partial(check_all, batches, room, now.wall_ms)
     refused = [_NO_MEMORY] * len(targets)
-    context.run(call, job, checked, copies=copies, in_steps=True, memory_bytes=room.total_bytes, without_memory=refused)
+    context.run(
+        call,
+        job,
+        checked,
+        copies=copies,
+        in_steps=True,
+        memory_bytes=room.total_bytes,
+        without_memory=refused,
+    )
     return Parked.MUTING if acks else Parked.MUTING_SILENT
 
 
@@ -226,7 +255,9 @@ def _append_all(
     """Append each batch that is not refused."""
     waiting: list[_Share] = []
     for index, (partition, part) in enumerate(targets):
-        share = _append(context, call, partition, batches[index], part, acks, now, proofs.get(index) if proofs else None)
+        share = _append(
+            context, call, partition, batches[index], part, acks, now, proofs.get(index) if proofs else None
+        )
         if share is not None:
             waiting.append(share)
     if acks == 0:
@@ -248,7 +279,9 @@ def _append(
     now: Instant,
     proof: Verification | None,
 ) -> "_Share | None":
-    """Append one partition's batch and fill its part of the answer; the share that must wait, if acks=all is not yet satisfied."""
+    """Append one partition's batch and fill its part of the answer; the share that must wait, if acks=all
+    is not yet satisfied.
+    """
     try:
         if acks == _ACKS_ALL and not partition.has_enough_in_sync:
             raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -280,7 +313,8 @@ def _refuse(part: PartitionProduceResponse, refused: RecordsRefused) -> None:
     part.error_code = refused.code
     part.error_message = refused.message
     part.record_errors = [
-        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message) for index, message in refused.record_errors
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+        for index, message in refused.record_errors
     ]
 
 
@@ -299,7 +333,11 @@ class _Share:
 
     def woken(self, now: Instant) -> ProduceResponse | None:
         if self.partition.high_watermark < self.until:
-            self.fail(self.partition.error if self.partition.error is not ErrorCode.NONE else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.fail(
+                self.partition.error
+                if self.partition.error is not ErrorCode.NONE
+                else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
         return self.whole.share_done()
 
     def fail(self, code: ErrorCode) -> None:
@@ -335,7 +373,12 @@ class _ParkedProduce:
 
 
 def _park(
-    context: Context, call: Call, response: ProduceResponse, shares: list[_Share], timeout_ms: int, now: Instant
+    context: Context,
+    call: Call,
+    response: ProduceResponse,
+    shares: list[_Share],
+    timeout_ms: int,
+    now: Instant,
 ) -> ProduceResponse | Parked:
     whole = _ParkedProduce(call, response, shares)
     is_alone = True
@@ -346,7 +389,8 @@ def _park(
         try:
             share.partition.park(share.until, share)
         except PurgatoryFull:
-            # Appended, but its fate will not be known: as for a time-out, the client tries again and its sequence keeps the log exact.
+            # Appended, but its fate will not be known: as for a time-out, the client tries again and its
+            # sequence keeps the log exact.
             share.fail(ErrorCode.REQUEST_TIMED_OUT)
             whole.remaining -= 1
     if whole.remaining == 0:

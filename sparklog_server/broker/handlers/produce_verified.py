@@ -1,8 +1,9 @@
-"""Produce within a transaction: what is the first of it in a partition waits for its coordinator's word before anything is appended.
+"""Produce within a transaction: what is the first of it in a partition waits for its coordinator's word
+before anything is appended.
 
 authorized ─► one producer ─┬─ open in every partition ─────────────────────────────► go on at once
                             └─ copied, the session muted ─► broker/proofs.py ───────► go on with the partitions it vouches for
-"""
+"""  # noqa: E501
 
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
@@ -61,7 +62,9 @@ def verify(
     if not producers:
         return go_on(targets, sent, {}, now)
     transactional_id = request.transactional_id
-    if transactional_id is None or not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
+    if transactional_id is None or not context.allow(
+        call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
+    ):
         refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return go_on([], [], {}, now)
     if len(producers) > 1:
@@ -99,7 +102,11 @@ def verify(
     copies = [bytearray(records) for records in records_kept]
 
     def finish(codes: Codes, then: Instant) -> ProduceResponse | Parked:
-        left = [index for index in range(len(kept)) if index not in proofs or _is_vouched(kept[index], codes, adds=adds)]
+        left = [
+            index
+            for index in range(len(kept))
+            if index not in proofs or _is_vouched(kept[index], codes, adds=adds)
+        ]
         still = {place: proofs[index] for place, index in enumerate(left) if index in proofs}
         return go_on([kept[index] for index in left], [copies[index] for index in left], still, then)
 
@@ -117,18 +124,24 @@ def _producer_of(records: memoryview) -> tuple[int, int, int]:
     return found
 
 
-def _begin(partition: Partition, records: memoryview, now: Instant, *, adds: bool) -> tuple[ErrorCode, Verification | None]:
+def _begin(
+    partition: Partition, records: memoryview, now: Instant, *, adds: bool
+) -> tuple[ErrorCode, Verification | None]:
     producer_id, epoch, sequence = _producer_of(records)
     if producer_id < 0:
         return ErrorCode.INVALID_RECORD, None
     try:
-        return ErrorCode.NONE, partition.begin_verification(producer_id, epoch, sequence, adds_partitions=adds, now=now)
+        return ErrorCode.NONE, partition.begin_verification(
+            producer_id, epoch, sequence, adds_partitions=adds, now=now
+        )
     except (PartitionUnavailable, RecordsRefused) as refused:
         return refused.code, None
 
 
 def _is_vouched(target: Target, codes: Codes, *, adds: bool) -> bool:
-    """Whether the coordinator vouches for a partition; if not, its part of the answer says so in codes that producers try again."""
+    """Whether the coordinator vouches for a partition; if not, its part of the answer says so in codes
+    that producers try again.
+    """
     partition, part = target
     code = codes.get(partition.topic_partition, ErrorCode.NONE)
     if code is ErrorCode.NONE:
@@ -139,5 +152,7 @@ def _is_vouched(target: Target, codes: Codes, *, adds: bool) -> bool:
     elif code in _UNREADY or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
         # What older clients try again without asking for metadata, as Kafka has it.
         part.error_code = ErrorCode.NOT_ENOUGH_REPLICAS
-        part.error_message = f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}"
+        part.error_message = (
+            f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}"
+        )
     return False

@@ -1,4 +1,6 @@
-"""InitProducerId: an identity for an idempotent producer, or the next epoch of a transactional one (KIP-98, KIP-360)."""
+"""InitProducerId: an identity for an idempotent producer, or the next epoch of a transactional one
+(KIP-98, KIP-360).
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,13 +19,18 @@ _FENCED_SINCE = 4
 """The version whose clients know PRODUCER_FENCED."""
 
 
-def init_producer_id(context: Context, call: Call, request: InitProducerIdRequest, now: Instant) -> Message | Parked:
+def init_producer_id(
+    context: Context, call: Call, request: InitProducerIdRequest, now: Instant
+) -> Message | Parked:
     """A producer id and its epoch; waits when the block of ids is used up."""
     transactional_id = request.transactional_id
     if transactional_id is None:
         return _when_ids_are_there(context, call, partial(_fresh, context), now)
     operations = [Operation.WRITE, Operation.TWO_PHASE_COMMIT] if request.enable2_pc else [Operation.WRITE]
-    if not all(context.allow(call, operation, Resource.TRANSACTIONAL_ID, transactional_id) for operation in operations):
+    if not all(
+        context.allow(call, operation, Resource.TRANSACTIONAL_ID, transactional_id)
+        for operation in operations
+    ):
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
         return _refused(ErrorCode.INVALID_REQUEST)
@@ -40,7 +47,9 @@ def init_producer_id(context: Context, call: Call, request: InitProducerIdReques
     return _when_ids_are_there(context, call, asked, now)
 
 
-def _when_ids_are_there(context: Context, call: Call, answer: Callable[[Instant], Message | Parked], now: Instant) -> Message | Parked:
+def _when_ids_are_there(
+    context: Context, call: Call, answer: Callable[[Instant], Message | Parked], now: Instant
+) -> Message | Parked:
     ids = context.producer_ids
     if not ids.is_empty:
         return answer(now)

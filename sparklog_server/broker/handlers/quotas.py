@@ -23,7 +23,9 @@ _DEFAULT = 1
 _SPECIFIED = 2
 
 
-def alter_client_quotas(context: Context, call: Call, request: AlterClientQuotasRequest, now: Instant) -> Message | Parked:
+def alter_client_quotas(
+    context: Context, call: Call, request: AlterClientQuotasRequest, now: Instant
+) -> Message | Parked:
     """Set and remove quotas of entities, each by itself."""
     return propose_if_allowed(context, call, request, Operation.ALTER_CONFIGS, now)
 
@@ -31,17 +33,24 @@ def alter_client_quotas(context: Context, call: Call, request: AlterClientQuotas
 def describe_client_quotas(
     context: Context, call: Call, request: DescribeClientQuotasRequest, now: Instant
 ) -> DescribeClientQuotasResponse:
-    """The quotas of the entities that match all components; with `strict`, of those that name no other type."""
+    """The quotas of the entities that match all components; with `strict`, of those that name no other
+    type.
+    """
     if not context.allow(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return DescribeClientQuotasResponse(error_code=code, error_message="Cluster authorization failed.", entries=None)
+        return DescribeClientQuotasResponse(
+            error_code=code, error_message="Cluster authorization failed.", entries=None
+        )
     try:
         exact, specified = _filter(request)
     except Refused as refusal:
-        return DescribeClientQuotasResponse(error_code=refusal.code, error_message=refusal.message, entries=None)
+        return DescribeClientQuotasResponse(
+            error_code=refusal.code, error_message=refusal.message, entries=None
+        )
     entries = [
         EntryData(
-            entity=[EntityData(kind, name) for kind, name in entity], values=[ValueData(key, value) for key, value in numbers.items()]
+            entity=[EntityData(kind, name) for kind, name in entity],
+            values=[ValueData(key, value) for key, value in numbers.items()],
         )
         for entity, numbers in context.image.quotas.items()
         if _matches(entity, exact, specified, is_strict=request.strict)
@@ -80,15 +89,17 @@ def _filter(request: DescribeClientQuotasRequest) -> tuple[dict[str, str | None]
             raise Refused(ErrorCode.INVALID_REQUEST, reason)
     types = {**exact, **specified}
     if IP in types and len(types) > 1:
-        reason = (
-            "Invalid entity filter component combination. IP filter component should not be used with user or clientId filter component."
-        )
+        reason = "Invalid entity filter component combination. IP filter component should not be used with user or clientId filter component."  # noqa: E501
         raise Refused(ErrorCode.INVALID_REQUEST, reason)
     return exact, specified
 
 
-def _matches(entity: QuotaEntity, exact: dict[str, str | None], specified: dict[str, None], *, is_strict: bool) -> bool:
+def _matches(
+    entity: QuotaEntity, exact: dict[str, str | None], specified: dict[str, None], *, is_strict: bool
+) -> bool:
     names = dict(entity)
     if is_strict and len(names) != len(exact) + len(specified):
         return False
-    return all(kind in names and names[kind] == name for kind, name in exact.items()) and all(kind in names for kind in specified)
+    return all(kind in names and names[kind] == name for kind, name in exact.items()) and all(
+        kind in names for kind in specified
+    )

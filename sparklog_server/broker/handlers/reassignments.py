@@ -1,4 +1,6 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: partitions that are to have other replicas (KIP-455)."""
+"""AlterPartitionReassignments and ListPartitionReassignments: partitions that are to have other replicas
+(KIP-455).
+"""
 
 from collections.abc import Iterable
 
@@ -34,7 +36,9 @@ def list_partition_reassignments(
     """The partitions whose replicas are on the move; of all topics if none are named."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return ListPartitionReassignmentsResponse(error_code=code, error_message="Cluster authorization failed.")
+        return ListPartitionReassignmentsResponse(
+            error_code=code, error_message="Cluster authorization failed."
+        )
     if names_too_many(context, call, sum(len(topic.partition_indexes) for topic in request.topics or ())):
         return Parked.SILENT
     image = context.image
@@ -46,7 +50,9 @@ def list_partition_reassignments(
             topic = image.topics_by_name.get(asked.name)
             if topic is not None:
                 found.append(_ongoing(topic, asked.partition_indexes))
-    return ListPartitionReassignmentsResponse(error_message=None, topics=[topic for topic in found if topic.partitions])
+    return ListPartitionReassignmentsResponse(
+        error_message=None, topics=[topic for topic in found if topic.partitions]
+    )
 
 
 def _ongoing(topic: TopicImage, indexes: Iterable[int]) -> OngoingTopicReassignment:
@@ -58,6 +64,7 @@ def _ongoing(topic: TopicImage, indexes: Iterable[int]) -> OngoingTopicReassignm
             removing_replicas=list(partition.removing_replicas),
         )
         for index in indexes
-        if 0 <= index < len(topic.partitions) and ((partition := topic.partitions[index]).adding_replicas or partition.removing_replicas)
+        if 0 <= index < len(topic.partitions)
+        and ((partition := topic.partitions[index]).adding_replicas or partition.removing_replicas)
     ]
     return OngoingTopicReassignment(name=topic.name, partitions=partitions)

@@ -1,4 +1,6 @@
-"""SaslHandshake and SaslAuthenticate on a listener without SASL: the session needs no authentication, so both come in the wrong state."""
+"""SaslHandshake and SaslAuthenticate on a listener without SASL: the session needs no authentication, so
+both come in the wrong state.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -8,12 +10,16 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
 
 
-def sasl_handshake(context: Context, call: Call, request: SaslHandshakeRequest, now: Instant) -> SaslHandshakeResponse:
+def sasl_handshake(
+    context: Context, call: Call, request: SaslHandshakeRequest, now: Instant
+) -> SaslHandshakeResponse:
     """Choose a mechanism: there is none."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-def sasl_authenticate(context: Context, call: Call, request: SaslAuthenticateRequest, now: Instant) -> SaslAuthenticateResponse:
+def sasl_authenticate(
+    context: Context, call: Call, request: SaslAuthenticateRequest, now: Instant
+) -> SaslAuthenticateResponse:
     """Take a token of a mechanism: none was chosen."""
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message)

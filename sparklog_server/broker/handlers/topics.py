@@ -1,7 +1,8 @@
-"""CreateTopics, DeleteTopics and CreatePartitions: the controller decides, and the answer waits until the decision is committed.
+"""CreateTopics, DeleteTopics and CreatePartitions: the controller decides, and the answer waits until the
+decision is committed.
 
-Each topic of a request is answered by itself: the controller is asked about those that the caller may touch, and the others are added to
-its answer.
+Each topic of a request is answered by itself: the controller is asked about those that the caller may
+touch, and the others are added to its answer.
 """
 
 from collections.abc import Iterable
@@ -9,9 +10,22 @@ from typing import cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant
-from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult
-from sparklog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from sparklog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from sparklog.wire.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from sparklog.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from sparklog.wire.schema import Message
 from sparklog_server.broker.administration import refusal_of_late
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
@@ -21,15 +35,21 @@ from sparklog_server.controller.topics import PARTITIONS_PER_REQUEST_MAX
 from sparklog_server.replica.disks import has_room
 
 _NO_ROOM = ErrorCode.KAFKA_STORAGE_ERROR
-_NO_ROOM_MESSAGE = "The disks of the data directories are full up to their reserve (sparklog.disk.reserve.bytes)."
+_NO_ROOM_MESSAGE = (
+    "The disks of the data directories are full up to their reserve (sparklog.disk.reserve.bytes)."
+)
 _STRICT_CREATE_SINCE = 6
 _STRICT_DELETE_SINCE = 5
 _STRICT_GROW_SINCE = 3
-"""The versions whose clients know THROTTLING_QUOTA_EXCEEDED: earlier ones are served, and must rest afterwards (KIP-599)."""
+"""The versions whose clients know THROTTLING_QUOTA_EXCEEDED: earlier ones are served, and must rest
+afterwards (KIP-599).
+"""
 
 
 class _Charges:
-    """What the topics of one request take from the changes to the cluster that their client may make, topic by topic."""
+    """What the topics of one request take from the changes to the cluster that their client may make,
+    topic by topic.
+    """
 
     __slots__ = ("_call", "_context", "_is_strict", "_now", "_taken")
 
@@ -50,14 +70,18 @@ class _Charges:
         self._taken[name] = self._taken.get(name, 0) + count
         return True
 
-    def settle(self, results: Iterable[CreatableTopicResult | DeletableTopicResult | CreatePartitionsTopicResult]) -> None:
+    def settle(
+        self, results: Iterable[CreatableTopicResult | DeletableTopicResult | CreatePartitionsTopicResult]
+    ) -> None:
         """Give back what was taken for topics of which nothing was made."""
         for result in results:
             if result.error_code and result.name in self._taken:
                 self._context.quotas.give_back(self._call, self._taken.pop(result.name))
 
 
-def create_topics(context: Context, call: Call, request: CreateTopicsRequest, now: Instant) -> CreateTopicsResponse | Parked:
+def create_topics(
+    context: Context, call: Call, request: CreateTopicsRequest, now: Instant
+) -> CreateTopicsResponse | Parked:
     """Create every topic or say why not, each by itself (KIP-4)."""
     refused: list[CreatableTopicResult] = []
     if not context.allow(call, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
@@ -66,21 +90,32 @@ def create_topics(context: Context, call: Call, request: CreateTopicsRequest, no
             if context.allow(call, Operation.CREATE, Resource.TOPIC, topic.name):
                 allowed.append(topic)
             else:
-                refused.append(CreatableTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                refused.append(
+                    CreatableTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                )
         request.topics = allowed
     if not has_room(context.partitions.directories, now):
-        refused += [CreatableTopicResult(name=one.name, error_code=_NO_ROOM, error_message=_NO_ROOM_MESSAGE) for one in request.topics]
+        refused += [
+            CreatableTopicResult(name=one.name, error_code=_NO_ROOM, error_message=_NO_ROOM_MESSAGE)
+            for one in request.topics
+        ]
         request.topics = []
     charges = _Charges(context, call, now, strict_since=_STRICT_CREATE_SINCE)
     if context.quotas.is_set:
         default_count = context.settings.num_partitions
         admitted = []
         for topic in request.topics:
-            count = len(topic.assignments) or (default_count if topic.num_partitions == -1 else topic.num_partitions)
+            count = len(topic.assignments) or (
+                default_count if topic.num_partitions == -1 else topic.num_partitions
+            )
             if charges.admits(topic.name, count):
                 admitted.append(topic)
             else:
-                refused.append(CreatableTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, error_message=None))
+                refused.append(
+                    CreatableTopicResult(
+                        name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, error_message=None
+                    )
+                )
         request.topics = admitted
 
     def completed(reply: Message) -> Message:
@@ -98,7 +133,9 @@ def create_topics(context: Context, call: Call, request: CreateTopicsRequest, no
     return Parked.MUTING
 
 
-def delete_topics(context: Context, call: Call, request: DeleteTopicsRequest, now: Instant) -> DeleteTopicsResponse | Parked:
+def delete_topics(
+    context: Context, call: Call, request: DeleteTopicsRequest, now: Instant
+) -> DeleteTopicsResponse | Parked:
     """Delete by name, or by id since version 6."""
     refused: list[DeletableTopicResult] = []
     is_enabled = context.settings.delete_topic_enable
@@ -140,7 +177,9 @@ def delete_topics(context: Context, call: Call, request: DeleteTopicsRequest, no
     return Parked.MUTING
 
 
-def create_partitions(context: Context, call: Call, request: CreatePartitionsRequest, now: Instant) -> CreatePartitionsResponse | Parked:
+def create_partitions(
+    context: Context, call: Call, request: CreatePartitionsRequest, now: Instant
+) -> CreatePartitionsResponse | Parked:
     """Add partitions to topics; the count only grows."""
     refused: list[CreatePartitionsTopicResult] = []
     allowed = []
@@ -149,11 +188,19 @@ def create_partitions(context: Context, call: Call, request: CreatePartitionsReq
     for topic in request.topics:
         known = context.image.topics_by_name.get(topic.name) if context.quotas.is_set else None
         if not context.allow(call, Operation.ALTER, Resource.TOPIC, topic.name):
-            refused.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            refused.append(
+                CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            )
         elif not is_roomy:
-            refused.append(CreatePartitionsTopicResult(name=topic.name, error_code=_NO_ROOM, error_message=_NO_ROOM_MESSAGE))
+            refused.append(
+                CreatePartitionsTopicResult(
+                    name=topic.name, error_code=_NO_ROOM, error_message=_NO_ROOM_MESSAGE
+                )
+            )
         elif known is not None and not charges.admits(topic.name, topic.count - len(known.partitions)):
-            refused.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+            refused.append(
+                CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            )
         else:
             allowed.append(topic)
     request.topics = allowed

@@ -1,6 +1,8 @@
-"""The requests of transactional producers and of those who look after transactions: checked here, decided by the id's shard.
+"""The requests of transactional producers and of those who look after transactions: checked here, decided
+by the id's shard.
 
-Clients before the version given as `_FENCED_SINCE` do not know PRODUCER_FENCED: they are told INVALID_PRODUCER_EPOCH in its place.
+Clients before the version given as `_FENCED_SINCE` do not know PRODUCER_FENCED: they are told
+INVALID_PRODUCER_EPOCH in its place.
 """
 
 from collections.abc import Callable
@@ -14,7 +16,11 @@ from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTransaction,
 )
-from sparklog.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse, TransactionState
+from sparklog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from sparklog.wire.schema import Message
@@ -34,7 +40,9 @@ _BROKERS_SINCE = 4
 _FENCED_SINCE = 2
 
 
-def add_partitions_to_txn(context: Context, call: Call, request: AddPartitionsToTxnRequest, now: Instant) -> Message | Parked:
+def add_partitions_to_txn(
+    context: Context, call: Call, request: AddPartitionsToTxnRequest, now: Instant
+) -> Message | Parked:
     """Partitions become part of a transaction, or are asked after; all of a transaction's, or none."""
     is_from_broker = call.version >= _BROKERS_SINCE
     if is_from_broker and not context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
@@ -42,7 +50,9 @@ def add_partitions_to_txn(context: Context, call: Call, request: AddPartitionsTo
     transactions = request.transactions if is_from_broker else [_of_client(request)]
     count = sum(len(topic.partitions) for one in transactions for topic in one.topics)
     if count > context.settings.sparklog_partitions_max:
-        context.disconnect(call.session, f"AddPartitionsToTxn of {count} partitions: the cluster may have fewer")
+        context.disconnect(
+            call.session, f"AddPartitionsToTxn of {count} partitions: the cluster may have fewer"
+        )
         return Parked.SILENT
     refused: list[Message] = []
     asked: list[tuple[int | None, Message, Refusal]] = []
@@ -52,17 +62,25 @@ def add_partitions_to_txn(context: Context, call: Call, request: AddPartitionsTo
             refused.append(refusal)
         else:
             command = AddPartitionsToTxnRequest(transactions=[one])
-            asked.append((context.transactions.shards.shard_of(one.transactional_id), command, _refusal_of(one)))
+            asked.append(
+                (context.transactions.shards.shard_of(one.transactional_id), command, _refusal_of(one))
+            )
 
     def whole(parts: list[Message]) -> Message:
-        results = [result for part in (*refused, *parts) for result in cast(AddPartitionsToTxnResponse, part).results_by_transaction]
+        results = [
+            result
+            for part in (*refused, *parts)
+            for result in cast(AddPartitionsToTxnResponse, part).results_by_transaction
+        ]
         if call.version < _FENCED_SINCE:
             for topic in (topic for result in results for topic in result.topic_results):
                 for partition in topic.results_by_partition:
                     partition.partition_error_code = _known(call, partition.partition_error_code)
         if is_from_broker:
             return AddPartitionsToTxnResponse(results_by_transaction=results)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results if results else [])
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=results[0].topic_results if results else []
+        )
 
     return gather(context, call, asked, whole, now, context.transactions.shards)
 
@@ -80,15 +98,23 @@ def _refusal_of(asked: AddPartitionsToTxnTransaction) -> Refusal:
     return lambda code: refused_add(asked, code)
 
 
-def _why_not(context: Context, call: Call, asked: AddPartitionsToTxnTransaction, *, is_from_broker: bool) -> Message | None:
-    """The answer to a transaction that is not asked for: one partition that may not be, or is not there, refuses them all."""
+def _why_not(
+    context: Context, call: Call, asked: AddPartitionsToTxnTransaction, *, is_from_broker: bool
+) -> Message | None:
+    """The answer to a transaction that is not asked for: one partition that may not be, or is not there,
+    refuses them all.
+    """
     transactional_id = asked.transactional_id
-    if not is_from_broker and not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
+    if not is_from_broker and not context.allow(
+        call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
+    ):
         return refused_add(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     codes: dict[TopicPartition, ErrorCode] = {}
     for partition in sorted(partitions_of(asked)):
         topic = partition.topic
-        is_clients_own = topic not in INTERNAL_TOPICS and context.allow(call, Operation.WRITE, Resource.TOPIC, topic)
+        is_clients_own = topic not in INTERNAL_TOPICS and context.allow(
+            call, Operation.WRITE, Resource.TOPIC, topic
+        )
         if (topic in INTERNAL_TOPICS and topic != OFFSETS_TOPIC) or not (is_from_broker or is_clients_own):
             codes[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not is_there(context.image, partition):
@@ -98,7 +124,9 @@ def _why_not(context: Context, call: Call, asked: AddPartitionsToTxnTransaction,
     return None if transactional_id else refused_add(asked, ErrorCode.INVALID_REQUEST)
 
 
-def add_offsets_to_txn(context: Context, call: Call, request: AddOffsetsToTxnRequest, now: Instant) -> Message | Parked:
+def add_offsets_to_txn(
+    context: Context, call: Call, request: AddOffsetsToTxnRequest, now: Instant
+) -> Message | Parked:
     """The partition that keeps a group's offsets becomes part of a transaction."""
 
     def refusal(code: int) -> Message:
@@ -144,7 +172,9 @@ def end_txn(context: Context, call: Call, request: EndTxnRequest, now: Instant) 
         reply.error_code = _known(call, reply.error_code)
         return reply
 
-    return ask_shard(context.transactions.shards, call, request.transactional_id, request, refusal, now, known)
+    return ask_shard(
+        context.transactions.shards, call, request.transactional_id, request, refusal, now, known
+    )
 
 
 def _known(call: Call, code: int) -> int:
@@ -153,21 +183,38 @@ def _known(call: Call, code: int) -> int:
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_too_new else code
 
 
-def describe_transactions(context: Context, call: Call, request: DescribeTransactionsRequest, now: Instant) -> Message | Parked:
+def describe_transactions(
+    context: Context, call: Call, request: DescribeTransactionsRequest, now: Instant
+) -> Message | Parked:
     """State and partitions of transactions, without topics that the caller may not see (KIP-664)."""
     refused: list[TransactionState] = []
     asked: list[tuple[int | None, Message, Refusal]] = []
     for one in dict.fromkeys(request.transactional_ids):
         if not context.allow(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, one):
-            refused.append(TransactionState(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id=one))
+            refused.append(
+                TransactionState(
+                    error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id=one
+                )
+            )
         else:
             command = DescribeTransactionsRequest(transactional_ids=[one])
             asked.append((context.transactions.shards.shard_of(one), command, _undescribed(one)))
 
     def whole(parts: list[Message]) -> Message:
-        states = [*refused, *(state for part in parts for state in cast(DescribeTransactionsResponse, part).transaction_states)]
+        states = [
+            *refused,
+            *(
+                state
+                for part in parts
+                for state in cast(DescribeTransactionsResponse, part).transaction_states
+            ),
+        ]
         for state in states:
-            state.topics = [one for one in state.topics if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, one.topic)]
+            state.topics = [
+                one
+                for one in state.topics
+                if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, one.topic)
+            ]
         return DescribeTransactionsResponse(transaction_states=states)
 
     return gather(context, call, asked, whole, now, context.transactions.shards)
@@ -181,7 +228,9 @@ def _undescribed(transactional_id: str) -> Callable[[ErrorCode], Message]:
     return refusal
 
 
-def list_transactions(context: Context, call: Call, request: ListTransactionsRequest, now: Instant) -> Message | Parked:
+def list_transactions(
+    context: Context, call: Call, request: ListTransactionsRequest, now: Instant
+) -> Message | Parked:
     """Every transaction that passes the filters and that the caller may see (KIP-664, KIP-994, KIP-1152)."""
     try:
         nothing = listed(request, {}, now)
@@ -193,10 +242,18 @@ def list_transactions(context: Context, call: Call, request: ListTransactionsReq
         # What a shard kept that went to another broker meanwhile is for that one to tell.
         codes = [part.error_code for part in cast(list[ListTransactionsResponse], parts)]
         error = next((code for code in codes if code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)), 0)
-        found = [state for part in cast(list[ListTransactionsResponse], parts) for state in part.transaction_states]
-        seen = [one for one in found if context.allow(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, one.transactional_id)]
+        found = [
+            state for part in cast(list[ListTransactionsResponse], parts) for state in part.transaction_states
+        ]
+        seen = [
+            one
+            for one in found
+            if context.allow(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, one.transactional_id)
+        ]
         return ListTransactionsResponse(
-            error_code=error, unknown_state_filters=nothing.unknown_state_filters, transaction_states=[] if error else seen
+            error_code=error,
+            unknown_state_filters=nothing.unknown_state_filters,
+            transaction_states=[] if error else seen,
         )
 
     asked: list[tuple[int | None, Message, Refusal]] = [

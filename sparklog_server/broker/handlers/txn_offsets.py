@@ -1,7 +1,7 @@
 """TxnOffsetCommit: offsets that count once the transaction they were committed in does (KIP-98, KIP-447).
 
-The transaction must know of the partition that keeps the group's offsets: a producer of transaction version 1 has added it before, by
-AddOffsetsToTxn; one of version 2 adds it by this request (KIP-890).
+The transaction must know of the partition that keeps the group's offsets: a producer of transaction
+version 1 has added it before, by AddOffsetsToTxn; one of version 2 adds it by this request (KIP-890).
 """
 
 from collections.abc import Callable
@@ -32,11 +32,19 @@ _LOADING_SINCE = 2
 """Earlier clients end when they hear of a coordinator that loads (KAFKA-7296)."""
 _ABORTABLE_SINCE = 4
 _ADDING_SINCE = 5
-_AS_UNAVAILABLE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
+_AS_UNAVAILABLE = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 
 
-def txn_offset_commit(context: Context, call: Call, request: TxnOffsetCommitRequest, now: Instant) -> Message | Parked:
-    """Store offsets of a group within a transaction; topics that are not there or may not be read are refused each for itself."""
+def txn_offset_commit(
+    context: Context, call: Call, request: TxnOffsetCommitRequest, now: Instant
+) -> Message | Parked:
+    """Store offsets of a group within a transaction; topics that are not there or may not be read are
+    refused each for itself.
+    """
     if not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
         return refused_txn_commit(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not context.allow(call, Operation.READ, Resource.GROUP, request.group_id):
@@ -67,8 +75,12 @@ def txn_offset_commit(context: Context, call: Call, request: TxnOffsetCommitRequ
     return _Commit(context, call, part, finish).begin(now)
 
 
-def _refused_topic(topic: TxnOffsetCommitRequestTopic, gone: list[tuple[int, ErrorCode]]) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(topic.name, [TxnOffsetCommitResponsePartition(index, code) for index, code in gone])
+def _refused_topic(
+    topic: TxnOffsetCommitRequestTopic, gone: list[tuple[int, ErrorCode]]
+) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        topic.name, [TxnOffsetCommitResponsePartition(index, code) for index, code in gone]
+    )
 
 
 def _topic_error(context: Context, call: Call, name: str) -> ErrorCode:
@@ -78,11 +90,19 @@ def _topic_error(context: Context, call: Call, name: str) -> ErrorCode:
 
 
 class _Commit:
-    """What may be committed of one request, on its way to the group's shard; `finish` adds what was refused before."""
+    """What may be committed of one request, on its way to the group's shard; `finish` adds what was
+    refused before.
+    """
 
     __slots__ = ("_call", "_context", "_finish", "_request")
 
-    def __init__(self, context: Context, call: Call, request: TxnOffsetCommitRequest, finish: Callable[[Message], Message]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        call: Call,
+        request: TxnOffsetCommitRequest,
+        finish: Callable[[Message], Message],
+    ) -> None:
         self._context = context
         self._call = call
         self._request = request
@@ -96,13 +116,17 @@ class _Commit:
         index = context.groups.shard_of(request.group_id)
         partition = None if index is None else context.partitions.find(context.groups.topic, index)
         if partition is None:
-            return self._refused(ErrorCode.COORDINATOR_NOT_AVAILABLE if index is None else ErrorCode.NOT_COORDINATOR)
+            return self._refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE if index is None else ErrorCode.NOT_COORDINATOR
+            )
         adds = call.version >= _ADDING_SINCE
         if not adds and not context.settings.transactions.partition_verification_enable:
             return self._commit(None, now)
         producer_id, epoch = request.producer_id, request.producer_epoch
         try:
-            proof = partition.begin_verification(producer_id, epoch, NO_SEQUENCE, adds_partitions=adds, now=now)
+            proof = partition.begin_verification(
+                producer_id, epoch, NO_SEQUENCE, adds_partitions=adds, now=now
+            )
         except PartitionUnavailable:
             return self._refused(ErrorCode.NOT_COORDINATOR)
         except RecordsRefused as refused:
@@ -123,14 +147,18 @@ class _Commit:
             code = codes.get(partition.topic_partition, ErrorCode.NONE)
             if code is ErrorCode.NONE:
                 return self._commit(proof, then)
-            return self._refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code is ErrorCode.NETWORK_EXCEPTION else code)
+            return self._refused(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code is ErrorCode.NETWORK_EXCEPTION else code
+            )
 
         Proof(context, call, asking, told, (), now).ask(now)
         return Parked.MUTING
 
     def _commit(self, proof: object, now: Instant) -> Message | Parked:
         groups, group_id = self._context.groups, self._request.group_id
-        return ask_shard(groups, self._call, group_id, self._request, self._refusal, now, self._finish, proof=proof)
+        return ask_shard(
+            groups, self._call, group_id, self._request, self._refusal, now, self._finish, proof=proof
+        )
 
     def _refused(self, code: ErrorCode) -> Message:
         return self._finish(self._refusal(code))

@@ -1,8 +1,10 @@
-"""The server-side assignors of KIP-848: from who subscribes to what, and who was to have what, to who is to have what.
+"""The server-side assignors of KIP-848: from who subscribes to what, and who was to have what, to who is
+to have what.
 
-Pure functions. `uniform` gives every member as many partitions as any other (within one) and moves as few as that takes; where
-subscriptions differ it evens out topic by topic (see `assignors_uneven.py`). `range` gives each member the same stretch of every topic,
-so that topics of equal size are partitioned together. Neither looks at racks: Kafka's do not either (KIP-1101 dropped it).
+Pure functions. `uniform` gives every member as many partitions as any other (within one) and moves as few
+as that takes; where subscriptions differ it evens out topic by topic (see `assignors_uneven.py`). `range`
+gives each member the same stretch of every topic, so that topics of equal size are partitioned together.
+Neither looks at racks: Kafka's do not either (KIP-1101 dropped it).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +22,9 @@ NOTHING_ASSIGNED: Target = {}
 
 
 class Subscriber(msgspec.Struct, frozen=True):
-    """One member as an assignor sees it; `topics` are ids of topics that exist, `target` what it was to have until now."""
+    """One member as an assignor sees it; `topics` are ids of topics that exist, `target` what it was to
+    have until now.
+    """
 
     member_id: str
     topics: frozenset[Uuid]
@@ -32,11 +36,14 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[Uuid, int]], dict[str, Target
 
 
 def assign_range(members: Sequence[Subscriber], partition_counts: Mapping[Uuid, int]) -> dict[str, Target]:
-    """Give each subscriber of a topic one stretch of it, the first ones a partition more; `partition_counts` by topic id.
+    """Give each subscriber of a topic one stretch of it, the first ones a partition more;
+    `partition_counts` by topic id.
 
     Static members come first, by instance id, so that they keep their stretch over restarts.
     """
-    ordered = sorted(members, key=lambda member: (member.instance_id is None, member.instance_id or member.member_id))
+    ordered = sorted(
+        members, key=lambda member: (member.instance_id is None, member.instance_id or member.member_id)
+    )
     subscribers: dict[Uuid, list[int]] = {}
     for index, member in enumerate(ordered):
         for topic in member.topics:
@@ -50,11 +57,15 @@ def assign_range(members: Sequence[Subscriber], partition_counts: Mapping[Uuid, 
         for seat, index in enumerate(seated[:count]):
             start, limit = limit, limit + quota + (seat < longer)
             targets[index][topic] = tuple(range(start, limit))
-    return {member.member_id: _unless_same(targets[index], member.target) for index, member in enumerate(ordered)}
+    return {
+        member.member_id: _unless_same(targets[index], member.target) for index, member in enumerate(ordered)
+    }
 
 
 def assign_uniform(members: Sequence[Subscriber], partition_counts: Mapping[Uuid, int]) -> dict[str, Target]:
-    """Give the members partitions in numbers that differ by at most one where their subscriptions allow it, moving as few as possible."""
+    """Give the members partitions in numbers that differ by at most one where their subscriptions allow
+    it, moving as few as possible.
+    """
     if not members:
         return {}
     ordered = sorted(members, key=lambda member: member.member_id)
@@ -70,7 +81,9 @@ def assign_uniform(members: Sequence[Subscriber], partition_counts: Mapping[Uuid
 
 
 def _assign_even(members: Sequence[Subscriber], partition_counts: Mapping[Uuid, int]) -> dict[str, Target]:
-    """All subscribe to the same topics: a quota for everybody, one more for a few, first of all for those who have it already."""
+    """All subscribe to the same topics: a quota for everybody, one more for a few, first of all for those
+    who have it already.
+    """
     taken = {topic: bytearray(count) for topic, count in partition_counts.items()}
     kept = [_kept(member.target, taken) for member in members]
     sizes = [sum(map(len, target.values())) for target in kept]
@@ -84,16 +97,27 @@ def _assign_even(members: Sequence[Subscriber], partition_counts: Mapping[Uuid, 
         if sizes[index] > quotas[index]:
             kept[index] = _cut(target, quotas[index], taken)
             sizes[index] = quotas[index]
-    free = iter([(topic, partition) for topic, owned in taken.items() for partition, is_owned in enumerate(owned) if not is_owned])
+    free = iter(
+        [
+            (topic, partition)
+            for topic, owned in taken.items()
+            for partition, is_owned in enumerate(owned)
+            if not is_owned
+        ]
+    )
     targets: dict[str, Target] = {}
     for index, member in enumerate(members):
         missing = quotas[index] - sizes[index]
-        targets[member.member_id] = _with(kept[index], [next(free) for _ in range(missing)]) if missing else kept[index]
+        targets[member.member_id] = (
+            _with(kept[index], [next(free) for _ in range(missing)]) if missing else kept[index]
+        )
     return targets
 
 
 def _kept(target: Target, taken: dict[Uuid, bytearray]) -> Target:
-    """What of a former target still exists, is subscribed to and nobody before had; marks it as taken. The target itself if all of it."""
+    """What of a former target still exists, is subscribed to and nobody before had; marks it as taken. The
+    target itself if all of it.
+    """
     kept = {}
     is_whole = True
     for topic, partitions in target.items():
@@ -102,7 +126,11 @@ def _kept(target: Target, taken: dict[Uuid, bytearray]) -> Target:
             is_whole = False
             continue
         if not any(owned):
-            fitting = partitions if max(partitions, default=-1) < len(owned) else tuple(p for p in partitions if p < len(owned))
+            fitting = (
+                partitions
+                if max(partitions, default=-1) < len(owned)
+                else tuple(p for p in partitions if p < len(owned))
+            )
         else:
             fitting = tuple(p for p in partitions if p < len(owned) and not owned[p])
         is_whole = is_whole and len(fitting) == len(partitions)
@@ -130,7 +158,10 @@ def _with(target: Target, partitions: list[tuple[Uuid, int]]) -> Target:
     added: dict[Uuid, list[int]] = {}
     for topic, partition in partitions:
         added.setdefault(topic, []).append(partition)
-    return {**target, **{topic: tuple(sorted((*target.get(topic, ()), *more))) for topic, more in added.items()}}
+    return {
+        **target,
+        **{topic: tuple(sorted((*target.get(topic, ()), *more))) for topic, more in added.items()},
+    }
 
 
 def _unless_same(target: Target, before: Target) -> Target:

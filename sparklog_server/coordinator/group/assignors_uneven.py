@@ -1,8 +1,9 @@
 """The uniform assignor where members subscribe to different topics.
 
-What members have and still subscribe to stays theirs; what is free goes, topic by topic, to the subscriber with the least; then partitions
-move, topic by topic, from the subscriber with the most to the one with the least, until a whole round moves none or the rounds are used
-up. Balanced exactly where subscribers of a topic subscribe alike, nearly so elsewhere, as Kafka's own.
+What members have and still subscribe to stays theirs; what is free goes, topic by topic, to the subscriber
+with the least; then partitions move, topic by topic, from the subscriber with the most to the one with the
+least, until a whole round moves none or the rounds are used up. Balanced exactly where subscribers of a
+topic subscribe alike, nearly so elsewhere, as Kafka's own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,8 @@ from heapq import heapify, heappop, heapreplace
 
 from sparklog.model import Uuid
 
-# Each round about halves the imbalance, so sixteen are enough for any group that fits a coordinator; Kafka stops there too.
+# Each round about halves the imbalance, so sixteen are enough for any group that fits a coordinator; Kafka
+# stops there too.
 ROUNDS_MAX = 16
 NOBODY = -1
 
@@ -28,7 +30,12 @@ def assign_uneven(
             subscribers.setdefault(topic, []).append(member)
     # The hardest topics first: many partitions for few subscribers; the id makes the order one.
     topics_sorted = sorted(
-        subscribers, key=lambda topic: (-partition_counts[topic] / len(subscribers[topic]), len(subscribers[topic]), topic)
+        subscribers,
+        key=lambda topic: (
+            -partition_counts[topic] / len(subscribers[topic]),
+            len(subscribers[topic]),
+            topic,
+        ),
     )
     owners = {topic: [NOBODY] * partition_counts[topic] for topic in topics_sorted}
     sizes = _keep(subscriptions, targets, owners)
@@ -39,7 +46,9 @@ def assign_uneven(
 
 
 def _keep(
-    subscriptions: Sequence[frozenset[Uuid]], targets: Sequence[Mapping[Uuid, tuple[int, ...]]], owners: dict[Uuid, list[int]]
+    subscriptions: Sequence[frozenset[Uuid]],
+    targets: Sequence[Mapping[Uuid, tuple[int, ...]]],
+    owners: dict[Uuid, list[int]],
 ) -> list[int]:
     """Leave members what they have and still want; returns how much each has."""
     sizes = [0] * len(subscriptions)
@@ -69,7 +78,9 @@ def _fill(owner_of: list[int], subscribers: list[int], sizes: list[int]) -> None
             heapreplace(least, (size + 1, member))
 
 
-def _balance(topics: list[Uuid], owners: dict[Uuid, list[int]], subscribers: dict[Uuid, list[int]], sizes: list[int]) -> None:
+def _balance(
+    topics: list[Uuid], owners: dict[Uuid, list[int]], subscribers: dict[Uuid, list[int]], sizes: list[int]
+) -> None:
     untouched = 0
     for _ in range(ROUNDS_MAX):
         for topic in topics:
@@ -81,8 +92,8 @@ def _balance(topics: list[Uuid], owners: dict[Uuid, list[int]], subscribers: dic
 def _balance_topic(owner_of: list[int], subscribers: list[int], sizes: list[int]) -> bool:
     """Move partitions of one topic from who has the most to who has the least; whether any moved.
 
-    The entry of a member that gave (in `least`) or took (in `most`) is out of date, but such a member never crosses the other side
-    before the two tops are within one of each other, which ends the loop.
+    The entry of a member that gave (in `least`) or took (in `most`) is out of date, but such a member
+    never crosses the other side before the two tops are within one of each other, which ends the loop.
     """
     loads = [sizes[member] for member in subscribers]
     if max(loads) - min(loads) <= 1:

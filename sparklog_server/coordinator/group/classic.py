@@ -1,4 +1,5 @@
-"""A classic group: the members agree, generation by generation, and one of them, the leader, assigns the partitions (KIP-62, KIP-345).
+"""A classic group: the members agree, generation by generation, and one of them, the leader, assigns the
+partitions (KIP-62, KIP-345).
 
                 ┌────────────────────── everyone has left ──────────────────────┐
                 ▼                                                               │
@@ -8,18 +9,23 @@
                                           └──────────── joins, leaves, dies ───── STABLE ◄──┘ GroupMetadata is written
     any of them ─ deleted, or moved away ─► DEAD
 
-Durable is what the last GroupMetadata record says: written when a generation becomes stable or empty, when a static member comes back
-in a stable one, and when the group is made. What lies between two records (who has joined, who is waited for) is soft: after a failover
-the members find their generation unknown or stale, and join again. `classic_rebalance.py` moves the group from state to state;
-`classic_requests.py` decides on what members send.
-"""
+Durable is what the last GroupMetadata record says: written when a generation becomes stable or empty, when
+a static member comes back in a stable one, and when the group is made. What lies between two records (who
+has joined, who is waited for) is soft: after a failover the members find their generation unknown or
+stale, and join again. `classic_rebalance.py` moves the group from state to state; `classic_requests.py`
+decides on what members send.
+"""  # noqa: E501
 
 from enum import StrEnum
 from typing import Final
 
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Millis
-from sparklog.wire.messages.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocolSubscription, decode_prefixed
+from sparklog.wire.messages.consumer_protocol import (
+    PROTOCOL_TYPE,
+    ConsumerProtocolSubscription,
+    decode_prefixed,
+)
 from sparklog_server.coordinator.shard import CoordinatorRecord
 from sparklog_server.coordinator.timers import Timer
 
@@ -56,7 +62,9 @@ REBALANCED_FROM = frozenset({State.EMPTY, State.COMPLETING_REBALANCE, State.STAB
 
 
 class ClassicGroup:
-    """One group. Invariants: `awaiting_join` members wait for a join; `supported` counts, for each protocol, the members that know it."""
+    """One group. Invariants: `awaiting_join` members wait for a join; `supported` counts, for each
+    protocol, the members that know it.
+    """
 
     __slots__ = (
         "_subscribed",
@@ -149,7 +157,9 @@ class ClassicGroup:
         self.awaiting_join += member.join_token is not None
 
     def remove(self, member_id: str) -> ClassicMember:
-        """Take out a member, whose requests have been answered. A leader that leaves has no successor until all have joined again."""
+        """Take out a member, whose requests have been answered. A leader that leaves has no successor
+        until all have joined again.
+        """
         member = self.members.pop(member_id)
         assert member.join_token is None, member_id
         assert member.sync_token is None, member_id
@@ -190,7 +200,9 @@ class ClassicGroup:
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.join_token is not None:
             return True
-        elected = next((member.member_id for member in self.members.values() if member.join_token is not None), None)
+        elected = next(
+            (member.member_id for member in self.members.values() if member.join_token is not None), None
+        )
         if elected is None:
             return False
         self.leader_id = elected
@@ -203,7 +215,9 @@ class ClassicGroup:
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(protocols)
         members = len(self.members)
-        return self.protocol_type == protocol_type and any(self.supported.get(name, 0) == members for name in protocols)
+        return self.protocol_type == protocol_type and any(
+            self.supported.get(name, 0) == members for name in protocols
+        )
 
     def voted_protocol(self) -> str:
         """The protocol with the most votes among those that all members support; on a tie, the one voted for
@@ -241,7 +255,9 @@ class ClassicGroup:
         try:
             for member in self.members.values():
                 metadata = member.protocols.get(self.protocol or "")
-                if metadata is not None:  # one who joins for the next generation may not know the protocol of this one
+                if (
+                    metadata is not None
+                ):  # one who joins for the next generation may not know the protocol of this one
                     topics.update(decode_prefixed(ConsumerProtocolSubscription, metadata).topics)
         except DecodeError:
             return None
@@ -249,7 +265,9 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """Nothing but a name under which offsets are committed: it is in no record, so a group of KIP-848 may take its place."""
+        """Nothing but a name under which offsets are committed: it is in no record, so a group of KIP-848
+        may take its place.
+        """
         return self.protocol_type is None and self.state is State.EMPTY and not self.pending_joins
 
     # -- the interface of every group (`group.Group`)
@@ -274,7 +292,13 @@ class ClassicGroup:
         return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def validate_commit(
-        self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, is_transactional: bool, version: int
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_or_epoch: int,
+        *,
+        is_transactional: bool,
+        version: int,
     ) -> ErrorCode:
         if self.state is _DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -292,7 +316,9 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS  # the partitions of this generation are not given out yet
         return _NONE
 
-    def validate_commit_of(self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int) -> ErrorCode:
+    def validate_commit_of(
+        self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int
+    ) -> ErrorCode:
         return ErrorCode.NONE
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
@@ -328,7 +354,9 @@ class ClassicGroup:
     # -- records
 
     def record(self, assignments: dict[str, bytes]) -> CoordinatorRecord:
-        """The group as this generation is written, everyone with its assignment (nothing where `assignments` names none)."""
+        """The group as this generation is written, everyone with its assignment (nothing where
+        `assignments` names none).
+        """
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -358,19 +386,27 @@ class ClassicGroup:
 
     @classmethod
     def of_record(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
-        """The group that a record tells of; its members' sessions do not run yet. Raises DecodeError for a member that is there twice."""
+        """The group that a record tells of; its members' sessions do not run yet. Raises DecodeError for a
+        member that is there twice.
+        """
         timestamp = value.current_state_timestamp
         group = cls(group_id, None if timestamp == -1 else Millis(timestamp))
         for told in value.members:
             if told.member_id in group.members or told.group_instance_id in group.static_members:
-                raise DecodeError(f"group {group_id!r} is recorded with member {told.member_id!r} ({told.group_instance_id!r}) twice")
+                raise DecodeError(
+                    f"group {group_id!r} is recorded with member {told.member_id!r} "
+                    f"({told.group_instance_id!r}) twice"
+                )
             member = ClassicMember(
                 told.member_id,
                 told.group_instance_id,
                 client_id=told.client_id,
                 client_host=told.client_host,
-                # Version 0 of the record has no such field: a member had the time of its session to join again.
-                rebalance_timeout_ms=told.session_timeout if told.rebalance_timeout == -1 else told.rebalance_timeout,
+                # Version 0 of the record has no such field: a member had the time of its session to join
+                # again.
+                rebalance_timeout_ms=told.session_timeout
+                if told.rebalance_timeout == -1
+                else told.rebalance_timeout,
                 session_timeout_ms=told.session_timeout,
                 protocols={value.protocol or "": told.subscription},
                 session=Timer(Deadline(Due.SESSION, group_id, told.member_id)),
@@ -386,7 +422,11 @@ class ClassicGroup:
 
     def recorded(self, value: GroupMetadataValue) -> None:
         """What this group decided is in the log: a generation that was waiting for it is stable now."""
-        if self.state is not State.COMPLETING_REBALANCE or value.generation != self.generation or not value.members:
+        if (
+            self.state is not State.COMPLETING_REBALANCE
+            or value.generation != self.generation
+            or not value.members
+        ):
             return
         for told in value.members:
             self.members[told.member_id].assignment = told.assignment

@@ -1,4 +1,6 @@
-"""JoinGroup of classic groups: who may come in, under which id, and whether that makes the others join again."""
+"""JoinGroup of classic groups: who may come in, under which id, and whether that makes the others join
+again.
+"""
 
 from collections.abc import Callable
 
@@ -12,7 +14,14 @@ from sparklog_server.outcome import STRING_BYTES_MAX, cut
 
 from .classic import ClassicGroup, State
 from .classic_member import ClassicMember, Deadline, Due, by_name
-from .classic_rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, NO_MEMBER_ID, Draft, Rebalances, joined, refused_join
+from .classic_rebalance import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    NO_MEMBER_ID,
+    Draft,
+    Rebalances,
+    joined,
+    refused_join,
+)
 from .group import Group
 from .settings import GroupSettings
 
@@ -68,12 +77,18 @@ class Joins:
         self._record_bytes_max = record_bytes_max
 
     def decide(self, join: Joining) -> None:
-        """Let someone join a classic group, which begins its life with that, or which takes the place of an empty group of KIP-848."""
+        """Let someone join a classic group, which begins its life with that, or which takes the place of
+        an empty group of KIP-848.
+        """
         request = join.request
         if not request.group_id:
             join.refuse(ErrorCode.INVALID_GROUP_ID)
             return
-        if not self._settings.session_timeout_min_ms <= request.session_timeout_ms <= self._settings.session_timeout_max_ms:
+        if (
+            not self._settings.session_timeout_min_ms
+            <= request.session_timeout_ms
+            <= self._settings.session_timeout_max_ms
+        ):
             join.refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
             return
         known = self._groups.get(request.group_id)
@@ -116,7 +131,9 @@ class Joins:
     # -- room
 
     def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:
-        """Those who are in stay in. While a group rebalances, the first to join again count: a group that is too large shrinks by that."""
+        """Those who are in stay in. While a group rebalances, the first to join again count: a group that
+        is too large shrinks by that.
+        """
         if member_id == NO_MEMBER_ID and len(group.pending_joins) >= PENDING_JOINS_MAX:
             return False
         if group.state is State.EMPTY:
@@ -138,13 +155,17 @@ class Joins:
     # -- newcomers
 
     def _new_member_id(self, prefix: str) -> str:
-        """`prefix` and a random UUID of RFC 9562's version 4: nobody guesses the id of another. A prefix too long for an id is cut."""
+        """`prefix` and a random UUID of RFC 9562's version 4: nobody guesses the id of another. A prefix
+        too long for an id is cut.
+        """
         random = int.from_bytes(self._entropy(16), "big")
         text = f"{random & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62:032x}"
-        return f"{cut(prefix, STRING_BYTES_MAX - _UUID_BYTES)}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        return f"{cut(prefix, STRING_BYTES_MAX - _UUID_BYTES)}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"  # noqa: E501
 
     def _give_member_id(self, group: ClassicGroup, join: Joining) -> None:
-        """KIP-394: whoever is not there any more to come back with its id never becomes a member that others wait for."""
+        """KIP-394: whoever is not there any more to come back with its id never becomes a member that
+        others wait for.
+        """
         member_id = self._new_member_id(join.client_id)
         timer = Timer(Deadline(Due.SESSION, group.group_id, member_id))
         group.pending_joins[member_id] = timer
@@ -188,15 +209,21 @@ class Joins:
         member.is_new = False
         self._update(group, member, join)
         self._rebalances.keep_alive(member, join.now)
-        if group.state is State.STABLE and group.voted_protocol() == group.protocol and self._resume(group, member, was_leader_id, join):
+        if (
+            group.state is State.STABLE
+            and group.voted_protocol() == group.protocol
+            and self._resume(group, member, was_leader_id, join)
+        ):
             return
         self._rebalances.park_join(group, member, join.token, join.draft)
         self._rebalances.prepare_or_complete(group, join.draft, join.now)
 
     def _resume(self, group: ClassicGroup, member: ClassicMember, was_leader_id: str, join: Joining) -> bool:
-        """A static member is back in a stable generation: it has what it had, and nobody else notices. False if that cannot be written.
+        """A static member is back in a stable generation: it has what it had, and nobody else notices.
+        False if that cannot be written.
 
-        From version 9 on a leader is told that it is one and must not assign (KIP-814); before, it took itself for a follower.
+        From version 9 on a leader is told that it is one and must not assign (KIP-814); before, it took
+        itself for a follower.
         """
         record = group.record({one.member_id: one.assignment for one in group.members.values()})
         if len(record.key) + len(record.value or b"") > self._record_bytes_max():
@@ -225,10 +252,14 @@ class Joins:
         self._join_again(group, group.members[member_id], join)
 
     def _join_again(self, group: ClassicGroup, member: ClassicMember, join: Joining) -> None:
-        """A member that says nothing new learns of the generation it is in; a leader that joins again wants to assign anew."""
+        """A member that says nothing new learns of the generation it is in; a leader that joins again
+        wants to assign anew.
+        """
         is_same = member.has_protocols(join.protocols)
         is_leader = group.leader_id == member.member_id
-        if is_same and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
+        if is_same and (
+            group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)
+        ):
             join.draft.answers.append(Answer(join.token, joined(group, member.member_id)))
         else:
             self._update(group, member, join)

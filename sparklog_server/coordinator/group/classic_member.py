@@ -33,7 +33,9 @@ ABANDONED = Abandoned()
 
 
 class ClassicMember:
-    """One member. `join_token` and `sync_token` are those of the requests that it waits for, None if it does not."""
+    """One member. `join_token` and `sync_token` are those of the requests that it waits for, None if it
+    does not.
+    """
 
     __slots__ = (
         "assignment",
@@ -78,7 +80,9 @@ class ClassicMember:
 
     @property
     def is_silent_by_right(self) -> bool:
-        """It waits for us, so that it cannot send heartbeats; a new member must ask again in time all the same."""
+        """It waits for us, so that it cannot send heartbeats; a new member must ask again in time all the
+        same.
+        """
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def has_protocols(self, protocols: dict[str, bytes]) -> bool:

@@ -4,8 +4,8 @@
     complete ─► all have, or the time is up: those who have not are out, the rest learn the generation
     phase_expired, session_expired ─► what happens to those who are late
 
-Everything here is soft but two records: that of a generation without members, and that of one whose leader has synced
-(`classic_requests.py` writes that one).
+Everything here is soft but two records: that of a generation without members, and that of one whose leader
+has synced (`classic_requests.py` writes that one).
 """
 
 from collections.abc import Callable
@@ -24,11 +24,15 @@ from .crowds import Crowds
 
 NO_MEMBER_ID = ""
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
-"""A new member that waits must ask again after this: its client may be gone, and a parked connection does not show it (Kafka's number)."""
+"""A new member that waits must ask again after this: its client may be gone, and a parked connection does
+not show it (Kafka's number).
+"""
 _RETRY_MS_MIN = 1_000
 """A rebalance that nobody joined is tried again no sooner, whatever timeout the members ask for."""
 CROWD_DELAY_MS = 60
-"""How long a group that several clients are about to join waits for the next, though no delay is set; librdkafka may take 50."""
+"""How long a group that several clients are about to join waits for the next, though no delay is set;
+librdkafka may take 50.
+"""
 
 
 class Draft:
@@ -63,7 +67,10 @@ def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
 def everyone(group: ClassicGroup) -> list[JoinGroupResponseMember]:
     """All members with what they said under the protocol of this generation."""
     protocol = group.protocol or ""
-    return [JoinGroupResponseMember(one.member_id, one.instance_id, one.protocols[protocol]) for one in group.members.values()]
+    return [
+        JoinGroupResponseMember(one.member_id, one.instance_id, one.protocols[protocol])
+        for one in group.members.values()
+    ]
 
 
 class Rebalances:
@@ -78,8 +85,12 @@ class Rebalances:
     # -- waiting requests
 
     def park_join(self, group: ClassicGroup, member: ClassicMember, token: object, draft: Draft) -> None:
-        """Answer `token` when the next generation begins. One that waited in its place is sent to join again."""
-        self._answer_join(group, member, refused_join(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS), draft)
+        """Answer `token` when the next generation begins. One that waited in its place is sent to join
+        again.
+        """
+        self._answer_join(
+            group, member, refused_join(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS), draft
+        )
         group.wait_for_join(member, token)
         self._parked[token] = member
 
@@ -104,7 +115,9 @@ class Rebalances:
         """The tokens that are parked, in the order they came."""
         return list(self._parked)
 
-    def _answer_join(self, group: ClassicGroup, member: ClassicMember, reply: JoinGroupResponse, draft: Draft) -> None:
+    def _answer_join(
+        self, group: ClassicGroup, member: ClassicMember, reply: JoinGroupResponse, draft: Draft
+    ) -> None:
         if member.join_token is not None:
             self._answer(member.join_token, reply, draft)
             group.wait_for_join(member, None)
@@ -138,7 +151,9 @@ class Rebalances:
         self.timers.cancel(member.session)
 
     def dismiss(self, group: ClassicGroup, member: ClassicMember, code: ErrorCode, draft: Draft) -> None:
-        """Answer what a member waits for with `code`; a member that is fenced is told its id, one that is out is told that it has none."""
+        """Answer what a member waits for with `code`; a member that is fenced is told its id, one that is
+        out is told that it has none.
+        """
         member_id = member.member_id if code is ErrorCode.FENCED_INSTANCE_ID else NO_MEMBER_ID
         self.answer_sync(member, SyncGroupResponse(error_code=code), draft)
         self._answer_join(group, member, refused_join(member_id, code), draft)
@@ -169,7 +184,9 @@ class Rebalances:
             self.complete_if_joined(group, draft, now)
 
     def prepare(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
-        """Have everyone join again. A group that was empty waits a moment for more members, however few have come."""
+        """Have everyone join again. A group that was empty waits a moment for more members, however few
+        have come.
+        """
         if group.state is State.COMPLETING_REBALANCE:
             self.send_back(group, ErrorCode.REBALANCE_IN_PROGRESS, draft, now)
         group.pending_syncs.clear()
@@ -196,13 +213,21 @@ class Rebalances:
 
     def complete_if_joined(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
         """Go on if all members have joined; a group's first rebalance takes its time all the same."""
-        if group.state is State.PREPARING_REBALANCE and group.previous_state is not State.EMPTY and group.has_all_joined:
+        if (
+            group.state is State.PREPARING_REBALANCE
+            and group.previous_state is not State.EMPTY
+            and group.has_all_joined
+        ):
             self._complete(group, draft, now)
 
     def _complete(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
-        """Begin the next generation with those who have joined, and with static members, who may be about to come back."""
+        """Begin the next generation with those who have joined, and with static members, who may be about
+        to come back.
+        """
         self.timers.cancel(group.phase)
-        for member in [one for one in group.members.values() if one.join_token is None and one.instance_id is None]:
+        for member in [
+            one for one in group.members.values() if one.join_token is None and one.instance_id is None
+        ]:
             self.drop_member(group, member, ErrorCode.UNKNOWN_MEMBER_ID, draft)
         if group.members and not group.elect_joined_leader():
             # Static members alone, and all silent: one of them comes back, or their sessions end.
@@ -234,7 +259,9 @@ class Rebalances:
             self.prepare(group, draft, now)
 
     def _extend_initial_delay(self, group: ClassicGroup, now: Instant) -> None:
-        """Members came meanwhile: more may come, but nobody waits longer than a rebalance may take (KIP-134)."""
+        """Members came meanwhile: more may come, but nobody waits longer than a rebalance may take
+        (KIP-134).
+        """
         group.new_member_added = False
         delay_ms, remaining_ms = group.initial_delay_ms, group.initial_remaining_ms
         group.initial_delay_ms = min(self._initial_delay_ms(group, now), remaining_ms)

@@ -1,4 +1,5 @@
-"""Classic groups of a shard: what their members send is decided on here, and what the log says of them is replayed.
+"""Classic groups of a shard: what their members send is decided on here, and what the log says of them is
+replayed.
 
 JoinGroup is in `classic_join.py`; what moves a group from state to state in `classic_rebalance.py`.
 """
@@ -9,7 +10,12 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupRequest
-from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from sparklog.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
@@ -29,11 +35,15 @@ PROTOCOL_REQUIRED_SINCE = 5
 BATCHES_SINCE = 3
 """The version of LeaveGroup from which many may leave at once."""
 _DUE_AT_ONCE_MAX = 200
-"""Deadlines that are acted on in one turn of the loop: after a load the sessions of all who are gone end at the same moment."""
+"""Deadlines that are acted on in one turn of the loop: after a load the sessions of all who are gone end
+at the same moment.
+"""
 
 
 class ClassicGroups:
-    """The classic groups among `groups`, which the kinds of group share: every method leaves those of the other kind alone."""
+    """The classic groups among `groups`, which the kinds of group share: every method leaves those of the
+    other kind alone.
+    """
 
     def __init__(
         self,
@@ -55,7 +65,9 @@ class ClassicGroups:
     # -- the log
 
     def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
-        """Take in a record of a classic group: the group itself while the shard is loaded, and from then on what was decided here."""
+        """Take in a record of a classic group: the group itself while the shard is loaded, and from then
+        on what was decided here.
+        """
         known = self._groups.get(key.group)
         if value is None:
             if isinstance(known, ClassicGroup):
@@ -68,12 +80,16 @@ class ClassicGroups:
             known.recorded(value)
 
     def replayed_offset(self, group_id: str) -> None:
-        """An offset is committed under a group id: whoever commits without a group has an empty one, which is in no record of its own."""
+        """An offset is committed under a group id: whoever commits without a group has an empty one, which
+        is in no record of its own.
+        """
         if group_id not in self._groups:
             self._groups[group_id] = ClassicGroup(group_id, None)
 
     def loaded(self, now: Instant) -> list[Decision]:
-        """Every member has the time of its session to be heard of; groups that are larger than they may be now join again."""
+        """Every member has the time of its session to be heard of; groups that are larger than they may be
+        now join again.
+        """
         self._is_loaded = True
         decisions = []
         for group in [one for one in self._groups.values() if isinstance(one, ClassicGroup)]:
@@ -86,7 +102,9 @@ class ClassicGroups:
         return [decision for decision in decisions if decision is not NOTHING]
 
     def adopt(self, group: ClassicGroup, now: Instant, *, rebalances: bool) -> None:
-        """A group that was one of KIP-848 until now, stable; its members are sent to join again if it `rebalances`."""
+        """A group that was one of KIP-848 until now, stable; its members are sent to join again if it
+        `rebalances`.
+        """
         self._groups[group.group_id] = group
         for member in group.members.values():
             self._rebalances.keep_alive(member, now)
@@ -128,7 +146,9 @@ class ClassicGroups:
     def _sync_error(self, group: Group | None, request: SyncGroupRequest, version: int) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        if version >= PROTOCOL_REQUIRED_SINCE and (request.protocol_type is None or request.protocol_name is None):
+        if version >= PROTOCOL_REQUIRED_SINCE and (
+            request.protocol_type is None or request.protocol_name is None
+        ):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not isinstance(group, ClassicGroup) or group.state is State.EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -137,12 +157,17 @@ class ClassicGroups:
             return error
         if request.generation_id != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (None, group.protocol):
+        if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (
+            None,
+            group.protocol,
+        ):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is State.PREPARING_REBALANCE else ErrorCode.NONE
 
     def _assign(self, group: ClassicGroup, assignments: dict[str, bytes], draft: Draft, now: Instant) -> None:
-        """The leader has spoken: write it, and give everyone who waits its share. The group is stable as soon as that is replayed."""
+        """The leader has spoken: write it, and give everyone who waits its share. The group is stable as
+        soon as that is replayed.
+        """
         record = group.record(assignments)
         if len(record.key) + len(record.value or b"") > self._record_bytes_max():
             # A batch could not hold it. Kafka's answer to this, too, after it has tried.
@@ -151,7 +176,9 @@ class ClassicGroups:
             return
         draft.records.append(record)
         for member in group.members.values():
-            if self._rebalances.answer_sync(member, _assigned(group, assignments.get(member.member_id, b"")), draft):
+            if self._rebalances.answer_sync(
+                member, _assigned(group, assignments.get(member.member_id, b"")), draft
+            ):
                 self._rebalances.keep_alive(member, now)
 
     def heartbeat(self, command: Command, token: object, now: Instant) -> Decision:
@@ -216,7 +243,9 @@ class ClassicGroups:
         return ErrorCode.NONE
 
     def dissolved(self, group: ClassicGroup, code: ErrorCode) -> tuple[Answer, ...]:
-        """The group ends, deleted or about to become one of KIP-848: its timers stop, and those who wait are sent away with `code`."""
+        """The group ends, deleted or about to become one of KIP-848: its timers stop, and those who wait
+        are sent away with `code`.
+        """
         draft = Draft()
         self._rebalances.dissolve(group, code, draft)
         return tuple(draft.answers)
@@ -224,7 +253,9 @@ class ClassicGroups:
     # -- timers and waiting requests
 
     def tick(self, now: Instant) -> list[Decision]:
-        """What is due by `now`, one decision for each group that it moves; some of it, if much is: the rest is due still."""
+        """What is due by `now`, one decision for each group that it moves; some of it, if much is: the
+        rest is due still.
+        """
         decisions = []
         for _ in range(_DUE_AT_ONCE_MAX):
             due = self._rebalances.timers.pop(now.mono_us)
@@ -257,7 +288,9 @@ def _answered(token: object, reply: Message) -> Decision:
 
 
 def _assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    return SyncGroupResponse(protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=assignment)
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=assignment
+    )
 
 
 def _left(leaving: MemberIdentity, code: ErrorCode) -> MemberResponse:

@@ -1,19 +1,24 @@
 """Who is on the way to a group: clients ask who keeps it before they join it.
 
-A group whose first generation begins with the first who joins is rebalanced again when the second does, and the first learns of that with
-its next heartbeat, seconds later. Where several have asked for the coordinator lately, a moment of patience spares them all of that.
+A group whose first generation begins with the first who joins is rebalanced again when the second does,
+and the first learns of that with its next heartbeat, seconds later. Where several have asked for the
+coordinator lately, a moment of patience spares them all of that.
 """
 
 from sparklog.model import Instant, Micros
 
 ASKED_MIN = 3
-"""librdkafka asks twice: by the connection that it knows the cluster from, and by the one it has then. Three are more than one client."""
+"""librdkafka asks twice: by the connection that it knows the cluster from, and by the one it has then.
+Three are more than one client.
+"""
 LATELY_US = 1_000_000
 _GROUPS_MAX = 4_096
 
 
 class Crowds:
-    """How often the coordinator of each group was asked for within a second; soft, and forgotten first for whom was asked first."""
+    """How often the coordinator of each group was asked for within a second; soft, and forgotten first for
+    whom was asked first.
+    """
 
     __slots__ = ("_asked",)
 

@@ -1,4 +1,6 @@
-"""A group as everybody outside its own kind sees it: listed, deleted, and asked whether offsets may be committed under its name."""
+"""A group as everybody outside its own kind sees it: listed, deleted, and asked whether offsets may be
+committed under its name.
+"""
 
 from enum import StrEnum
 from typing import Protocol
@@ -34,11 +36,19 @@ class Group(Protocol):
         """No member is in it, so it may become a group of the other kind, or vanish with its last offset."""
 
     def validate_commit(
-        self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, is_transactional: bool, version: int
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_or_epoch: int,
+        *,
+        is_transactional: bool,
+        version: int,
     ) -> ErrorCode:
         """May this member commit offsets? `version` is that of the API that it uses."""
 
-    def validate_commit_of(self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int) -> ErrorCode:
+    def validate_commit_of(
+        self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int
+    ) -> ErrorCode:
         """May this member, whom `validate_commit` let pass, commit an offset of this partition?"""
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
@@ -54,7 +64,9 @@ class Group(Protocol):
         """Does any member want this topic, as far as the coordinator can tell?"""
 
     def offset_unused_since(self, commit_timestamp_ms: Millis) -> Millis | None:
-        """From when on the retention of an offset committed at that time is counted; None while the group may need it."""
+        """From when on the retention of an offset committed at that time is counted; None while the group
+        may need it.
+        """
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """What makes the group itself forgotten; its offsets have tombstones of their own."""

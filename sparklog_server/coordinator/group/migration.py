@@ -1,12 +1,14 @@
-"""A live group becomes one of the other kind, with its members and what they have, and nobody stops consuming.
+"""A live group becomes one of the other kind, with its members and what they have, and nobody stops
+consuming.
 
     classic ── a KIP-848 member joins ─────────────────────────────► consumer group, whose members speak the classic protocol
     classic ◄─ the last KIP-848 member goes, or a classic one takes ─ consumer group
                its static place
 
-Which of these may happen is a setting (`group.consumer.migration.policy`). A group whose members are not consumers, or whose assignment
-carries what only an assignor of their own understands, stays as it is. Classic members inside a consumer group: `migration_members.py`.
-"""
+Which of these may happen is a setting (`group.consumer.migration.policy`). A group whose members are not
+consumers, or whose assignment carries what only an assignor of their own understands, stays as it is.
+Classic members inside a consumer group: `migration_members.py`.
+"""  # noqa: E501
 
 from collections.abc import Iterable
 
@@ -37,7 +39,9 @@ from .settings import GroupSettings
 from .subscriptions import metadata_hash
 
 _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Every client has them, and none needs data in an assignment, though librdkafka sends a sticky member its own back in there."""
+"""Every client has them, and none needs data in an assignment, though librdkafka sends a sticky member its
+own back in there.
+"""
 
 
 def allows_upgrade(settings: GroupSettings) -> bool:
@@ -59,13 +63,21 @@ def allows_mixture(settings: GroupSettings) -> bool:
 
 
 def upgraded(classic: ClassicGroup, settings: GroupSettings, image: MetadataImage) -> ModernGroup:
-    """The consumer group that a classic group becomes; nothing is changed yet. Raises Refused with GROUP_ID_NOT_FOUND."""
+    """The consumer group that a classic group becomes; nothing is changed yet. Raises Refused with
+    GROUP_ID_NOT_FOUND.
+    """
     if not allows_upgrade(settings):
-        raise _stays_classic(classic, f"group.consumer.migration.policy is {settings.consumer_migration_policy}")
+        raise _stays_classic(
+            classic, f"group.consumer.migration.policy is {settings.consumer_migration_policy}"
+        )
     if classic.protocol_type != PROTOCOL_TYPE:
-        raise _stays_classic(classic, f"its protocol type is {classic.protocol_type!r} and not {PROTOCOL_TYPE!r}")
+        raise _stays_classic(
+            classic, f"its protocol type is {classic.protocol_type!r} and not {PROTOCOL_TYPE!r}"
+        )
     if len(classic.members) > settings.consumer_size_max:
-        raise _stays_classic(classic, f"its {len(classic.members)} members are more than a consumer group may have")
+        raise _stays_classic(
+            classic, f"its {len(classic.members)} members are more than a consumer group may have"
+        )
     group = ModernGroup(classic.group_id)
     group.group_epoch = group.assignment_epoch = max(1, classic.generation)
     protocol = classic.protocol or classic.voted_protocol()
@@ -89,7 +101,9 @@ def _take_in(group: ModernGroup, member: ClassicMember, protocol: str, image: Me
             raise DecodeError("an assignor of its own keeps data there that would be lost", 0)
         owned = assignment.assigned_partitions
     assigned = _free(group, by_id(owned, image))
-    group.targets[member.member_id] = {topic_id: tuple(partitions) for topic_id, partitions in assigned.items()}
+    group.targets[member.member_id] = {
+        topic_id: tuple(partitions) for topic_id, partitions in assigned.items()
+    }
     protocols = [ClassicProtocol(name, metadata) for name, metadata in member.protocols.items()]
     group.put_member(
         ModernMember(
@@ -109,16 +123,23 @@ def _take_in(group: ModernGroup, member: ClassicMember, protocol: str, image: Me
 
 
 def _take_in_claims(group: ModernGroup, member: ClassicMember, protocol: str, image: MetadataImage) -> None:
-    """What a cooperative member said that it owns, and nobody was assigned: it may be about to give that back, and is to be asked first.
+    """What a cooperative member said that it owns, and nobody was assigned: it may be about to give that
+    back, and is to be asked first.
 
-    That is so while the answer with its new assignment is on its way, and when a rebalance was cut short and assignments taken back.
+    That is so while the answer with its new assignment is on its way, and when a rebalance was cut short
+    and assignments taken back.
     """
     claimed = _free(group, by_id(_subscription(member, protocol).owned_partitions, image))
     if not claimed:
         return
     modern = group.members[member.member_id]
-    assigned = {topic_id: {**modern.assigned.get(topic_id, {}), **claimed.get(topic_id, {})} for topic_id in {**modern.assigned, **claimed}}
-    group.targets[member.member_id] = {topic_id: tuple(sorted(partitions)) for topic_id, partitions in assigned.items()}
+    assigned = {
+        topic_id: {**modern.assigned.get(topic_id, {}), **claimed.get(topic_id, {})}
+        for topic_id in {**modern.assigned, **claimed}
+    }
+    group.targets[member.member_id] = {
+        topic_id: tuple(sorted(partitions)) for topic_id, partitions in assigned.items()
+    }
     group.put_member(msgspec.structs.replace(modern, assigned=assigned))
 
 
@@ -131,14 +152,20 @@ def _free(group: ModernGroup, claimed: dict[Uuid, set[int]]) -> dict[Uuid, dict[
     """What nobody has of these. Clients name them, so one may be there twice."""
     found = {}
     for topic_id, partitions in claimed.items():
-        free = {partition: group.group_epoch for partition in sorted(partitions) if not group.owner(topic_id, partition)}
+        free = {
+            partition: group.group_epoch
+            for partition in sorted(partitions)
+            if not group.owner(topic_id, partition)
+        }
         if free:
             found[topic_id] = free
     return found
 
 
 def _stays_classic(classic: ClassicGroup, reason: str) -> Refused:
-    return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.group_id} is a classic group and stays one: {reason}")
+    return Refused(
+        ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.group_id} is a classic group and stays one: {reason}"
+    )
 
 
 def upgrade_records(classic: ClassicGroup, group: ModernGroup) -> list[CoordinatorRecord]:
@@ -158,12 +185,18 @@ def upgrade_records(classic: ClassicGroup, group: ModernGroup) -> list[Coordinat
 
 
 def downgraded(
-    group: ModernGroup, members: Iterable[ModernMember], settings: GroupSettings, image: MetadataImage, now: Instant
+    group: ModernGroup,
+    members: Iterable[ModernMember],
+    settings: GroupSettings,
+    image: MetadataImage,
+    now: Instant,
 ) -> ClassicGroup | None:
-    """The classic group of these members; None if they are none, too many, have no protocol in common, or one of them is no classic member.
+    """The classic group of these members; None if they are none, too many, have no protocol in common, or
+    one of them is no classic member.
 
-    Each is assigned what it has or has not yet given back, and not its target (as Kafka does), of which others may still have a part: so
-    the group can be made a consumer group again at any time, and still nobody has what another has. Nothing is changed yet.
+    Each is assigned what it has or has not yet given back, and not its target (as Kafka does), of which
+    others may still have a part: so the group can be made a consumer group again at any time, and still
+    nobody has what another has. Nothing is changed yet.
     """
     classic = ClassicGroup(group.group_id, now.wall_ms)
     staying = list(members)
@@ -216,13 +249,24 @@ def by_id(topics: Iterable[TopicPartitions], image: MetadataImage) -> dict[Uuid,
         topic = image.topics_by_name.get(told.topic)
         if topic is not None:
             count = len(topic.partitions)
-            found.setdefault(topic.topic_id, set()).update(index for index in told.partitions if 0 <= index < count)
+            found.setdefault(topic.topic_id, set()).update(
+                index for index in told.partitions if 0 <= index < count
+            )
     return found
 
 
 def encode_assignment(partitions: Assigned, subscription: bytes, image: MetadataImage) -> bytes:
-    """Partitions as a classic member is told them, in the version in which it spoke. Raises DecodeError if it spoke none."""
-    names = {topic_id: image.topics_by_id[topic_id].name for topic_id in partitions if topic_id in image.topics_by_id}
-    told = [TopicPartitions(name, sorted(partitions[topic_id])) for topic_id, name in sorted(names.items(), key=lambda item: item[1])]
+    """Partitions as a classic member is told them, in the version in which it spoke. Raises DecodeError if
+    it spoke none.
+    """
+    names = {
+        topic_id: image.topics_by_id[topic_id].name
+        for topic_id in partitions
+        if topic_id in image.topics_by_id
+    }
+    told = [
+        TopicPartitions(name, sorted(partitions[topic_id]))
+        for topic_id, name in sorted(names.items(), key=lambda item: item[1])
+    ]
     version = min(version_of(subscription), ConsumerProtocolAssignment.versions.until)
     return encode_prefixed(ConsumerProtocolAssignment(assigned_partitions=told), version)

@@ -1,11 +1,12 @@
-"""Members that speak the classic protocol in a group of KIP-848: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, each answered at once.
+"""Members that speak the classic protocol in a group of KIP-848: JoinGroup, SyncGroup, Heartbeat and
+LeaveGroup, each answered at once.
 
     Heartbeat: REBALANCE_IN_PROGRESS ─► JoinGroup: what it owns ─► SyncGroup: what it has
             ▲                                                          │
             └── a newer target, or partitions to give back or to get ◄─┘
 
-A member's generation is its epoch. Nobody leads: the coordinator assigns. A member that is told to rejoin, or that joined, has its
-rebalance timeout to do the next step.
+A member's generation is its epoch. Nobody leads: the coordinator assigns. A member that is told to rejoin,
+or that joined, has its rebalance timeout to do the next step.
 """
 
 import msgspec
@@ -16,7 +17,12 @@ from sparklog.wire.messages.consumer_group_heartbeat import TopicPartitions
 from sparklog.wire.messages.consumer_protocol import ConsumerProtocolSubscription, decode_prefixed
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from sparklog.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
@@ -73,9 +79,15 @@ class ClassicMembers:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
-    def _member(self, group: ModernGroup, member_id: str, instance_id: str | None, generation: int) -> ModernMember:
+    def _member(
+        self, group: ModernGroup, member_id: str, instance_id: str | None, generation: int
+    ) -> ModernMember:
         """The classic member of that id, in that generation."""
-        member = known_member(group, member_id) if instance_id is None else known_static_member(group, member_id, instance_id)
+        member = (
+            known_member(group, member_id)
+            if instance_id is None
+            else known_static_member(group, member_id, instance_id)
+        )
         if member.classic is None:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
         if member.epoch != generation:
@@ -84,9 +96,15 @@ class ClassicMembers:
 
     # -- JoinGroup
 
-    def _join(self, request: JoinGroupRequest, command: Command, now: Instant) -> tuple[list[CoordinatorRecord], Message]:
+    def _join(
+        self, request: JoinGroupRequest, command: Command, now: Instant
+    ) -> tuple[list[CoordinatorRecord], Message]:
         groups, settings = self._groups, self._groups.settings
-        if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
+        if (
+            not settings.session_timeout_min_ms
+            <= request.session_timeout_ms
+            <= settings.session_timeout_max_ms
+        ):
             raise Refused(ErrorCode.INVALID_SESSION_TIMEOUT)
         if not allows_mixture(settings):
             raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -102,7 +120,9 @@ class ClassicMembers:
         subscription = _subscription(protocols)
         change = Change(group, groups.image, [])
         before, known = self._joining(change, request, member_id, is_unknown=is_unknown)
-        rebalance_timeout_ms = request.session_timeout_ms if command.version == 0 else request.rebalance_timeout_ms
+        rebalance_timeout_ms = (
+            request.session_timeout_ms if command.version == 0 else request.rebalance_timeout_ms
+        )
         after = _told(known, request, command, subscription, protocols, rebalance_timeout_ms)
         names_changed = change.put_member(before, known, after)
         patterns_changed = groups.settle_patterns(change, command, now)
@@ -110,7 +130,10 @@ class ClassicMembers:
         change.bumps_epoch = change.bumps_epoch or has_new_subscription
         soft = groups.soft(group.group_id)
         groups.settle_epoch(change, soft, now)
-        owned: Owned = [TopicPartitions(topic, sorted(some)) for topic, some in by_id(subscription.owned_partitions, groups.image).items()]
+        owned: Owned = [
+            TopicPartitions(topic, sorted(some))
+            for topic, some in by_id(subscription.owned_partitions, groups.image).items()
+        ]
         if groups.downgrade_for(change, owned, has_new_subscription=has_new_subscription, now=now):
             member = change.settled or after
         else:
@@ -120,7 +143,10 @@ class ClassicMembers:
             groups.forget_replaced(soft, before, member_id)
             self._await_sync(soft, group.group_id, member, request.session_timeout_ms, now)
         reply = JoinGroupResponse(
-            generation_id=member.epoch, protocol_type=PROTOCOL_TYPE, protocol_name=next(iter(protocols)), member_id=member_id
+            generation_id=member.epoch,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=next(iter(protocols)),
+            member_id=member_id,
         )
         return change.records, reply
 
@@ -139,7 +165,9 @@ class ClassicMembers:
             return None, ModernMember(member_id)
         return before, self._groups.replace_static(change, before, member_id)
 
-    def _await_sync(self, soft: GroupSoft, group_id: str, member: ModernMember, session_timeout_ms: int, now: Instant) -> None:
+    def _await_sync(
+        self, soft: GroupSoft, group_id: str, member: ModernMember, session_timeout_ms: int, now: Instant
+    ) -> None:
         deadlines = self._groups.deadlines
         deadlines.cancel(soft, ModernDue.CLASSIC_JOIN, member.member_id)
         deadlines.heard(soft, group_id, member.member_id, session_timeout_ms, now)
@@ -153,7 +181,10 @@ class ClassicMembers:
         member = self._member(group, request.member_id, request.group_instance_id, request.generation_id)
         assert member.classic is not None
         protocol = member.classic.supported_protocols[0]
-        if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (None, protocol.name):
+        if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (
+            None,
+            protocol.name,
+        ):
             raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         soft = self._groups.soft(group.group_id)
         # One that is giving partitions back has joined for the new target already.
@@ -161,19 +192,25 @@ class ClassicMembers:
             self._await_join(soft, group.group_id, member, now)
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
         self._groups.deadlines.cancel(soft, ModernDue.CLASSIC_SYNC, member.member_id)
-        self._groups.deadlines.heard(soft, group.group_id, member.member_id, member.classic.session_timeout_ms, now)
+        self._groups.deadlines.heard(
+            soft, group.group_id, member.member_id, member.classic.session_timeout_ms, now
+        )
         try:
             assignment = encode_assignment(member.assigned, protocol.metadata, self._groups.image)
         except DecodeError:
             raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
-        return SyncGroupResponse(protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=assignment)
+        return SyncGroupResponse(
+            protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=assignment
+        )
 
     def _heartbeat(self, request: HeartbeatRequest, now: Instant) -> Message:
         group = self._group(request.group_id)
         member = self._member(group, request.member_id, request.group_instance_id, request.generation_id)
         assert member.classic is not None
         soft = self._groups.soft(group.group_id)
-        self._groups.deadlines.heard(soft, group.group_id, member.member_id, member.classic.session_timeout_ms, now)
+        self._groups.deadlines.heard(
+            soft, group.group_id, member.member_id, member.classic.session_timeout_ms, now
+        )
         has_to_join = (
             member.epoch < group.assignment_epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
@@ -188,7 +225,9 @@ class ClassicMembers:
         deadline = ModernDeadline(ModernDue.CLASSIC_JOIN, group_id, member.member_id)
         self._groups.deadlines.arm(soft, deadline, member.rebalance_timeout_ms, now, keeps_earlier=True)
 
-    def _leave(self, request: LeaveGroupRequest, version: int, now: Instant) -> tuple[list[CoordinatorRecord], Message]:
+    def _leave(
+        self, request: LeaveGroupRequest, version: int, now: Instant
+    ) -> tuple[list[CoordinatorRecord], Message]:
         group = self._group(request.group_id)
         leaving: dict[str, ModernMember] = {}
         results = []
@@ -234,12 +273,16 @@ def _told(
     rebalance_timeout_ms: int,
 ) -> ModernMember:
     """The member as it describes itself in JoinGroup; patterns are the client's own business there."""
-    said = ClassicMemberMetadata(request.session_timeout_ms, [ClassicProtocol(name, metadata) for name, metadata in protocols.items()])
+    said = ClassicMemberMetadata(
+        request.session_timeout_ms, [ClassicProtocol(name, metadata) for name, metadata in protocols.items()]
+    )
     return msgspec.structs.replace(
         known,
         instance_id=known.instance_id if request.group_instance_id is None else request.group_instance_id,
         rack_id=known.rack_id if subscription.rack_id is None else subscription.rack_id,
-        rebalance_timeout_ms=known.rebalance_timeout_ms if rebalance_timeout_ms == -1 else rebalance_timeout_ms,
+        rebalance_timeout_ms=known.rebalance_timeout_ms
+        if rebalance_timeout_ms == -1
+        else rebalance_timeout_ms,
         topics=names_of(subscription.topics),
         pattern="",
         client_id=command.client_id,

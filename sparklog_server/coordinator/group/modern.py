@@ -7,9 +7,9 @@
     RECONCILING   a member has not reached the target
     STABLE        everyone has
 
-Everything here was replayed; `modern_heartbeat.py` decides, `modern_reconcile.py` takes a member one step further. The records are
-Kafka's, and each table says which of them fills it.
-"""
+Everything here was replayed; `modern_heartbeat.py` decides, `modern_reconcile.py` takes a member one step
+further. The records are Kafka's, and each table says which of them fills it.
+"""  # noqa: E501
 
 from collections.abc import Iterable, Mapping
 
@@ -39,8 +39,8 @@ _COMMIT_WITH_EPOCHS = 9
 
 
 class ModernGroup:
-    """One group. Invariants: `_owners` has each partition that a member has or gives back; `_names` counts who wants a topic by name,
-    and each resolved pattern that matched it."""
+    """One group. Invariants: `_owners` has each partition that a member has or gives back; `_names` counts
+    who wants a topic by name, and each resolved pattern that matched it."""
 
     __slots__ = (
         "_names",
@@ -99,7 +99,9 @@ class ModernGroup:
             for assigned in (member.assigned, member.revoking):
                 for topic_id, partitions in assigned.items():
                     self._owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member.member_id))
-        self.classic_count += (member.classic is not None) - (before is not None and before.classic is not None)
+        self.classic_count += (member.classic is not None) - (
+            before is not None and before.classic is not None
+        )
         if before is None or before.classic is not member.classic:
             _count(self._protocols, () if before is None else before.protocols, member.protocols)
 
@@ -122,7 +124,9 @@ class ModernGroup:
     def put_resolved(self, pattern: str, resolved: Resolved | None) -> None:
         """A pattern was resolved, or, with None, is forgotten."""
         before = self.resolved.pop(pattern, None)
-        self._count_names(() if before is None else before.topics, () if resolved is None else resolved.topics)
+        self._count_names(
+            () if before is None else before.topics, () if resolved is None else resolved.topics
+        )
         if resolved is not None:
             self.resolved[pattern] = resolved
 
@@ -172,7 +176,9 @@ class ModernGroup:
         added: Iterable[ModernMember] = (),
         resolved: Mapping[str, Resolved | None] | None = None,
     ) -> Iterable[str]:
-        """The topics subscribed to once these members have gone and come, and these patterns are resolved or forgotten."""
+        """The topics subscribed to once these members have gone and come, and these patterns are resolved
+        or forgotten.
+        """
         names = dict(self._names)
         for member in removed:
             _count(names, member.topics, ())
@@ -183,8 +189,12 @@ class ModernGroup:
             _count(names, before.topics if before else (), after.topics if after else ())
         return names
 
-    def preferred_assignor(self, default: str, without: str | None = None, also: ModernMember | None = None) -> str:
-        """The assignor that most members ask for, of equals the first by name; `without` leaves a member out, `also` counts one more."""
+    def preferred_assignor(
+        self, default: str, without: str | None = None, also: ModernMember | None = None
+    ) -> str:
+        """The assignor that most members ask for, of equals the first by name; `without` leaves a member
+        out, `also` counts one more.
+        """
         votes: dict[str, int] = {}
         for member_id, member in self.members.items():
             if member_id != without and member.assignor is not None:
@@ -214,7 +224,11 @@ class ModernGroup:
         if self.group_epoch > self.assignment_epoch:
             return "Assigning"
         epoch = self.assignment_epoch
-        return "Stable" if all(member.is_reconciled_to(epoch) for member in self.members.values()) else "Reconciling"
+        return (
+            "Stable"
+            if all(member.is_reconciled_to(epoch) for member in self.members.values())
+            else "Reconciling"
+        )
 
     def listed_protocol_type(self) -> str:
         """Always `consumer`."""
@@ -225,9 +239,16 @@ class ModernGroup:
         return not self.members
 
     def validate_commit(
-        self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, is_transactional: bool, version: int
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_or_epoch: int,
+        *,
+        is_transactional: bool,
+        version: int,
     ) -> ErrorCode:
-        """May this member commit? NONE also for an epoch before its own: `validate_commit_of` has to be asked about each partition then.
+        """May this member commit? NONE also for an epoch before its own: `validate_commit_of` has to be
+        asked about each partition then.
 
         A commit without member comes from an administrator, or from a transaction of an old client.
         """
@@ -242,7 +263,9 @@ class ModernGroup:
             return ErrorCode.UNSUPPORTED_VERSION
         return ErrorCode.NONE if generation_or_epoch <= member.epoch else _stale(member)
 
-    def validate_commit_of(self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int) -> ErrorCode:
+    def validate_commit_of(
+        self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int
+    ) -> ErrorCode:
         """A member with an old epoch may commit what it has had since that epoch or before (KIP-1251)."""
         member = self.members.get(member_id)
         if member is None or generation_or_epoch == member.epoch:
@@ -296,7 +319,9 @@ def _stale(member: ModernMember) -> ErrorCode:
 
 
 def _count(counts: dict[str, int], before: Iterable[str], after: Iterable[str]) -> None:
-    """Take one away for each of `before`, add one for each of `after`; what nobody counts any more is not there."""
+    """Take one away for each of `before`, add one for each of `after`; what nobody counts any more is not
+    there.
+    """
     for name in after:
         counts[name] = counts.get(name, 0) + 1
     for name in before:

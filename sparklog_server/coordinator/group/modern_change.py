@@ -1,6 +1,8 @@
-"""A KIP-848 group in the course of one decision: what its records say already, and what those of this decision will.
+"""A KIP-848 group in the course of one decision: what its records say already, and what those of this
+decision will.
 
-The steps are those of KIP-848, in this order: the member's word, the group epoch, the target, the member's next step.
+The steps are those of KIP-848, in this order: the member's word, the group epoch, the target, the member's
+next step.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,11 +31,15 @@ from .modern_records import (
 from .subscriptions import Resolved, metadata_hash, topic_ids
 
 _MEMBERS_PER_ASSIGNMENT_MS = 10
-"""A thousand members take about 10 ms to assign. At most a tenth of the time goes there: the interval grows with the group."""
+"""A thousand members take about 10 ms to assign. At most a tenth of the time goes there: the interval
+grows with the group.
+"""
 
 
 class Change:
-    """A decision under way. `before` is the member that `after` replaces in the group, of the same id or of the same instance."""
+    """A decision under way. `before` is the member that `after` replaces in the group, of the same id or
+    of the same instance.
+    """
 
     def __init__(self, group: ModernGroup, image: MetadataImage, records: list[CoordinatorRecord]) -> None:
         self.group = group
@@ -55,11 +61,17 @@ class Change:
         group_id = self.group.group_id
         self.records += removal_records(group_id, before.member_id)
         self.records.append(member_record(group_id, after))
-        self.records.append(target_record(group_id, after.member_id, self.group.targets.get(before.member_id, NOTHING_ASSIGNED)))
+        self.records.append(
+            target_record(
+                group_id, after.member_id, self.group.targets.get(before.member_id, NOTHING_ASSIGNED)
+            )
+        )
         self.records.append(assignment_record(group_id, after))
 
     def put_member(self, before: ModernMember | None, known: ModernMember, after: ModernMember) -> bool:
-        """Take in what the member says; whether it names other topics than before. `known` is the member as the records tell it so far."""
+        """Take in what the member says; whether it names other topics than before. `known` is the member
+        as the records tell it so far.
+        """
         self.before = before
         self.after = after
         if after == known:
@@ -100,7 +112,9 @@ class Change:
     # -- the target
 
     def settle_target(self, assignors: tuple[str, ...], interval_ms: int, now: Instant) -> None:
-        """Compute a new target for the group epoch if there is none yet and it is time, and take the member one step towards it."""
+        """Compute a new target for the group epoch if there is none yet and it is time, and take the
+        member one step towards it.
+        """
         assert self.after is not None
         epoch, target = self.group.assignment_epoch, self._last_target()
         if epoch < self.group_epoch and assignment_due_ms(self.group, interval_ms, now) == 0:
@@ -134,9 +148,14 @@ class Change:
             whose = inherits if inherits is not None and member is after else member_id
             target = group.targets.get(whose, NOTHING_ASSIGNED)
             subscribers.append(Subscriber(member_id, subscribed[said], member.instance_id, target))
-        name = group.preferred_assignor(assignors[0], None if self.before is None else self.before.member_id, after)
+        name = group.preferred_assignor(
+            assignors[0], None if self.before is None else self.before.member_id, after
+        )
         by_id = self._image.topics_by_id
-        counts = {topic_id: len(by_id[topic_id].partitions) for topic_id in sorted({t for ids in subscribed.values() for t in ids})}
+        counts = {
+            topic_id: len(by_id[topic_id].partitions)
+            for topic_id in sorted({t for ids in subscribed.values() for t in ids})
+        }
         targets = ASSIGNORS[name if name in assignors else assignors[0]](subscribers, counts)
         for subscriber in subscribers:
             member_id = subscriber.member_id
@@ -148,7 +167,11 @@ class Change:
 
     def topic_ids_of(self, member: ModernMember) -> frozenset[Uuid]:
         """The topics that a member subscribes to, by name or by its pattern, as far as they exist."""
-        resolved = self._resolved.get(member.pattern, self.group.resolved.get(member.pattern)) if member.pattern else None
+        resolved = (
+            self._resolved.get(member.pattern, self.group.resolved.get(member.pattern))
+            if member.pattern
+            else None
+        )
         names = member.topics if resolved is None else (*member.topics, *resolved.topics)
         return topic_ids(names, self._image)
 
@@ -179,7 +202,8 @@ class Change:
 
 
 def assignment_due_ms(group: ModernGroup, interval_ms: int, now: Instant) -> int:
-    """How long until the next target may be computed, in milliseconds of Unix time: many joins at a time are to cost one assignment.
+    """How long until the next target may be computed, in milliseconds of Unix time: many joins at a time
+    are to cost one assignment.
 
     0 for a group that has no target yet, and when the wall clock was set back beyond the last one.
     """

@@ -1,4 +1,6 @@
-"""What may be asked of a KIP-848 group, and by whom: each function returns, or raises Refused with Kafka's error."""
+"""What may be asked of a KIP-848 group, and by whom: each function returns, or raises Refused with Kafka's
+error.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Uuid
@@ -17,7 +19,9 @@ _CLIENT_MAKES_ID = 1
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
     """Check the request alone, independent of the group."""
     epoch = request.member_epoch
-    if (version >= _CLIENT_MAKES_ID or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH) and not request.member_id.strip():
+    if (
+        version >= _CLIENT_MAKES_ID or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH
+    ) and not request.member_id.strip():
         raise _invalid("the member id is empty; the client has to choose one when it joins and keep it")
     if not request.group_id.strip():
         raise _invalid("the group id is empty")
@@ -33,7 +37,8 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
         raise _invalid(f"member epoch {epoch} does not exist; -2 and -1 leave, 0 joins")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise Refused(
-            ErrorCode.UNSUPPORTED_ASSIGNOR, f"there is no assignor {request.server_assignor[:80]!r} here; there are {', '.join(assignors)}"
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"there is no assignor {request.server_assignor[:80]!r} here; there are {', '.join(assignors)}",
         )
 
 
@@ -43,7 +48,9 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
     if request.topic_partitions is None or request.topic_partitions:
         raise _invalid("whoever joins owns nothing: the list of owned partitions has to be there, and empty")
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        raise _invalid("whoever joins has to subscribe to topics, by names or by a pattern; either may be empty")
+        raise _invalid(
+            "whoever joins has to subscribe to topics, by names or by a pattern; either may be empty"
+        )
 
 
 def check_size(group: ModernGroup, member_id: str, instance_id: str | None, size_max: int) -> None:
@@ -51,13 +58,17 @@ def check_size(group: ModernGroup, member_id: str, instance_id: str | None, size
     if instance_id is not None and instance_id in group.static_members:
         return
     if len(group.members) >= size_max and member_id not in group.members:
-        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id} has {size_max} members, which is as many as it may have")
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"group {group.group_id} has {size_max} members, which is as many as it may have",
+        )
 
 
 def check_epoch(member: ModernMember, epoch: int, owned: Owned) -> None:
     """Whether the member is in step.
 
-    It may come with the epoch before, as long as it owns no more than it was given in the new one: the answer that told it was lost.
+    It may come with the epoch before, as long as it owns no more than it was given in the new one: the
+    answer that told it was lost.
     """
     if epoch in (JOIN_EPOCH, member.epoch):
         return
@@ -65,13 +76,15 @@ def check_epoch(member: ModernMember, epoch: int, owned: Owned) -> None:
         return
     raise Refused(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"member {member.member_id} is in epoch {member.epoch} and not in {epoch}; it has to give up its partitions and join again",
+        f"member {member.member_id} is in epoch {member.epoch} and not in {epoch}; it has to give up its "
+        f"partitions and join again",
     )
 
 
 def _is_within(owned: Owned, member: ModernMember) -> bool:
     return owned is not None and all(
-        (assigned := member.assigned.get(Uuid(topic.topic_id))) is not None and all(partition in assigned for partition in topic.partitions)
+        (assigned := member.assigned.get(Uuid(topic.topic_id))) is not None
+        and all(partition in assigned for partition in topic.partitions)
         for topic in owned
     )
 
@@ -92,7 +105,8 @@ def known_static_member(group: ModernGroup, member_id: str, instance_id: str) ->
     if member.member_id != member_id:
         raise Refused(
             ErrorCode.FENCED_INSTANCE_ID,
-            f"instance {instance_id} of group {group.group_id} is now member {member.member_id}, not {member_id}",
+            f"instance {instance_id} of group {group.group_id} is now member {member.member_id}, not "
+            f"{member_id}",
         )
     return member
 
@@ -102,7 +116,8 @@ def check_released(member: ModernMember) -> None:
     if member.epoch != STATIC_LEAVE_EPOCH:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"instance {member.instance_id} is still member {member.member_id}; it has to leave first, or its session to expire",
+            f"instance {member.instance_id} is still member {member.member_id}; it has to leave first, or "
+            f"its session to expire",
         )
 
 
@@ -113,7 +128,8 @@ def check_records(records: list[CoordinatorRecord], bytes_max: int) -> None:
         if size > bytes_max:
             raise Refused(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"the member would take a record of {size} bytes, and one may have {bytes_max}; let it subscribe to less, or add members",
+                f"the member would take a record of {size} bytes, and one may have {bytes_max}; let it "
+                f"subscribe to less, or add members",
             )
 
 

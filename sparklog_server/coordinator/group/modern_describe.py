@@ -17,12 +17,18 @@ _CLASSIC_MEMBER = 0
 _CONSUMER_MEMBER = 1
 
 
-def described(group_id: str, group: Group | None, image: MetadataImage, default_assignor: str) -> DescribedGroup:
-    """A group and its members; GROUP_ID_NOT_FOUND if it is none of this kind. Topics that are gone are left out."""
+def described(
+    group_id: str, group: Group | None, image: MetadataImage, default_assignor: str
+) -> DescribedGroup:
+    """A group and its members; GROUP_ID_NOT_FOUND if it is none of this kind. Topics that are gone are
+    left out.
+    """
     if not group_id:
         return DescribedGroup(ErrorCode.INVALID_GROUP_ID)
     if not isinstance(group, ModernGroup):
-        what = "not found" if group is None else "is not a consumer group"  # as Kafka says it, whose tools print it
+        what = (
+            "not found" if group is None else "is not a consumer group"
+        )  # as Kafka says it, whose tools print it
         return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, cut(f"Group {group_id} {what}."), group_id)
     return DescribedGroup(
         group_id=group_id,

@@ -1,7 +1,8 @@
 """The KIP-848 groups of a shard: what becomes of their heartbeats, of time, and of topics that come and go.
 
-`heartbeat` first. Refusals are raised where they are noticed and become the answer in one place. A heartbeat that changes nothing, nearly
-all of them, takes a short way that looks at no table but the group's and the member's.
+`heartbeat` first. Refusals are raised where they are noticed and become the answer in one place. A
+heartbeat that changes nothing, nearly all of them, takes a short way that looks at no table but the
+group's and the member's.
 """
 
 from base64 import urlsafe_b64encode
@@ -29,9 +30,25 @@ from .group import Group
 from .migration import downgrade_record, downgraded, upgrade_records, upgraded
 from .modern import ModernGroup
 from .modern_change import Change, assignment_due_ms, left_for_a_moment
-from .modern_checks import check_epoch, check_records, check_released, check_request, check_size, known_member, known_static_member
+from .modern_checks import (
+    check_epoch,
+    check_records,
+    check_released,
+    check_request,
+    check_size,
+    known_member,
+    known_static_member,
+)
 from .modern_limits import GROUP_RESOURCE, GroupTimes, advised_interval_ms, times_of
-from .modern_member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Assigned, MemberState, ModernMember, names_of
+from .modern_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    Assigned,
+    MemberState,
+    ModernMember,
+    names_of,
+)
 from .modern_patterns import Patterns
 from .modern_reconcile import Owned
 from .modern_records import assignment_record, removal_records
@@ -48,7 +65,8 @@ _FENCED_AT_ONCE_MAX = 200
 class ModernGroups:
     """Decides for every KIP-848 group among `groups`, which it shares with the decider of classic groups.
 
-    `describable` says which topics the sender of a command may know about; `entropy` makes member ids for clients that bring none.
+    `describable` says which topics the sender of a command may know about; `entropy` makes member ids for
+    clients that bring none.
     """
 
     def __init__(
@@ -91,21 +109,31 @@ class ModernGroups:
                 continue
             soft = self.soft(group.group_id)
             if group.state_name() in ("Assigning", "Reconciling"):
-                soft.changed_us = now.mono_us  # when it was is not known; the members are to finish soon all the same
+                soft.changed_us = (
+                    now.mono_us
+                )  # when it was is not known; the members are to finish soon all the same
             for member in group.members.values():
-                self.deadlines.heard(soft, group.group_id, member.member_id, session_timeout_ms(member, soft), now)
+                self.deadlines.heard(
+                    soft, group.group_id, member.member_id, session_timeout_ms(member, soft), now
+                )
                 if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
                     self._await_revocation(soft, group.group_id, member, now)
         return []
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
-        """Topics came, went or grew: the next heartbeat of each group looks whether that matters to it. Settings hold from now on."""
+        """Topics came, went or grew: the next heartbeat of each group looks whether that matters to it.
+        Settings hold from now on.
+        """
         self.image = delta.after
         if any(resource_type != TOPIC_RESOURCE for resource_type, _ in delta.configs_changed):
             self.settings = self._settings_now()
             for group_id, soft in self._softs.items():
                 soft.times = self._times(group_id)
-        if delta.topics_created or delta.topics_deleted or any(changed.before is None for changed in delta.partitions_changed):
+        if (
+            delta.topics_created
+            or delta.topics_deleted
+            or any(changed.before is None for changed in delta.partitions_changed)
+        ):
             self._topics_state += 1
         if delta.topics_created:
             self._patterns.topics_created(now)
@@ -164,8 +192,12 @@ class ModernGroups:
             return Decision((), (Answer(token, reply),))
         return Decision(tuple(records), (*answers, Answer(token, reply)))
 
-    def _unchanged(self, request: ConsumerGroupHeartbeatRequest, command: Command, now: Instant) -> ConsumerGroupHeartbeatResponse | None:
-        """The answer to a member that says nothing new, in a group where nothing is left to do for it; None if anything is."""
+    def _unchanged(
+        self, request: ConsumerGroupHeartbeatRequest, command: Command, now: Instant
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """The answer to a member that says nothing new, in a group where nothing is left to do for it;
+        None if anything is.
+        """
         group = self.groups.get(request.group_id)
         epoch = request.member_epoch
         if (
@@ -198,8 +230,12 @@ class ModernGroups:
             return None
         times = soft.times
         self.deadlines.heard(soft, request.group_id, request.member_id, times.session_timeout_ms, now)
-        interval_ms = advised_interval_ms(times, members=len(group.members), changed_us=soft.changed_us, target_due_ms=0, now=now)
-        return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=epoch, heartbeat_interval_ms=interval_ms)
+        interval_ms = advised_interval_ms(
+            times, members=len(group.members), changed_us=soft.changed_us, target_due_ms=0, now=now
+        )
+        return ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id, member_epoch=epoch, heartbeat_interval_ms=interval_ms
+        )
 
     def _stay(
         self, request: ConsumerGroupHeartbeatRequest, command: Command, now: Instant, answers: list[Answer]
@@ -224,7 +260,9 @@ class ModernGroups:
         self.forget_replaced(soft, before, member_id)
         self._rearm(soft, group.group_id, known, member, now)
         is_full = request.rebalance_timeout_ms != -1 and owned is not None
-        is_full = is_full and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        is_full = is_full and (
+            request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        )
         tells = is_joining or is_full or member.assigned != known.assigned
         reply = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
@@ -240,12 +278,17 @@ class ModernGroups:
         return urlsafe_b64encode(self._entropy(16)).rstrip(b"=").decode()
 
     def _group_for(self, group_id: str, records: list[CoordinatorRecord], *, is_joining: bool) -> ModernGroup:
-        """The group; whoever joins may make it, or make it one of this kind. Raises Refused with GROUP_ID_NOT_FOUND."""
+        """The group; whoever joins may make it, or make it one of this kind. Raises Refused with
+        GROUP_ID_NOT_FOUND.
+        """
         group = self.groups.get(group_id)
         if isinstance(group, ModernGroup):
             return group
         if not is_joining:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id} here; it may have been deleted")
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"there is no consumer group {group_id} here; it may have been deleted",
+            )
         if group is None:
             return ModernGroup(group_id)
         if group.is_empty():
@@ -257,7 +300,9 @@ class ModernGroups:
         return modern
 
     def _dissolve(self, group_id: str, modern: ModernGroup, now: Instant) -> tuple[Answer, ...]:
-        """The records that make a classic group a modern one are about to be replayed: those who wait in it are sent to join again."""
+        """The records that make a classic group a modern one are about to be replayed: those who wait in
+        it are sent to join again.
+        """
         classic = self.groups.get(group_id)
         if not isinstance(classic, ClassicGroup) or classic.is_empty():
             return ()
@@ -269,7 +314,9 @@ class ModernGroups:
     def _member_for(
         self, change: Change, request: ConsumerGroupHeartbeatRequest, member_id: str, *, is_joining: bool
     ) -> tuple[ModernMember | None, ModernMember]:
-        """The member that the sender is or takes the place of, None for a new one; and the member as the records so far have it."""
+        """The member that the sender is or takes the place of, None for a new one; and the member as the
+        records so far have it.
+        """
         group, instance_id = change.group, request.instance_id
         if instance_id is None:
             before = group.members.get(member_id) if is_joining else known_member(group, member_id)
@@ -289,26 +336,39 @@ class ModernGroups:
         return before, self.replace_static(change, before, member_id)
 
     def replace_static(self, change: Change, before: ModernMember, member_id: str) -> ModernMember:
-        """The member that takes the place of a static one, under its own id. Raises Refused if that id is another member's."""
+        """The member that takes the place of a static one, under its own id. Raises Refused if that id is
+        another member's.
+        """
         if member_id != before.member_id and member_id in change.group.members:
             raise Refused(
-                ErrorCode.INVALID_REQUEST, f"member id {member_id} is in use; instance {before.instance_id} has to choose another"
+                ErrorCode.INVALID_REQUEST,
+                f"member id {member_id} is in use; instance {before.instance_id} has to choose another",
             )
-        known = msgspec.structs.replace(before, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        known = msgspec.structs.replace(
+            before, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH
+        )
         change.replace_static(before, known)
         return known
 
     def forget_replaced(self, soft: GroupSoft, before: ModernMember | None, member_id: str) -> None:
-        """A static member is back under `member_id`, for sure: nobody waits any more for the one that it was."""
+        """A static member is back under `member_id`, for sure: nobody waits any more for the one that it
+        was.
+        """
         if before is not None and before.member_id != member_id:
             self.deadlines.forget_member(soft, before.member_id)
 
-    def _rearm(self, soft: GroupSoft, group_id: str, known: ModernMember, member: ModernMember, now: Instant) -> None:
+    def _rearm(
+        self, soft: GroupSoft, group_id: str, known: ModernMember, member: ModernMember, now: Instant
+    ) -> None:
         self.deadlines.heard(soft, group_id, member.member_id, soft.times.session_timeout_ms, now)
         if member is known or member == known:
             return
         if member.state is MemberState.UNREVOKED_PARTITIONS:
-            if member.state is not known.state or member.epoch != known.epoch or member.revoking != known.revoking:
+            if (
+                member.state is not known.state
+                or member.epoch != known.epoch
+                or member.revoking != known.revoking
+            ):
                 self._await_revocation(soft, group_id, member, now)
         else:
             self.deadlines.cancel(soft, ModernDue.REVOCATION, member.member_id)
@@ -323,12 +383,18 @@ class ModernGroups:
         if change.target_epoch < change.group_epoch:
             due_ms = assignment_due_ms(group, soft.times.assignment_interval_ms, now)
         members = len(group.members) + (change.before is None)
-        return advised_interval_ms(soft.times, members=members, changed_us=soft.changed_us, target_due_ms=due_ms, now=now)
+        return advised_interval_ms(
+            soft.times, members=members, changed_us=soft.changed_us, target_due_ms=due_ms, now=now
+        )
 
     # -- subscriptions
 
-    def settle_epoch(self, change: Change, soft: GroupSoft, now: Instant, leaving: Iterable[ModernMember] = ()) -> None:
-        """Begin a new group epoch if it takes one; looks at the topics only if the subscriptions changed, or the topics did."""
+    def settle_epoch(
+        self, change: Change, soft: GroupSoft, now: Instant, leaving: Iterable[ModernMember] = ()
+    ) -> None:
+        """Begin a new group epoch if it takes one; looks at the topics only if the subscriptions changed,
+        or the topics did.
+        """
         if change.bumps_epoch or soft.checked != self._topics_state:
             change.settle_epoch(leaving)
             soft.checked = self._topics_state
@@ -336,7 +402,9 @@ class ModernGroups:
             soft.changed_us = now.mono_us
 
     def settle_patterns(self, change: Change, command: Command, now: Instant) -> bool:
-        """Take in the pattern that the member subscribes to now; whether it changed. Raises Refused with INVALID_REGULAR_EXPRESSION."""
+        """Take in the pattern that the member subscribes to now; whether it changed. Raises Refused with
+        INVALID_REGULAR_EXPRESSION.
+        """
         assert change.after is not None
         if not change.after.pattern and not change.group.has_patterns:
             return False
@@ -387,7 +455,9 @@ class ModernGroups:
         """Make the group a classic one if all that stay are classic members; whether it was done."""
         group = change.group
         classic_leaving = sum(member.classic is not None for member in leaving)
-        if group.classic_count == 0 or group.classic_count - classic_leaving != len(group.members) - len(leaving):
+        if group.classic_count == 0 or group.classic_count - classic_leaving != len(group.members) - len(
+            leaving
+        ):
             return False
         gone = {member.member_id for member in leaving}
         staying = [member for member_id, member in group.members.items() if member_id not in gone]
@@ -396,10 +466,20 @@ class ModernGroups:
             return False
         return self._become_classic(change, classic, rebalances=True, now=now)
 
-    def downgrade_for(self, change: Change, owned: Owned, *, has_new_subscription: bool, now: Instant) -> bool:
-        """Make the group a classic one if a classic member takes the place of the last that is none, a static one; whether it was done."""
+    def downgrade_for(
+        self, change: Change, owned: Owned, *, has_new_subscription: bool, now: Instant
+    ) -> bool:
+        """Make the group a classic one if a classic member takes the place of the last that is none, a
+        static one; whether it was done.
+        """
         group, before, after = change.group, change.before, change.after
-        if before is None or after is None or before.classic is not None or before.instance_id is None or after.classic is None:
+        if (
+            before is None
+            or after is None
+            or before.classic is not None
+            or before.instance_id is None
+            or after.classic is None
+        ):
             return False
         if group.classic_count != len(group.members) - 1:
             return False
@@ -409,14 +489,18 @@ class ModernGroups:
             change.keep_target()
             after = change.settle_member(owned, has_new_subscription=has_new_subscription)
         members = [*(member for member in group.members.values() if member is not before), after]
-        rebalances = not has_target or not all(member.is_reconciled_to(group.assignment_epoch) for member in members)
+        rebalances = not has_target or not all(
+            member.is_reconciled_to(group.assignment_epoch) for member in members
+        )
         classic = downgraded(group, members, self.settings, self.image, now)
         if classic is not None and self._become_classic(change, classic, rebalances=rebalances, now=now):
             return True
         del change.records[mark:]
         return False
 
-    def _become_classic(self, change: Change, classic: ClassicGroup, *, rebalances: bool, now: Instant) -> bool:
+    def _become_classic(
+        self, change: Change, classic: ClassicGroup, *, rebalances: bool, now: Instant
+    ) -> bool:
         record = downgrade_record(classic)
         if len(record.key) + len(record.value or b"") > self.record_bytes_max():
             return False
@@ -428,7 +512,9 @@ class ModernGroups:
     # -- time
 
     def tick(self, now: Instant) -> list[Decision]:
-        """What is due by `now`: one decision for each group, so that none rests on what another has not done yet."""
+        """What is due by `now`: one decision for each group, so that none rests on what another has not
+        done yet.
+        """
         late: dict[str, dict[str, ModernMember]] = {}
         for deadline in self.deadlines.due(now.mono_us, _FENCED_AT_ONCE_MAX):
             group = self.groups.get(deadline.group_id)
@@ -459,7 +545,9 @@ class ModernGroups:
 
 
 def _is_late(member: ModernMember, deadline: ModernDeadline) -> bool:
-    """Whether a deadline that has come still means something: a member may have gone on to another epoch meanwhile."""
+    """Whether a deadline that has come still means something: a member may have gone on to another epoch
+    meanwhile.
+    """
     if deadline.due is ModernDue.REVOCATION:
         return member.epoch == deadline.epoch and member.state is MemberState.UNREVOKED_PARTITIONS
     return True
@@ -472,7 +560,9 @@ def session_timeout_ms(member: ModernMember, soft: GroupSoft) -> int:
 
 def told_assignment(assigned: Assigned) -> Assignment:
     """The partitions that a member may consume, as the heartbeat response lists them."""
-    return Assignment([TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)])
+    return Assignment(
+        [TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)]
+    )
 
 
 def _told(known: ModernMember, request: ConsumerGroupHeartbeatRequest, command: Command) -> ModernMember:
@@ -481,9 +571,13 @@ def _told(known: ModernMember, request: ConsumerGroupHeartbeatRequest, command: 
         known,
         instance_id=known.instance_id if request.instance_id is None else request.instance_id,
         rack_id=known.rack_id if request.rack_id is None else request.rack_id,
-        rebalance_timeout_ms=known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
+        rebalance_timeout_ms=known.rebalance_timeout_ms
+        if request.rebalance_timeout_ms == -1
+        else request.rebalance_timeout_ms,
         assignor=known.assignor if request.server_assignor is None else request.server_assignor,
-        topics=known.topics if request.subscribed_topic_names is None else names_of(request.subscribed_topic_names),
+        topics=known.topics
+        if request.subscribed_topic_names is None
+        else names_of(request.subscribed_topic_names),
         pattern=known.pattern if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
         client_id=command.client_id,
         client_host=command.client_host,

@@ -1,4 +1,5 @@
-"""The groups of KIP-848 as the shard sees them: heartbeats, descriptions, and classic members that are in such a group.
+"""The groups of KIP-848 as the shard sees them: heartbeats, descriptions, and classic members that are in
+such a group.
 
 `modern_groups.py` decides on the first, `migration_members.py` on the last; both change one set of groups.
 """
@@ -6,7 +7,10 @@
 from collections.abc import Callable
 
 from sparklog.model import Instant, Micros
-from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from sparklog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
@@ -23,10 +27,11 @@ from .subscriptions import Describable
 
 
 class ModernGroupKind:
-    """`shard.ModernKind`. `describable` says which topics the sender of a command may know about, for patterns; `settings` gives those that
-    hold now, and is asked again when any have changed.
+    """`shard.ModernKind`. `describable` says which topics the sender of a command may know about, for
+    patterns; `settings` gives those that hold now, and is asked again when any have changed.
 
-    Give the shard `functools.partial(ModernGroupKind, settings=…, entropy=…, describable=…, record_bytes_max=…)` to make it with.
+    Give the shard `functools.partial(ModernGroupKind, settings=…, entropy=…, describable=…,
+    record_bytes_max=…)` to make it with.
     """
 
     def __init__(
@@ -39,7 +44,14 @@ class ModernGroupKind:
         describable: Describable,
         record_bytes_max: Callable[[], int],
     ) -> None:
-        self._groups = ModernGroups(groups, classic, settings, entropy=entropy, describable=describable, record_bytes_max=record_bytes_max)
+        self._groups = ModernGroups(
+            groups,
+            classic,
+            settings,
+            entropy=entropy,
+            describable=describable,
+            record_bytes_max=record_bytes_max,
+        )
         self._members = ClassicMembers(self._groups)
 
     def replay(self, key: Message, value: Message | None) -> None:
@@ -60,7 +72,10 @@ class ModernGroupKind:
 
     def _describe(self, request: ConsumerGroupDescribeRequest, token: object) -> Decision:
         groups, default = self._groups, self._groups.settings.consumer_assignors[0]
-        told = [described(group_id, groups.groups.get(group_id), groups.image, default) for group_id in request.group_ids]
+        told = [
+            described(group_id, groups.groups.get(group_id), groups.image, default)
+            for group_id in request.group_ids
+        ]
         return Decision((), (Answer(token, ConsumerGroupDescribeResponse(groups=told)),))
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:

@@ -1,4 +1,6 @@
-"""The times that bind one KIP-848 group: the broker's, or the group's own where it has settings, and the heartbeat that it is advised."""
+"""The times that bind one KIP-848 group: the broker's, or the group's own where it has settings, and the
+heartbeat that it is advised.
+"""
 
 from collections.abc import Mapping
 
@@ -26,7 +28,9 @@ class GroupTimes(msgspec.Struct, frozen=True, gc=False):
 
 
 def times_of(settings: GroupSettings, config: Mapping[str, str] | None) -> GroupTimes:
-    """The times of a group with these settings of its own, within what the broker allows; one that is no number counts as none."""
+    """The times of a group with these settings of its own, within what the broker allows; one that is no
+    number counts as none.
+    """
     own = config or {}
     return GroupTimes(
         session_timeout_ms=_within(
@@ -42,7 +46,10 @@ def times_of(settings: GroupSettings, config: Mapping[str, str] | None) -> Group
             settings.consumer_heartbeat_interval_max_ms,
         ),
         assignment_interval_ms=_within(
-            own.get("consumer.assignment.interval.ms"), settings.consumer_assignment_interval_ms, 0, _ASSIGNMENT_INTERVAL_MAX_MS
+            own.get("consumer.assignment.interval.ms"),
+            settings.consumer_assignment_interval_ms,
+            0,
+            _ASSIGNMENT_INTERVAL_MAX_MS,
         ),
     )
 
@@ -53,13 +60,18 @@ def _within(text: str | None, default: int, least: int, most: int) -> int:
     return min(max(int(text), least), most)
 
 
-def advised_interval_ms(times: GroupTimes, *, members: int, changed_us: Micros | None, target_due_ms: int, now: Instant) -> int:
-    """After which time a member is to send its next heartbeat: sooner than it is set to while the group changes.
+def advised_interval_ms(
+    times: GroupTimes, *, members: int, changed_us: Micros | None, target_due_ms: int, now: Instant
+) -> int:
+    """After which time a member is to send its next heartbeat: sooner than it is set to while the group
+    changes.
 
-    A member learns of its part in a rebalance from the answer to a heartbeat, so one heartbeat interval passes for each step of it. For a
-    while after a change (`changed_us`, None if it is not known) the interval is a quarter of the time that has passed since, and so a
-    member learns of each step at most a quarter later than it could: about twenty heartbeats in all until it is back to its interval.
-    It is never below what keeps a group to a thousand heartbeats a second, nor before the moment when the next target may be computed.
+    A member learns of its part in a rebalance from the answer to a heartbeat, so one heartbeat interval
+    passes for each step of it. For a while after a change (`changed_us`, None if it is not known) the
+    interval is a quarter of the time that has passed since, and so a member learns of each step at most a
+    quarter later than it could: about twenty heartbeats in all until it is back to its interval. It is
+    never below what keeps a group to a thousand heartbeats a second, nor before the moment when the next
+    target may be computed.
     """
     interval_ms = times.heartbeat_interval_ms
     if changed_us is None:

@@ -5,7 +5,8 @@
       │  └─ the target has partitions of others ─┐           ▼
       └──── they are free ◄──── UNRELEASED_PARTITIONS ◄──────┘
 
-Members are values: a decision makes another one, and its records make the same one again when they are replayed.
+Members are values: a decision makes another one, and its records make the same one again when they are
+replayed.
 """
 
 from collections.abc import Mapping
@@ -43,9 +44,11 @@ class MemberState(IntEnum):
 
 
 class ModernMember(msgspec.Struct, frozen=True):
-    """One member. `assigned` it may consume; `revoking` it was told to give back and has not yet said that it did.
+    """One member. `assigned` it may consume; `revoking` it was told to give back and has not yet said that
+    it did.
 
-    With `classic` it speaks the classic protocol, in a group that others use by the new one; its generation is then `epoch`.
+    With `classic` it speaks the classic protocol, in a group that others use by the new one; its
+    generation is then `epoch`.
     """
 
     member_id: str
@@ -80,12 +83,19 @@ class ModernMember(msgspec.Struct, frozen=True):
         if not self.revoking:
             return self.assigned
         topic_ids = sorted({*self.assigned, *self.revoking})
-        return {topic_id: {**self.assigned.get(topic_id, {}), **self.revoking.get(topic_id, {})} for topic_id in topic_ids}
+        return {
+            topic_id: {**self.assigned.get(topic_id, {}), **self.revoking.get(topic_id, {})}
+            for topic_id in topic_ids
+        }
 
     @property
     def protocols(self) -> tuple[str, ...]:
         """The classic protocols that it knows, each once; none if it is no classic member."""
-        return () if self.classic is None else tuple({protocol.name: None for protocol in self.classic.supported_protocols})
+        return (
+            ()
+            if self.classic is None
+            else tuple({protocol.name: None for protocol in self.classic.supported_protocols})
+        )
 
     def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
         """What the member said of itself, as a record has it."""
@@ -148,7 +158,9 @@ def names_of(names: list[str]) -> tuple[str, ...]:
 
 def _told(assigned: Assigned) -> list[CurrentTopicPartitions]:
     return [
-        CurrentTopicPartitions(topic_id, sorted(partitions), [partitions[partition] for partition in sorted(partitions)])
+        CurrentTopicPartitions(
+            topic_id, sorted(partitions), [partitions[partition] for partition in sorted(partitions)]
+        )
         for topic_id, partitions in sorted(assigned.items())
     ]
 

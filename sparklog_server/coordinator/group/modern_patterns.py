@@ -1,7 +1,9 @@
-"""When the patterns of KIP-848 groups are held against the topics: new ones at once, all of a group's after topics came, and now and then.
+"""When the patterns of KIP-848 groups are held against the topics: new ones at once, all of a group's
+after topics came, and now and then.
 
-A few names and patterns are matched within the heartbeat that asks for it, so that its answer has an assignment already; many of them slice
-by slice as time goes on, group after group, and the group learns of it when it is done.
+A few names and patterns are matched within the heartbeat that asks for it, so that its answer has an
+assignment already; many of them slice by slice as time goes on, group after group, and the group learns of
+it when it is done.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +29,9 @@ _AT_ONCE_MAX = 2_000
 class Patterns:
     """The patterns of a shard's groups, and what is being matched."""
 
-    def __init__(self, settings: GroupSettings, describable: Describable, record_bytes_max: Callable[[], int]) -> None:
+    def __init__(
+        self, settings: GroupSettings, describable: Describable, record_bytes_max: Callable[[], int]
+    ) -> None:
         self._settings = settings
         self._describable = describable
         self._record_bytes_max = record_bytes_max
@@ -43,10 +47,14 @@ class Patterns:
         """There are topics that no pattern has been held against."""
         self._topics_created_us = now.mono_us
 
-    def settle(self, change: Change, soft: GroupSoft, image: MetadataImage, command: Command, now: Instant) -> bool:
-        """Take in the pattern that the member subscribes to now, and resolve what has to be; whether the member's pattern changed.
+    def settle(
+        self, change: Change, soft: GroupSoft, image: MetadataImage, command: Command, now: Instant
+    ) -> bool:
+        """Take in the pattern that the member subscribes to now, and resolve what has to be; whether the
+        member's pattern changed.
 
-        Raises Refused with INVALID_REGULAR_EXPRESSION, or with UNKNOWN_SERVER_ERROR for one that matches more than a record can hold.
+        Raises Refused with INVALID_REGULAR_EXPRESSION, or with UNKNOWN_SERVER_ERROR for one that matches
+        more than a record can hold.
         """
         group, before, after = change.group, change.before, change.after
         assert after is not None
@@ -68,11 +76,21 @@ class Patterns:
         return old != new
 
     def _resolve(
-        self, change: Change, soft: GroupSoft, wanted: Mapping[str, None], image: MetadataImage, command: Command, now: Instant
+        self,
+        change: Change,
+        soft: GroupSoft,
+        wanted: Mapping[str, None],
+        image: MetadataImage,
+        command: Command,
+        now: Instant,
     ) -> None:
         group_id = change.group.group_id
         is_refresh = soft.refreshed_us is None or now.mono_us >= self._recheck_us(soft.refreshed_us)
-        patterns = list(wanted) if is_refresh else [one for one in wanted if one not in change.group.resolved and one not in soft.too_wide]
+        patterns = (
+            list(wanted)
+            if is_refresh
+            else [one for one in wanted if one not in change.group.resolved and one not in soft.too_wide]
+        )
         if patterns and group_id not in self._under_way:
             resolution = Resolution(patterns, image, command, now.wall_ms)
             if len(patterns) * len(image.topics_by_name) > _AT_ONCE_MAX:
@@ -85,13 +103,16 @@ class Patterns:
                 if change.after is not None and change.after.pattern in soft.too_wide:
                     raise Refused(
                         ErrorCode.UNKNOWN_SERVER_ERROR,
-                        f"the topics that {change.after.pattern[:80]!r} matches do not fit a record of {self._record_bytes_max()} bytes",
+                        f"the topics that {change.after.pattern[:80]!r} matches do not fit a record of "
+                        f"{self._record_bytes_max()} bytes",
                     )
             if is_refresh:
                 soft.refreshed_us = now.mono_us
         soft.recheck_us = None if soft.refreshed_us is None else self._recheck_us(soft.refreshed_us)
 
-    def _take_in(self, change: Change, soft: GroupSoft, found: Mapping[str, Resolved], wanted: Mapping[str, None]) -> None:
+    def _take_in(
+        self, change: Change, soft: GroupSoft, found: Mapping[str, Resolved], wanted: Mapping[str, None]
+    ) -> None:
         for pattern, resolved in found.items():
             if pattern not in wanted:
                 continue
@@ -108,7 +129,9 @@ class Patterns:
         return Micros(refreshed_us + interval_ms * 1_000)
 
     def advance(self) -> tuple[str, Resolution] | None:
-        """Match one more slice for the group that has waited longest; its id and what was found if that was the last."""
+        """Match one more slice for the group that has waited longest; its id and what was found if that
+        was the last.
+        """
         group_id, resolution = next(iter(self._under_way.items()))
         del self._under_way[group_id]
         if resolution.is_done:
@@ -117,7 +140,9 @@ class Patterns:
         self._under_way[group_id] = resolution  # behind the others
         return None
 
-    def finish(self, group: ModernGroup, soft: GroupSoft, resolution: Resolution, image: MetadataImage) -> Change:
+    def finish(
+        self, group: ModernGroup, soft: GroupSoft, resolution: Resolution, image: MetadataImage
+    ) -> Change:
         """What a resolution that came to its end changes in its group."""
         change = Change(group, image, [])
         self._take_in(change, soft, resolution.resolved(self._describable), dict.fromkeys(group.patterns()))

@@ -1,7 +1,7 @@
 """One member's next step towards its target: first it gives back, then it takes what others have given back.
 
-A member gets partitions of its new target only in an epoch in which it no longer owns what the target takes from it, and a partition only
-when nobody owns it; so no two members ever have one partition.
+A member gets partitions of its new target only in an epoch in which it no longer owns what the target
+takes from it, and a partition only when nobody owns it; so no two members ever have one partition.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,9 +21,11 @@ Owned = list[TopicPartitions] | None
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """Where a member is to go: the target of an epoch, the topics it subscribes to now, and which partitions others have.
+    """Where a member is to go: the target of an epoch, the topics it subscribes to now, and which
+    partitions others have.
 
-    `has_new_subscription` tells that the subscription changed just now, so that topics are taken away before there is a new target.
+    `has_new_subscription` tells that the subscription changed just now, so that topics are taken away
+    before there is a new target.
     """
 
     epoch: int
@@ -34,7 +36,9 @@ class Goal(msgspec.Struct, frozen=True):
 
 
 def next_step(member: ModernMember, goal: Goal, owned: Owned) -> ModernMember:
-    """The member after its next step; the very same one if it has to wait. Raises Refused with FENCED_MEMBER_EPOCH."""
+    """The member after its next step; the very same one if it has to wait. Raises Refused with
+    FENCED_MEMBER_EPOCH.
+    """
     if member.state is MemberState.STABLE:
         if member.epoch != goal.epoch:
             return _towards(member, member.epoch, goal, owned)
@@ -47,7 +51,8 @@ def next_step(member: ModernMember, goal: Goal, owned: Owned) -> ModernMember:
         if owned is None or owned:
             raise Refused(
                 ErrorCode.FENCED_MEMBER_EPOCH,
-                f"member {member.member_id} is in a state that this broker does not know; rejoin with nothing",
+                f"member {member.member_id} is in a state that this broker does not know; rejoin with "
+                f"nothing",
             )
         return _towards(member, goal.epoch, goal, owned)
     return _towards(member, member.epoch, goal, owned)
@@ -57,19 +62,34 @@ def _owns_any(owned: Owned, partitions: Assigned) -> bool:
     """Whether the member may still own any of these: also if it did not say."""
     if owned is None:
         return True
-    return any(partition in partitions.get(Uuid(topic.topic_id), ()) for topic in owned for partition in topic.partitions)
+    return any(
+        partition in partitions.get(Uuid(topic.topic_id), ())
+        for topic in owned
+        for partition in topic.partitions
+    )
 
 
 def _unsubscribed(member: ModernMember, goal: Goal, owned: Owned) -> ModernMember:
     """Take away the topics that the member no longer subscribes to, in the epoch it is in."""
-    gone = {topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id not in goal.topic_ids}
+    gone = {
+        topic_id: partitions
+        for topic_id, partitions in member.assigned.items()
+        if topic_id not in goal.topic_ids
+    }
     if not gone:
         return member
-    assigned = {topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id not in gone}
-    revoking = {**member.revoking, **{topic_id: {**member.revoking.get(topic_id, {}), **gone[topic_id]} for topic_id in gone}}
+    assigned = {
+        topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id not in gone
+    }
+    revoking = {
+        **member.revoking,
+        **{topic_id: {**member.revoking.get(topic_id, {}), **gone[topic_id]} for topic_id in gone},
+    }
     if not _owns_any(owned, revoking):
         return msgspec.structs.replace(member, assigned=assigned)
-    return msgspec.structs.replace(member, state=MemberState.UNREVOKED_PARTITIONS, assigned=assigned, revoking=revoking)
+    return msgspec.structs.replace(
+        member, state=MemberState.UNREVOKED_PARTITIONS, assigned=assigned, revoking=revoking
+    )
 
 
 def _towards(member: ModernMember, epoch: int, goal: Goal, owned: Owned) -> ModernMember:
@@ -83,8 +103,12 @@ def _towards(member: ModernMember, epoch: int, goal: Goal, owned: Owned) -> Mode
         wanted_set = frozenset(wanted)
         keeps = {partition: since for partition, since in has.items() if partition in wanted_set}
         if len(keeps) < len(has):
-            revoking[topic_id] = {partition: since for partition, since in has.items() if partition not in wanted_set}
-        missing = [partition for partition in wanted if partition not in keeps] if len(keeps) < len(wanted) else []
+            revoking[topic_id] = {
+                partition: since for partition, since in has.items() if partition not in wanted_set
+            }
+        missing = (
+            [partition for partition in wanted if partition not in keeps] if len(keeps) < len(wanted) else []
+        )
         free = [partition for partition in missing if not goal.is_owned_by_another(topic_id, partition)]
         has_unreleased = has_unreleased or len(free) < len(missing)
         if keeps:
@@ -113,7 +137,9 @@ def _towards(member: ModernMember, epoch: int, goal: Goal, owned: Owned) -> Mode
 
 
 def _previous(member: ModernMember, epoch: int) -> int:
-    """The epoch that the member may still come with if it misses the answer: a step within its epoch takes nothing away from that."""
+    """The epoch that the member may still come with if it misses the answer: a step within its epoch takes
+    nothing away from that.
+    """
     return member.previous_epoch if epoch == member.epoch else member.epoch
 
 

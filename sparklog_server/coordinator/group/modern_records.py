@@ -62,7 +62,10 @@ def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
 def target_record(group_id: str, member_id: str, target: Target) -> CoordinatorRecord:
     """The record of a member's target assignment."""
     partitions = [TargetTopicPartitions(topic_id, list(target[topic_id])) for topic_id in sorted(target)]
-    return encode_record(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), ConsumerGroupTargetAssignmentMemberValue(partitions))
+    return encode_record(
+        ConsumerGroupTargetAssignmentMemberKey(group_id, member_id),
+        ConsumerGroupTargetAssignmentMemberValue(partitions),
+    )
 
 
 def target_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
@@ -72,7 +75,10 @@ def target_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: Millis) -> CoordinatorRecord:
     """The targets are those of `epoch`, computed at that Unix time; 0 for a target that was taken over."""
-    return encode_record(ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(epoch, wall_ms))
+    return encode_record(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id),
+        ConsumerGroupTargetAssignmentMetadataValue(epoch, wall_ms),
+    )
 
 
 def target_epoch_tombstone(group_id: str) -> CoordinatorRecord:
@@ -82,7 +88,9 @@ def target_epoch_tombstone(group_id: str) -> CoordinatorRecord:
 
 def assignment_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
     """How far a member has come."""
-    return encode_record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
+    return encode_record(
+        ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value()
+    )
 
 
 def assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
@@ -92,7 +100,9 @@ def assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
 
 def pattern_record(group_id: str, pattern: str, resolved: Resolved) -> CoordinatorRecord:
     """The record of the topics that a pattern matched."""
-    value = ConsumerGroupRegularExpressionValue(list(resolved.topics), resolved.version, resolved.timestamp_ms)
+    value = ConsumerGroupRegularExpressionValue(
+        list(resolved.topics), resolved.version, resolved.timestamp_ms
+    )
     return encode_record(ConsumerGroupRegularExpressionKey(group_id, pattern), value)
 
 
@@ -103,7 +113,11 @@ def pattern_tombstone(group_id: str, pattern: str) -> CoordinatorRecord:
 
 def removal_records(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     """The tombstones of a member, in the reverse order of its creation."""
-    return [assignment_tombstone(group_id, member_id), target_tombstone(group_id, member_id), member_tombstone(group_id, member_id)]
+    return [
+        assignment_tombstone(group_id, member_id),
+        target_tombstone(group_id, member_id),
+        member_tombstone(group_id, member_id),
+    ]
 
 
 def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> Target:

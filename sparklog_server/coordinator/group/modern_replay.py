@@ -1,6 +1,7 @@
 """KIP-848 groups from their records: at a load, and after each decision. Nothing else changes a group.
 
-A log may have been compacted while groups changed, so a record may come without those that went before it; each is taken as it is.
+A log may have been compacted while groups changed, so a record may come without those that went before it;
+each is taken as it is.
 """
 
 from collections.abc import MutableMapping
@@ -42,7 +43,8 @@ def replay_modern(groups: MutableMapping[str, Group], key: Message, value: Messa
     if not isinstance(group, ModernGroup):
         if value is None:
             return
-        # Only an empty classic group, which keeps offsets, can be here: any other was forgotten by a record before this one.
+        # Only an empty classic group, which keeps offsets, can be here: any other was forgotten by a record
+        # before this one.
         group = groups[group_id] = ModernGroup(group_id)
     match key:
         case ConsumerGroupMetadataKey():
@@ -67,7 +69,11 @@ def replay_modern(groups: MutableMapping[str, Group], key: Message, value: Messa
                 group.targets[key.member_id] = target_of(value)
         case ConsumerGroupRegularExpressionKey():
             assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
-            resolved = None if value is None else Resolved(tuple(sorted(set(value.topics))), value.version, Millis(value.timestamp))
+            resolved = (
+                None
+                if value is None
+                else Resolved(tuple(sorted(set(value.topics))), value.version, Millis(value.timestamp))
+            )
             group.put_resolved(key.regular_expression, resolved)
         case _:
             _replay_member(group, key, value)
@@ -87,7 +93,9 @@ def _replay_member(group: ModernGroup, key: Message, value: Message | None) -> N
                 group.put_member(_member(group, key.member_id).with_assignment(value))
             elif key.member_id in group.members:
                 member = group.members[key.member_id]
-                gone = msgspec.structs.replace(member, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned=NOTHING, revoking=NOTHING)
+                gone = msgspec.structs.replace(
+                    member, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned=NOTHING, revoking=NOTHING
+                )
                 group.put_member(gone)
         case _:
             raise AssertionError(f"{type(key).__name__} is no key of a KIP-848 group")

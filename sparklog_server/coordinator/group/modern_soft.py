@@ -32,11 +32,20 @@ class ModernDeadline(NamedTuple):
 
 
 class GroupSoft:
-    """One group's. `checked` is the number of the topics' state that the group was last held against, `changed_us` when its epoch began,
-    `refreshed_us` when its patterns were resolved, `recheck_us` when a heartbeat is to look at them again, and `too_wide` has those that
-    matched more than a record can hold."""
+    """One group's. `checked` is the number of the topics' state that the group was last held against,
+    `changed_us` when its epoch began, `refreshed_us` when its patterns were resolved, `recheck_us` when a
+    heartbeat is to look at them again, and `too_wide` has those that matched more than a record can hold."""
 
-    __slots__ = ("changed_us", "checked", "others", "recheck_us", "refreshed_us", "sessions", "times", "too_wide")
+    __slots__ = (
+        "changed_us",
+        "checked",
+        "others",
+        "recheck_us",
+        "refreshed_us",
+        "sessions",
+        "times",
+        "too_wide",
+    )
 
     def __init__(self, times: GroupTimes) -> None:
         self.sessions: dict[str, Timer[ModernDeadline]] = {}
@@ -64,7 +73,15 @@ class Deadlines:
             timer = soft.sessions[member_id] = Timer(ModernDeadline(ModernDue.SESSION, group_id, member_id))
         self._timers.arm(timer, Micros(now.mono_us + timeout_ms * 1_000))
 
-    def arm(self, soft: GroupSoft, deadline: ModernDeadline, timeout_ms: int, now: Instant, *, keeps_earlier: bool = False) -> None:
+    def arm(
+        self,
+        soft: GroupSoft,
+        deadline: ModernDeadline,
+        timeout_ms: int,
+        now: Instant,
+        *,
+        keeps_earlier: bool = False,
+    ) -> None:
         """Set the deadline anew; with `keeps_earlier` one that is set stays."""
         key = (deadline.due, deadline.member_id)
         timer = soft.others.get(key)
@@ -96,7 +113,9 @@ class Deadlines:
             self._timers.cancel(timer)
 
     def due(self, now: Micros, most: int) -> list[ModernDeadline]:
-        """Take out what is due by `now`, the earliest first, and no more than `most`: the others are still due."""
+        """Take out what is due by `now`, the earliest first, and no more than `most`: the others are still
+        due.
+        """
         fired: list[ModernDeadline] = []
         while len(fired) < most and (deadline := self._timers.pop(now)) is not None:
             fired.append(deadline)

@@ -1,8 +1,9 @@
 """The offsets that groups have committed, by group, topic and partition.
 
-Durable state alone: what is here was replayed. Who may commit is the group's to say, and is asked before by the shard. A commit that came
-with a retention time of its own (OffsetCommit 2 to 4) expires by that, any other when `offsets.retention.minutes` have passed since the
-group was last in use, or since the commit where there is no group around it.
+Durable state alone: what is here was replayed. Who may commit is the group's to say, and is asked before
+by the shard. A commit that came with a retention time of its own (OffsetCommit 2 to 4) expires by that,
+any other when `offsets.retention.minutes` have passed since the group was last in use, or since the commit
+where there is no group around it.
 """
 
 from collections.abc import Callable, Iterator
@@ -83,7 +84,9 @@ class Offsets:
                 self.pending.overtaken(key)
         self._put(key, value)
 
-    def replay_undecided(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None, offset: Offset) -> None:
+    def replay_undecided(
+        self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None, offset: Offset
+    ) -> None:
         """A commit within a transaction, or the end of a commit, which waits for nothing."""
         if value is None:
             self.replay(key, None)
@@ -120,8 +123,14 @@ class Offsets:
     def commit(
         self, request: OffsetCommitRequest, refusal: IsStale | None, now: Instant
     ) -> tuple[tuple[CoordinatorRecord, ...], OffsetCommitResponse]:
-        """The records and the answer of a commit that the group allows; with a `refusal` the group has a word on each partition."""
-        expire_timestamp = min(now.wall_ms + request.retention_time_ms, _NEVER) if request.retention_time_ms != _NO_RETENTION else -1
+        """The records and the answer of a commit that the group allows; with a `refusal` the group has a
+        word on each partition.
+        """
+        expire_timestamp = (
+            min(now.wall_ms + request.retention_time_ms, _NEVER)
+            if request.retention_time_ms != _NO_RETENTION
+            else -1
+        )
         expires = request.retention_time_ms != _NO_RETENTION
         records: list[CoordinatorRecord] = []
         response = OffsetCommitResponse(topics=[])
@@ -135,7 +144,9 @@ class Offsets:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 elif refusal is not None:
                     code = refusal(topic.name, topic.topic_id, partition.partition_index)
-                answered.partitions.append(OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
+                answered.partitions.append(
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                )
                 if code is _NONE:
                     value = OffsetCommitValue(
                         offset=partition.committed_offset,
@@ -146,10 +157,14 @@ class Offsets:
                         topic_id=topic.topic_id,
                     )
                     if expires:
-                        key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=partition.partition_index)
+                        key = OffsetCommitKey(
+                            group=request.group_id, topic=topic.name, partition=partition.partition_index
+                        )
                         records.append(encode_record(key, value, _EXPIRING_VERSION))
                     else:
-                        records.append(encode_commit(request.group_id, topic.name, partition.partition_index, value))
+                        records.append(
+                            encode_commit(request.group_id, topic.name, partition.partition_index, value)
+                        )
         return tuple(records), response
 
     def commit_in_transaction(
@@ -163,8 +178,14 @@ class Offsets:
             response.topics.append(answered)
             for partition in topic.partitions:
                 metadata = partition.committed_metadata or ""
-                code = ErrorCode.OFFSET_METADATA_TOO_LARGE if len(metadata) > self._metadata_chars_max else _NONE
-                answered.partitions.append(TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
+                code = (
+                    ErrorCode.OFFSET_METADATA_TOO_LARGE if len(metadata) > self._metadata_chars_max else _NONE
+                )
+                answered.partitions.append(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                )
                 if code is _NONE:
                     value = OffsetCommitValue(
                         offset=partition.committed_offset,
@@ -172,7 +193,9 @@ class Offsets:
                         metadata=metadata,
                         commit_timestamp=now.wall_ms,
                     )
-                    records.append(encode_commit(request.group_id, topic.name, partition.partition_index, value))
+                    records.append(
+                        encode_commit(request.group_id, topic.name, partition.partition_index, value)
+                    )
         return tuple(records), response
 
     def fetch(self, request: OffsetFetchRequestGroup, *, is_stable: bool) -> OffsetFetchResponseGroup:
@@ -195,21 +218,30 @@ class Offsets:
         topics = self._groups.get(request.group_id, {})
         if request.topics is None:
             everything = [
-                OffsetFetchResponseTopics(name=name, partitions=[_fetched(index, value) for index, value in partitions.items()])
+                OffsetFetchResponseTopics(
+                    name=name, partitions=[_fetched(index, value) for index, value in partitions.items()]
+                )
                 for name, partitions in topics.items()
             ]
             return OffsetFetchResponseGroup(group_id=request.group_id, topics=everything)
         answered = []
         for topic in request.topics:
             partitions = topics.get(topic.name, {})
-            parts = [_fetched(index, _of_topic(partitions.get(index), topic.topic_id)) for index in topic.partition_indexes]
-            answered.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=parts))
+            parts = [
+                _fetched(index, _of_topic(partitions.get(index), topic.topic_id))
+                for index in topic.partition_indexes
+            ]
+            answered.append(
+                OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=parts)
+            )
         return OffsetFetchResponseGroup(group_id=request.group_id, topics=answered)
 
     def delete(
         self, request: OffsetDeleteRequest, is_subscribed: Callable[[str], bool]
     ) -> tuple[tuple[CoordinatorRecord, ...], OffsetDeleteResponse]:
-        """The records and the answer that forget partitions of topics the group does not subscribe to (KIP-496)."""
+        """The records and the answer that forget partitions of topics the group does not subscribe to
+        (KIP-496).
+        """
         records: list[CoordinatorRecord] = []
         response = OffsetDeleteResponse(topics=[])
         known = self._groups.get(request.group_id, {})
@@ -220,8 +252,12 @@ class Offsets:
             committed = known.get(topic.name, {})
             for partition in topic.partitions:
                 index = partition.partition_index
-                answered.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
-                is_known = index in committed or self.pending.is_undecided(request.group_id, topic.name, index)
+                answered.partitions.append(
+                    OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+                )
+                is_known = index in committed or self.pending.is_undecided(
+                    request.group_id, topic.name, index
+                )
                 if code is ErrorCode.NONE and is_known:
                     records.append(_tombstone(request.group_id, topic.name, index))
         return tuple(records), response
@@ -234,7 +270,9 @@ class Offsets:
         return tuple(_tombstone(group_id, name, index) for name, index in known)
 
     def of_deleted_topics(self, deleted: frozenset[str]) -> tuple[CoordinatorRecord, ...]:
-        """The records that forget topics that are no more, in every group: one pass, however many topics go at once."""
+        """The records that forget topics that are no more, in every group: one pass, however many topics
+        go at once.
+        """
         known = {
             (group_id, topic, index): None
             for group_id, topics in self._groups.items()
@@ -243,7 +281,11 @@ class Offsets:
             for index in partitions
         }
         for group_id in self.pending.groups():
-            known |= {(group_id, topic, index): None for topic, index in self.pending.partitions(group_id) if topic in deleted}
+            known |= {
+                (group_id, topic, index): None
+                for topic, index in self.pending.partitions(group_id)
+                if topic in deleted
+            }
         return tuple(_tombstone(*one) for one in known)
 
     def expired(
@@ -256,7 +298,8 @@ class Offsets:
     ) -> tuple[tuple[CoordinatorRecord, ...], bool]:
         """The records that forget what has expired, and whether nothing is left then.
 
-        `unused_since` tells from which time on the retention of an offset counts that was committed at a time; None while it may be needed.
+        `unused_since` tells from which time on the retention of an offset counts that was committed at a
+        time; None while it may be needed.
         """
         topics = self._groups.get(group_id)
         if topics is None:
@@ -274,7 +317,9 @@ class Offsets:
         return tuple(records), is_all
 
 
-def _is_expired(value: OffsetCommitValue, unused_since: Callable[[Millis], Millis | None], retention_ms: int, now: Instant) -> bool:
+def _is_expired(
+    value: OffsetCommitValue, unused_since: Callable[[Millis], Millis | None], retention_ms: int, now: Instant
+) -> bool:
     since = unused_since(Millis(value.commit_timestamp))
     if since is None:
         return False
@@ -304,7 +349,10 @@ def refused_txn_commit(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnO
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
-                partitions=[TxnOffsetCommitResponsePartition(partition.partition_index, code) for partition in topic.partitions],
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition.partition_index, code)
+                    for partition in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -330,9 +378,14 @@ def _of_topic(value: OffsetCommitValue | None, topic_id: bytes) -> OffsetCommitV
 
 def _fetched(index: int, value: OffsetCommitValue | None) -> OffsetFetchResponsePartitions:
     if value is None:
-        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="")
+        return OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata=""
+        )
     return OffsetFetchResponsePartitions(
-        partition_index=index, committed_offset=value.offset, committed_leader_epoch=value.leader_epoch, metadata=value.metadata
+        partition_index=index,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
     )
 
 

@@ -4,9 +4,9 @@
                                 └─ ABORT ──► forgotten
                     tombstone ─► forgotten, of whichever producer
 
-Of two that are committed for one partition the later record counts, whichever was decided first: the order of the log is what compaction
-keeps (KAFKA-8896).
-"""
+Of two that are committed for one partition the later record counts, whichever was decided first: the order
+of the log is what compaction keeps (KAFKA-8896).
+"""  # noqa: E501
 
 from collections.abc import Iterable, Iterator
 
@@ -19,10 +19,14 @@ _Key = tuple[str, str, int]
 
 
 class PendingOffsets:
-    """What is undecided in one shard. Invariant: a key is in `_open` with exactly the producers that have it in `_of_producer`."""
+    """What is undecided in one shard. Invariant: a key is in `_open` with exactly the producers that have
+    it in `_of_producer`.
+    """
 
     def __init__(self) -> None:
-        self._of_producer: dict[int, dict[_Key, tuple[OffsetCommitValue, Offset] | None]] = {}  # None: overtaken, and undecided still
+        self._of_producer: dict[
+            int, dict[_Key, tuple[OffsetCommitValue, Offset] | None]
+        ] = {}  # None: overtaken, and undecided still
         self._open: dict[str, dict[tuple[str, int], dict[int, None]]] = {}
 
     def __bool__(self) -> bool:
@@ -71,7 +75,9 @@ class PendingOffsets:
         if not offsets:
             del self._of_producer[producer_id]
 
-    def ended(self, producer_id: int, *, is_commit: bool) -> Iterable[tuple[OffsetCommitKey, OffsetCommitValue]]:
+    def ended(
+        self, producer_id: int, *, is_commit: bool
+    ) -> Iterable[tuple[OffsetCommitKey, OffsetCommitValue]]:
         """The producer's transaction is over: what counts of it from now on."""
         counted = []
         for (group_id, topic, partition), undecided in self._of_producer.pop(producer_id, {}).items():

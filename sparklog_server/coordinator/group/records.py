@@ -3,8 +3,8 @@
     key     int16 record type, fields (never flexible)
     value   int16 version, fields; no value at all forgets the key
 
-Types 0 and 1 are both offset commits. Those of share and streams groups, which this release does not keep, are recognised:
-`decode_record` gives None for them, and they stay in the log as they are.
+Types 0 and 1 are both offset commits. Those of share and streams groups, which this release does not keep,
+are recognised: `decode_record` gives None for them, and they stay in the log as they are.
 """
 
 from functools import lru_cache
@@ -60,7 +60,9 @@ class OffsetCommitKey(Message):
 
 
 class OffsetCommitValue(Message):
-    """A committed offset; v1, written for commits that bring a retention time of their own, is the only one that expires by itself."""
+    """A committed offset; v1, written for commits that bring a retention time of their own, is the only
+    one that expires by itself.
+    """
 
     versions: ClassVar = Versions(0, 4, flexible=4)
 
@@ -124,7 +126,9 @@ class ConsumerGroupMetadataValue(Message):
 
 
 class ConsumerGroupPartitionMetadataKey(Message):
-    """Of brokers before 4.1, which wrote the topics themselves in place of their hash; 4.3 writes tombstones for it only."""
+    """Of brokers before 4.1, which wrote the topics themselves in place of their hash; 4.3 writes
+    tombstones for it only.
+    """
 
     versions: ClassVar = Versions(0, 0)
 
@@ -167,7 +171,9 @@ class ClassicMemberMetadata(Message):
 
 
 class ConsumerGroupMemberMetadataValue(Message):
-    """What a member said of itself; with `classic_member_metadata` it speaks the classic protocol in a consumer group."""
+    """What a member said of itself; with `classic_member_metadata` it speaks the classic protocol in a
+    consumer group.
+    """
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -189,7 +195,9 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    """The epoch of the target assignment, written after everyone's share of it; its time is that of KIP-1263."""
+    """The epoch of the target assignment, written after everyone's share of it; its time is that of
+    KIP-1263.
+    """
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -231,7 +239,9 @@ class CurrentTopicPartitions(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
-    """What a member owns, and what it must give back first; `state` is 0 stable, 1 unrevoked, 2 unreleased partitions."""
+    """What a member owns, and what it must give back first; `state` is 0 stable, 1 unrevoked, 2 unreleased
+    partitions.
+    """
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -250,7 +260,9 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 
 class ConsumerGroupRegularExpressionValue(Message):
-    """The topics that a pattern matched, in which version of the metadata, and when it was resolved (epoch milliseconds)."""
+    """The topics that a pattern matched, in which version of the metadata, and when it was resolved (epoch
+    milliseconds).
+    """
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -296,7 +308,8 @@ _COMMIT_VERSION = _BY_KEY[OffsetCommitKey].version
 def encode_record(key: Message, value: Message | None, version: int | None = None) -> CoordinatorRecord:
     """The record of a key and its value, or, with None, the tombstone of the key.
 
-    `version` of the value is what Kafka 4.3 writes unless given: an OffsetCommitValue with an expiry time of its own needs 1.
+    `version` of the value is what Kafka 4.3 writes unless given: an OffsetCommitValue with an expiry time
+    of its own needs 1.
     """
     kind = _BY_KEY[type(key)]
     encoded_key = _prefixed(kind.number, key, 0)
@@ -307,10 +320,13 @@ def encode_record(key: Message, value: Message | None, version: int | None = Non
     return CoordinatorRecord(encoded_key, _prefixed(written, value, written))
 
 
-def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> tuple[Message, Message | None] | None:
+def decode_record(
+    key: bytes | memoryview, value: bytes | memoryview | None
+) -> tuple[Message, Message | None] | None:
     """The key and value of a record; None for one of a share or streams group.
 
-    Raises DecodeError for bytes that do not follow the schema, and for a type or version that Kafka 4.3 does not know.
+    Raises DecodeError for bytes that do not follow the schema, and for a type or version that Kafka 4.3
+    does not know.
     """
     number = _leading_int16(key, "key")
     kind = _BY_NUMBER.get(number)
@@ -330,7 +346,11 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
 def encode_commit_key(group: str, topic: str, partition: int) -> tuple[OffsetCommitKey, bytes]:
     """The key of a commit and its bytes: a group commits the same partitions again and again."""
     # What is longer is no name that people give; kept by the thousand, names of 32 KB would take a gigabyte.
-    return _kept_commit_key(group, topic, partition) if len(group) <= 256 else _commit_key(group, topic, partition)
+    return (
+        _kept_commit_key(group, topic, partition)
+        if len(group) <= 256
+        else _commit_key(group, topic, partition)
+    )
 
 
 def _commit_key(group: str, topic: str, partition: int) -> tuple[OffsetCommitKey, bytes]:
@@ -342,7 +362,9 @@ _kept_commit_key = lru_cache(maxsize=16_384)(_commit_key)
 
 
 def encode_commit(group: str, topic: str, partition: int, value: OffsetCommitValue) -> CoordinatorRecord:
-    """The record of a commit without a time of expiry, as `encode_record` makes it, and with its message: nobody need decode it."""
+    """The record of a commit without a time of expiry, as `encode_record` makes it, and with its message:
+    nobody need decode it.
+    """
     key, encoded_key = encode_commit_key(group, topic, partition)
     return CoordinatorRecord(encoded_key, _prefixed(_COMMIT_VERSION, value, _COMMIT_VERSION), (key, value))
 
@@ -355,5 +377,7 @@ def _prefixed(prefix: int, message: Message, version: int) -> bytes:
 
 def _leading_int16(buffer: bytes | memoryview, what: str) -> int:
     if len(buffer) < _PREFIX:
-        raise DecodeError(f"a coordinator record's {what} has {len(buffer)} bytes, fewer than its leading int16", 0)
+        raise DecodeError(
+            f"a coordinator record's {what} has {len(buffer)} bytes, fewer than its leading int16", 0
+        )
     return int.from_bytes(buffer[:_PREFIX], "big", signed=True)

@@ -4,7 +4,9 @@ import msgspec
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
-    """Times in milliseconds; the defaults are Kafka's. What a group may set for itself (KIP-848) lies within `*_min` and `*_max`."""
+    """Times in milliseconds; the defaults are Kafka's. What a group may set for itself (KIP-848) lies
+    within `*_min` and `*_max`.
+    """
 
     # classic groups
     session_timeout_min_ms: int = 6_000

@@ -1,4 +1,5 @@
-"""The shard of groups: one partition of `__consumer_offsets`, replayed; a request finds its group's kind here.
+"""The shard of groups: one partition of `__consumer_offsets`, replayed; a request finds its group's kind
+here.
 
                    ┌─► classic_requests.ClassicGroups ─┐
 command ─► decide ─┼─► the groups of KIP-848           ├─► one dict of groups by id ─► group.Group
@@ -11,9 +12,20 @@ from typing import Protocol, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Offset
-from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, DescribedGroup
-from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from sparklog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from sparklog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from sparklog.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from sparklog.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
 from sparklog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from sparklog.wire.messages.heartbeat import HeartbeatRequest
 from sparklog.wire.messages.join_group import JoinGroupRequest
@@ -47,13 +59,17 @@ from .shard_listing import GroupIds, ListedGroups, described, listed
 from .shard_offsets import GroupOffsets
 
 RECORD_BYTES_MAX = 1_000_000
-"""No record of a group is larger, with its key, than fits a batch of the default `max.message.bytes` (1 048 588)."""
+"""No record of a group is larger, with its key, than fits a batch of the default `max.message.bytes` (1
+048 588).
+"""
 
 Decide = Callable[[Command, object, Instant], Decision]
 
 
 class ModernKind(Protocol):
-    """The groups of KIP-848 as the shard sees them: they share the dict of groups with the classic ones, and leave those alone."""
+    """The groups of KIP-848 as the shard sees them: they share the dict of groups with the classic ones,
+    and leave those alone.
+    """
 
     def replay(self, key: Message, value: Message | None) -> None:
         """Take in a record of one of their types."""
@@ -61,8 +77,8 @@ class ModernKind(Protocol):
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]: ...
 
     def decide(self, command: Command, token: object, now: Instant) -> Decision:
-        """ConsumerGroupHeartbeat and ConsumerGroupDescribe; JoinGroup, SyncGroup, Heartbeat and LeaveGroup to one of their groups
-        (JoinGroup only while it has members: else it becomes a classic group)."""
+        """ConsumerGroupHeartbeat and ConsumerGroupDescribe; JoinGroup, SyncGroup, Heartbeat and LeaveGroup
+        to one of their groups (JoinGroup only while it has members: else it becomes a classic group)."""
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]: ...
 
@@ -76,7 +92,9 @@ class ModernKind(Protocol):
 
 
 class GroupShard:
-    """`coordinator.shard.Shard` for groups and their offsets. `make_modern` makes the groups of KIP-848 over the dict of groups."""
+    """`coordinator.shard.Shard` for groups and their offsets. `make_modern` makes the groups of KIP-848
+    over the dict of groups.
+    """
 
     def __init__(
         self,
@@ -89,7 +107,9 @@ class GroupShard:
         crowds: Crowds | None = None,
         initial_delay_ms: Callable[[], int] | None = None,
     ) -> None:
-        """`initial_delay_ms` is asked when the first member of a classic group joins; without it the setting counts."""
+        """`initial_delay_ms` is asked when the first member of a classic group joins; without it the
+        setting counts.
+        """
         self._groups: dict[str, Group] = {}
         self._trace = trace
         self._classic = ClassicGroups(
@@ -100,7 +120,9 @@ class GroupShard:
             crowds=crowds or Crowds(),
             initial_delay_ms=initial_delay_ms or (lambda: settings.initial_rebalance_delay_ms),
         )
-        self._modern: ModernKind = make_modern(self._groups, self._classic) if make_modern else NoModernGroups()
+        self._modern: ModernKind = (
+            make_modern(self._groups, self._classic) if make_modern else NoModernGroups()
+        )
         self._offsets = Offsets(settings.offset_metadata_bytes_max)
         self._group_offsets = GroupOffsets(self._groups, self._classic, self._offsets, settings)
         self._decides: dict[type[Message], Decide] = {
@@ -134,7 +156,9 @@ class GroupShard:
             return
         decoded_key, decoded = record
         if not isinstance(decoded_key, OffsetCommitKey):
-            self._replay(decoded_key, decoded)  # nobody writes such; to Kafka too only offsets can be undecided
+            self._replay(
+                decoded_key, decoded
+            )  # nobody writes such; to Kafka too only offsets can be undecided
             return
         assert decoded is None or isinstance(decoded, OffsetCommitValue)
         if decoded is not None:
@@ -206,7 +230,10 @@ class GroupShard:
 
     def _describe(self, command: Command, token: object, now: Instant) -> Decision:
         assert isinstance(command.request, DescribeGroupsRequest)
-        answers = [described(group_id, self._groups.get(group_id), command.version) for group_id in command.request.groups]
+        answers = [
+            described(group_id, self._groups.get(group_id), command.version)
+            for group_id in command.request.groups
+        ]
         return _answered(token, DescribeGroupsResponse(groups=answers))
 
     def _delete(self, command: Command, token: object, now: Instant) -> Decision:
@@ -258,7 +285,9 @@ class GroupShard:
 
 
 class NoModernGroups:
-    """In place of the groups of KIP-848 where a shard keeps none: their requests have Kafka's answer of a broker without that feature."""
+    """In place of the groups of KIP-848 where a shard keeps none: their requests have Kafka's answer of a
+    broker without that feature.
+    """
 
     def replay(self, key: Message, value: Message | None) -> None:
         """Not kept."""
@@ -268,7 +297,10 @@ class NoModernGroups:
 
     def decide(self, command: Command, token: object, now: Instant) -> Decision:
         if isinstance(command.request, ConsumerGroupDescribeRequest):
-            groups = [DescribedGroup(group_id=one, error_code=ErrorCode.UNSUPPORTED_VERSION) for one in command.request.group_ids]
+            groups = [
+                DescribedGroup(group_id=one, error_code=ErrorCode.UNSUPPORTED_VERSION)
+                for one in command.request.group_ids
+            ]
             return _answered(token, ConsumerGroupDescribeResponse(groups=groups))
         return _answered(token, ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
 
@@ -292,9 +324,13 @@ def _answered(token: object, reply: Message) -> Decision:
     return Decision((), (Answer(token, reply),))
 
 
-def _of_legacy(key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
+def _of_legacy(
+    key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
+) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
     """An offset that an old broker committed, as newer ones write it."""
     committed = None
     if value is not None:
-        committed = OffsetCommitValue(offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp)
+        committed = OffsetCommitValue(
+            offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp
+        )
     return OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition), committed

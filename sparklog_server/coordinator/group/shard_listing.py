@@ -12,7 +12,9 @@ from .classic import ClassicGroup, State
 from .group import Group
 
 NOT_FOUND_SINCE = 6
-"""The version of DescribeGroups from which a group that is not there is an error (KIP-1043); before, it is one that is dead."""
+"""The version of DescribeGroups from which a group that is not there is an error (KIP-1043); before, it is
+one that is dead.
+"""
 
 
 class Filters(NamedTuple):
@@ -24,7 +26,8 @@ class Filters(NamedTuple):
     @classmethod
     def of(cls, request: ListGroupsRequest) -> "Filters":
         return cls(
-            frozenset(state.strip().lower() for state in request.states_filter), frozenset(kind.lower() for kind in request.types_filter)
+            frozenset(state.strip().lower() for state in request.states_filter),
+            frozenset(kind.lower() for kind in request.types_filter),
         )
 
 
@@ -35,7 +38,9 @@ class GroupIds(Message):
 
 
 class ListedGroups(Message):
-    """Asks a shard for those of these groups that are still there and pass; a ListGroupsResponse is the answer."""
+    """Asks a shard for those of these groups that are still there and pass; a ListGroupsResponse is the
+    answer.
+    """
 
     group_ids: list[str]
     filters: Filters
@@ -48,12 +53,15 @@ def listed(groups: dict[str, Group], asked: ListedGroups) -> list[ListedGroup]:
     return [
         ListedGroup(group.group_id, group.listed_protocol_type(), group.state_name(), group.kind.value)
         for group in there
-        if (not states or group.state_name().lower() in states) and (not kinds or group.kind.value.lower() in kinds)
+        if (not states or group.state_name().lower() in states)
+        and (not kinds or group.kind.value.lower() in kinds)
     ]
 
 
 def described(group_id: str, group: Group | None, version: int) -> DescribedGroup:
-    """A classic group with its members; what they said of themselves is told only while the protocol is settled."""
+    """A classic group with its members; what they said of themselves is told only while the protocol is
+    settled.
+    """
     if not isinstance(group, ClassicGroup):
         answer = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
         if version >= NOT_FOUND_SINCE:

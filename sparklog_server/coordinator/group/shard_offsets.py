@@ -7,7 +7,12 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros
 from sparklog.wire.messages.offset_commit import OffsetCommitRequest
 from sparklog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from sparklog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse, OffsetFetchResponseGroup
+from sparklog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from sparklog.wire.schema import ZERO_UUID
 from sparklog_server.coordinator.command import Command
@@ -21,17 +26,23 @@ from .offsets import IsStale, Offsets, refused_commit, refused_txn_commit
 from .settings import GroupSettings
 
 GROUP_ID_NOT_FOUND_SINCE = 9
-"""The version of OffsetCommit from which a generation of an unknown group is told so; before, it is an illegal generation."""
+"""The version of OffsetCommit from which a generation of an unknown group is told so; before, it is an
+illegal generation.
+"""
 _NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
 _COMMITTING: Final = (State.STABLE, State.PREPARING_REBALANCE)
 _GROUPS_AT_ONCE = 100
-"""How many groups are looked through for expired offsets before others have their turn: some tenths of a millisecond."""
+"""How many groups are looked through for expired offsets before others have their turn: some tenths of a
+millisecond.
+"""
 
 
 class GroupOffsets:
     """The requests about offsets of a shard's groups, and the sweep that forgets what has expired."""
 
-    def __init__(self, groups: dict[str, Group], classic: ClassicGroups, offsets: Offsets, settings: GroupSettings) -> None:
+    def __init__(
+        self, groups: dict[str, Group], classic: ClassicGroups, offsets: Offsets, settings: GroupSettings
+    ) -> None:
         self._groups = groups
         self._classic = classic
         self._offsets = offsets
@@ -43,7 +54,9 @@ class GroupOffsets:
     # -- requests
 
     def commit(self, command: Command, token: object, now: Instant) -> Decision:
-        """OffsetCommit: by a member in its generation or epoch, or by anyone under the name of a group without members."""
+        """OffsetCommit: by a member in its generation or epoch, or by anyone under the name of a group
+        without members.
+        """
         request = command.request
         assert isinstance(request, OffsetCommitRequest)
         group = self._groups.get(request.group_id)
@@ -60,7 +73,9 @@ class GroupOffsets:
         return Decision(records, (Answer(token, reply),), may_be_refused=True)
 
     def commit_in_transaction(self, command: Command, token: object, now: Instant) -> Decision:
-        """TxnOffsetCommit: as a commit, but undecided until the marker of the producer's transaction; the whole is refused or nothing."""
+        """TxnOffsetCommit: as a commit, but undecided until the marker of the producer's transaction; the
+        whole is refused or nothing.
+        """
         request = command.request
         assert isinstance(request, TxnOffsetCommitRequest)
         error = self._txn_commit_error(request, command.version)
@@ -75,11 +90,15 @@ class GroupOffsets:
         if group is None:
             return _NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
         member_id, generation = request.member_id, request.generation_id
-        error = group.validate_commit(member_id, request.group_instance_id, generation, is_transactional=True, version=version)
+        error = group.validate_commit(
+            member_id, request.group_instance_id, generation, is_transactional=True, version=version
+        )
         if error is _NONE and not isinstance(group, ClassicGroup):
             for topic in request.topics:
                 for partition in topic.partitions:
-                    error = error or group.validate_commit_of(member_id, generation, self._topic_id(topic.name), partition.partition_index)
+                    error = error or group.validate_commit_of(
+                        member_id, generation, self._topic_id(topic.name), partition.partition_index
+                    )
         return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
 
     def _topic_id(self, topic: str) -> bytes:
@@ -98,7 +117,9 @@ class GroupOffsets:
         error = ErrorCode.NONE if group is None else group.validate_fetch(asked.member_id, asked.member_epoch)
         if error is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
-        return self._offsets.fetch(asked, is_stable=is_stable)  # a group that is not there has committed nothing, which is no error
+        return self._offsets.fetch(
+            asked, is_stable=is_stable
+        )  # a group that is not there has committed nothing, which is no error
 
     def delete(self, command: Command, token: object, now: Instant) -> Decision:
         """OffsetDelete: for topics that no member reads."""
@@ -141,7 +162,9 @@ class GroupOffsets:
         if group is None:
             return NOTHING
         retention_ms = self._settings.offsets_retention_ms
-        records, is_all = self._offsets.expired(group_id, group.offset_unused_since, group.is_subscribed_to, retention_ms, now)
+        records, is_all = self._offsets.expired(
+            group_id, group.offset_unused_since, group.is_subscribed_to, retention_ms, now
+        )
         if is_all and group.is_empty():
             records = (*records, *group.tombstones())
         return Decision(records, may_be_refused=True) if records else NOTHING
@@ -150,14 +173,20 @@ class GroupOffsets:
 def _commit_error(group: Group | None, request: OffsetCommitRequest, version: int) -> ErrorCode:
     generation = request.generation_id_or_member_epoch
     if group is not None:
-        return group.validate_commit(request.member_id, request.group_instance_id, generation, is_transactional=False, version=version)
+        return group.validate_commit(
+            request.member_id, request.group_instance_id, generation, is_transactional=False, version=version
+        )
     if generation < 0:
         return ErrorCode.NONE
-    return ErrorCode.GROUP_ID_NOT_FOUND if version >= GROUP_ID_NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
+    return (
+        ErrorCode.GROUP_ID_NOT_FOUND if version >= GROUP_ID_NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
+    )
 
 
 def _refusal_of(group: Group, request: OffsetCommitRequest) -> IsStale:
     def refusal(topic: str, topic_id: bytes, partition: int) -> ErrorCode:
-        return group.validate_commit_of(request.member_id, request.generation_id_or_member_epoch, topic_id, partition)
+        return group.validate_commit_of(
+            request.member_id, request.generation_id_or_member_epoch, topic_id, partition
+        )
 
     return refusal

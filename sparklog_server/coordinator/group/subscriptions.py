@@ -1,7 +1,8 @@
 """What a KIP-848 group subscribes to: names, and patterns that the coordinator resolves.
 
-Patterns are RE2's, whose time is linear in the text, so no pattern can be made to explode; its memory is bounded here. A pattern has to
-match the whole name of a topic. With many topics a resolution is done in slices, between which the broker serves others.
+Patterns are RE2's, whose time is linear in the text, so no pattern can be made to explode; its memory is
+bounded here. A pattern has to match the whole name of a topic. With many topics a resolution is done in
+slices, between which the broker serves others.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -41,7 +42,8 @@ class Pattern:
         """Raises Refused with INVALID_REGULAR_EXPRESSION."""
         if len(text) > PATTERN_CHARS_MAX:
             raise Refused(
-                ErrorCode.INVALID_REGULAR_EXPRESSION, f"the pattern has {len(text)} characters; a pattern may have {PATTERN_CHARS_MAX}"
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"the pattern has {len(text)} characters; a pattern may have {PATTERN_CHARS_MAX}",
             )
         import re2  # it takes ten milliseconds, and most brokers never meet a pattern
 
@@ -50,11 +52,13 @@ class Pattern:
         options.log_errors = False
         options.never_capture = True
         try:
-            # Bytes against bytes: with text, the library spends more on where a match lies than on finding it.
+            # Bytes against bytes: with text, the library spends more on where a match lies than on finding
+            # it.
             self._matches = re2.compile(text.encode(), options).fullmatch
         except (re2.error, UnicodeEncodeError) as error:
             raise Refused(
-                ErrorCode.INVALID_REGULAR_EXPRESSION, f"{text[:80]!r} is no pattern that RE2 understands: {_reason(error)}"
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"{text[:80]!r} is no pattern that RE2 understands: {_reason(error)}",
             ) from None
         self.text = text
 
@@ -73,7 +77,9 @@ class Resolution:
 
     __slots__ = ("_image", "_names", "_next", "_patterns", "_topics", "_wall_ms", "command")
 
-    def __init__(self, patterns: Iterable[str], image: MetadataImage, command: Command, wall_ms: Millis) -> None:
+    def __init__(
+        self, patterns: Iterable[str], image: MetadataImage, command: Command, wall_ms: Millis
+    ) -> None:
         self._patterns = [pattern for pattern in map(_stored, sorted(patterns)) if pattern is not None]
         self._topics: dict[str, list[str]] = {pattern.text: [] for pattern in self._patterns}
         self._names = list(image.topics_by_name)
@@ -91,7 +97,9 @@ class Resolution:
         """Look at the next slice of names."""
         limit = self._next + max(1, SLICE_MATCHES // max(1, len(self._patterns)))
         for pattern in self._patterns:
-            self._topics[pattern.text].extend(name for name in self._names[self._next : limit] if pattern.matches(name))
+            self._topics[pattern.text].extend(
+                name for name in self._names[self._next : limit] if pattern.matches(name)
+            )
         self._next = limit
 
     def resolved(self, describable: Describable) -> dict[str, Resolved]:
@@ -106,7 +114,9 @@ class Resolution:
 
 
 def _stored(text: str) -> Pattern | None:
-    """A pattern that was accepted once; None if this release does not understand it any more (it may stem from another broker)."""
+    """A pattern that was accepted once; None if this release does not understand it any more (it may stem
+    from another broker).
+    """
     try:
         return Pattern(text)
     except Refused:
@@ -120,10 +130,11 @@ def topic_ids(names: Iterable[str], image: MetadataImage) -> frozenset[Uuid]:
 
 
 def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
-    """A signed 64-bit number that differs when one of these topics comes, goes or grows; 0 if none of them exists.
+    """A signed 64-bit number that differs when one of these topics comes, goes or grows; 0 if none of them
+    exists.
 
-    It is compared with itself alone, so it need not be the number that Kafka would write. Kafka's also covers the racks of replicas, which
-    no server-side assignor looks at.
+    It is compared with itself alone, so it need not be the number that Kafka would write. Kafka's also
+    covers the racks of replicas, which no server-side assignor looks at.
     """
     by_name = image.topics_by_name
     known = [by_name[name] for name in sorted(names) if name in by_name]

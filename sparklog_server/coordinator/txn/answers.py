@@ -27,19 +27,28 @@ from .waits import Completions
 
 def partitions_of(asked: AddPartitionsToTxnTransaction) -> frozenset[TopicPartition]:
     """The partitions that a request names."""
-    return frozenset(TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions)
+    return frozenset(
+        TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions
+    )
 
 
-def told(asked: AddPartitionsToTxnTransaction, code_for: Callable[[TopicPartition], ErrorCode]) -> AddPartitionsToTxnResponse:
+def told(
+    asked: AddPartitionsToTxnTransaction, code_for: Callable[[TopicPartition], ErrorCode]
+) -> AddPartitionsToTxnResponse:
     """The answer of one transaction, in the form of the newer versions."""
     topics = [
         AddPartitionsToTxnTopicResult(
             topic.name,
-            [AddPartitionsToTxnPartitionResult(index, code_for(TopicPartition(topic.name, index))) for index in topic.partitions],
+            [
+                AddPartitionsToTxnPartitionResult(index, code_for(TopicPartition(topic.name, index)))
+                for index in topic.partitions
+            ],
         )
         for topic in asked.topics
     ]
-    return AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult(asked.transactional_id, topics)])
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[AddPartitionsToTxnResult(asked.transactional_id, topics)]
+    )
 
 
 def refused_add(asked: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResponse:
@@ -52,7 +61,9 @@ def added(asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResponse:
     return refused_add(asked, ErrorCode.NONE)
 
 
-def verified(asked: AddPartitionsToTxnTransaction, partitions: frozenset[TopicPartition]) -> AddPartitionsToTxnResponse:
+def verified(
+    asked: AddPartitionsToTxnTransaction, partitions: frozenset[TopicPartition]
+) -> AddPartitionsToTxnResponse:
     """Which of them take part; the others tell their producer to abort and begin anew (KIP-1050)."""
     return told(asked, lambda one: ErrorCode.NONE if one in partitions else ErrorCode.TRANSACTION_ABORTABLE)
 
@@ -60,17 +71,25 @@ def verified(asked: AddPartitionsToTxnTransaction, partitions: frozenset[TopicPa
 def described(
     request: DescribeTransactionsRequest, transactions: Mapping[str, Transaction], completions: Completions
 ) -> DescribeTransactionsResponse:
-    """State and partitions of each id; of one that is about to end, the partitions whose markers are missing (KIP-664)."""
+    """State and partitions of each id; of one that is about to end, the partitions whose markers are
+    missing (KIP-664).
+    """
     return DescribeTransactionsResponse(
-        transaction_states=[_described(one, transactions.get(one), completions) for one in request.transactional_ids]
+        transaction_states=[
+            _described(one, transactions.get(one), completions) for one in request.transactional_ids
+        ]
     )
 
 
-def _described(transactional_id: str, transaction: Transaction | None, completions: Completions) -> TransactionState:
+def _described(
+    transactional_id: str, transaction: Transaction | None, completions: Completions
+) -> TransactionState:
     if not transactional_id:
         return TransactionState(error_code=ErrorCode.INVALID_REQUEST)
     if transaction is None:
-        return TransactionState(error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id)
+        return TransactionState(
+            error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id
+        )
     partitions = sorted(transaction.partitions)
     completing = completions.of(transactional_id) if transaction.state in ENDING else None
     topics: dict[str, list[int]] = {}
@@ -87,7 +106,9 @@ def _described(transactional_id: str, transaction: Transaction | None, completio
     )
 
 
-def listed(request: ListTransactionsRequest, transactions: Mapping[str, Transaction], now: Instant) -> ListTransactionsResponse:
+def listed(
+    request: ListTransactionsRequest, transactions: Mapping[str, Transaction], now: Instant
+) -> ListTransactionsResponse:
     """The transactions that pass every filter; an empty filter lets all pass (KIP-664, KIP-994, KIP-1152).
 
     Raises Refused with INVALID_REGULAR_EXPRESSION.

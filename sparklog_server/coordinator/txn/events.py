@@ -3,8 +3,9 @@
     decision committed ──► MarkersDue ──► whoever writes markers ──► MarkersWritten ──► the next decision
     timeout of an `sl.` id ──► VerdictDue ──► whoever knows ──► Verdict ──► the next decision
 
-`MarkersDue` and `VerdictDue` leave the shard as the tokens of answers, so they leave when replies would: when what they rest on is below
-the high watermark. `MarkersWritten` and `Verdict` come back as requests of commands.
+`MarkersDue` and `VerdictDue` leave the shard as the tokens of answers, so they leave when replies would:
+when what they rest on is below the high watermark. `MarkersWritten` and `Verdict` come back as requests of
+commands.
 """
 
 from enum import Enum
@@ -16,7 +17,9 @@ from sparklog.wire.schema import Message
 
 
 class End:
-    """One end of one transaction; `is_over` once every partition has its marker, so that nobody writes another."""
+    """One end of one transaction; `is_over` once every partition has its marker, so that nobody writes
+    another.
+    """
 
     __slots__ = ("is_over",)
 
@@ -25,10 +28,11 @@ class End:
 
 
 class MarkersDue(msgspec.Struct, frozen=True):
-    """The end of a transaction is decided, and these partitions are to be told by a marker each; a shard that is loaded says so again.
+    """The end of a transaction is decided, and these partitions are to be told by a marker each; a shard
+    that is loaded says so again.
 
-    In transaction version 1 the next transaction has the same producer id and epoch: what waits to be written is due only while `end` is
-    not over.
+    In transaction version 1 the next transaction has the same producer id and epoch: what waits to be
+    written is due only while `end` is not over.
     """
 
     transactional_id: str
@@ -41,7 +45,9 @@ class MarkersDue(msgspec.Struct, frozen=True):
 
 
 class MarkersWritten(Message):
-    """What became of the markers of one MarkersDue: `done` hold theirs, or need none; the others are to be tried again."""
+    """What became of the markers of one MarkersDue: `done` hold theirs, or need none; the others are to be
+    tried again.
+    """
 
     transactional_id: str = ""
     producer_id: int = -1
@@ -83,7 +89,9 @@ DUE = Due()
 
 
 class AddOffsets(Message):
-    """AddOffsetsToTxn as a shard is asked: the partition of `__consumer_offsets` that keeps the group is known to the broker."""
+    """AddOffsetsToTxn as a shard is asked: the partition of `__consumer_offsets` that keeps the group is
+    known to the broker.
+    """
 
     transactional_id: str = ""
     producer_id: int = -1

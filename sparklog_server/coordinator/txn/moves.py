@@ -1,10 +1,12 @@
-"""What a request makes of a transaction: the checks of each, in Kafka's order. Nothing here waits, and nothing here is kept.
+"""What a request makes of a transaction: the checks of each, in Kafka's order. Nothing here waits, and
+nothing here is kept.
 
 Every function returns the transaction as it will be, or raises Refused with the code of the answer.
 
-While markers are missing (`ENDING`), a request that would change the transaction is answered CONCURRENT_TRANSACTIONS before its producer
-is compared: at an overflow of epochs the producer already has the next producer id, which the transaction gets when it is complete. Only
-EndTxn of TV1 and the verification compare the producer first, as in Kafka.
+While markers are missing (`ENDING`), a request that would change the transaction is answered
+CONCURRENT_TRANSACTIONS before its producer is compared: at an overflow of epochs the producer already has
+the next producer id, which the transaction gets when it is complete. Only EndTxn of TV1 and the
+verification compare the producer first, as in Kafka.
 """
 
 from collections.abc import Callable
@@ -61,7 +63,8 @@ def init(
     server_version: int,
     now_ms: int,
 ) -> Transaction:
-    """InitProducerId: the next epoch, the same one for a retry, or the abort of what is open, which comes first (KIP-98, KIP-360).
+    """InitProducerId: the next epoch, the same one for a retry, or the abort of what is open, which comes
+    first (KIP-98, KIP-360).
 
     `last_epoch` is the one that the newest move bumped, so that a retry of it is known.
     """
@@ -115,7 +118,9 @@ def _of_producer(before: Transaction | None, producer_id: int, producer_epoch: i
     return before
 
 
-def add(before: Transaction, partitions: frozenset[TopicPartition], client_version: int, now_ms: int) -> Transaction | None:
+def add(
+    before: Transaction, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
+) -> Transaction | None:
     """Partitions take part; None if all of them do already."""
     if before.state is State.ONGOING and partitions <= before.partitions:
         return None
@@ -136,12 +141,16 @@ def end(
     if before is None:
         raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if client_version >= BUMPING:
-        return _end_bumping(before, producer_id, producer_epoch, is_commit, client_version, producer_ids, now_ms)
+        return _end_bumping(
+            before, producer_id, producer_epoch, is_commit, client_version, producer_ids, now_ms
+        )
     _of_producer(before, producer_id, producer_epoch)
     if before.state in ENDING:
         raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if before.state is State.ONGOING:
-        return ended(before, is_commit=is_commit, client_version=0, next_producer_id=NO_PRODUCER_ID, now_ms=now_ms)
+        return ended(
+            before, is_commit=is_commit, client_version=0, next_producer_id=NO_PRODUCER_ID, now_ms=now_ms
+        )
     if before.state is (State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT):
         return None
     raise Refused(ErrorCode.INVALID_TXN_STATE)
@@ -156,7 +165,8 @@ def _end_bumping(
     producer_ids: ProducerIds,
     now_ms: int,
 ) -> Transaction | None:
-    """EndTxn of TV2. The epoch tells a retry, which has the one before, from the next end, which has the one that the last end gave:
+    """EndTxn of TV2. The epoch tells a retry, which has the one before, from the next end, which has the
+    one that the last end gave:
 
                          abort                    commit
                          retry      current       retry      current
@@ -164,11 +174,16 @@ def _end_bumping(
         CompleteAbort    NONE       abort         INVALID    INVALID_TXN_STATE
         CompleteCommit   INVALID    abort         NONE       INVALID_TXN_STATE
 
-    Where an abort finds nothing open (its producer may not know what arrived), it bumps the epoch all the same.
+    Where an abort finds nothing open (its producer may not know what arrived), it bumps the epoch all the
+    same.
     """
     if before.state in ENDING:
         raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
-    is_overflow = before.previous_producer_id == producer_id and producer_epoch == LAST_EPOCH and before.producer_epoch == 0
+    is_overflow = (
+        before.previous_producer_id == producer_id
+        and producer_epoch == LAST_EPOCH
+        and before.producer_epoch == 0
+    )
     is_retry = before.producer_epoch == producer_epoch + 1
     if before.producer_id != producer_id and not is_overflow:
         raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -178,8 +193,16 @@ def _end_bumping(
         raise Refused(ErrorCode.PRODUCER_FENCED)
     if is_complete and (is_retry or is_overflow) and is_commit is (before.state is State.COMPLETE_COMMIT):
         return None
-    is_of_nothing = not is_commit and (before.state is State.EMPTY or (is_complete and not is_retry and not is_overflow))
+    is_of_nothing = not is_commit and (
+        before.state is State.EMPTY or (is_complete and not is_retry and not is_overflow)
+    )
     if before.state is not State.ONGOING and not is_of_nothing:
         raise Refused(ErrorCode.INVALID_TXN_STATE)
     next_producer_id = producer_ids() if before.is_exhausted else NO_PRODUCER_ID
-    return ended(before, is_commit=is_commit, client_version=client_version, next_producer_id=next_producer_id, now_ms=now_ms)
+    return ended(
+        before,
+        is_commit=is_commit,
+        client_version=client_version,
+        next_producer_id=next_producer_id,
+        now_ms=now_ms,
+    )

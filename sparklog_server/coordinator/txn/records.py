@@ -1,9 +1,11 @@
-"""The durable records of `__transaction_state`: Kafka's key and value (level 4.3), which `kafka-dump-log --transaction-log-decoder` reads.
+"""The durable records of `__transaction_state`: Kafka's key and value (level 4.3), which `kafka-dump-log
+--transaction-log-decoder` reads.
 
     key     int16 0, transactional id (never flexible)
     value   int16 version, fields; no value at all forgets the id
 
-Version 0 is what brokers of transaction version 0 write; version 1, flexible, adds what the epoch bump of TV2 needs, as tags.
+Version 0 is what brokers of transaction version 0 write; version 1, flexible, adds what the epoch bump of
+TV2 needs, as tags.
 """
 
 from itertools import groupby
@@ -12,7 +14,20 @@ from typing import Annotated, ClassVar, Final
 from sparklog.errors import DecodeError
 from sparklog.model import ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.codec import decode, encode
-from sparklog.wire.schema import INT16, INT64, Int8, Int16, Int32, Int64, Message, Str, Versions, nullable, since, tagged
+from sparklog.wire.schema import (
+    INT16,
+    INT64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Str,
+    Versions,
+    nullable,
+    since,
+    tagged,
+)
 from sparklog_server.coordinator.shard import CoordinatorRecord
 
 from .states import NO_PRODUCER_ID, State, Transaction
@@ -50,12 +65,18 @@ class TransactionLogValue(Message):
 _NUMBER = (0).to_bytes(2, "big")
 _EMPTY: Final = State.EMPTY  # to name a member of an enum takes as long as two calls
 _NOWHERE: frozenset[TopicPartition] = frozenset()
-_STATES = {int(state): state for state in State if state is not State.DEAD and state is not State.PREPARE_EPOCH_FENCE}
+_STATES = {
+    int(state): state for state in State if state is not State.DEAD and state is not State.PREPARE_EPOCH_FENCE
+}
 """The states that are ever written."""
 
 
-def encode_record(transactional_id: str, transaction: Transaction | None, server_version: int) -> CoordinatorRecord:
-    """The record of an id, or, with None, its tombstone; `server_version` is the cluster's transaction version."""
+def encode_record(
+    transactional_id: str, transaction: Transaction | None, server_version: int
+) -> CoordinatorRecord:
+    """The record of an id, or, with None, its tombstone; `server_version` is the cluster's transaction
+    version.
+    """
     key = _NUMBER + _encoded(TransactionLogKey(transactional_id), 0)
     if transaction is None:
         return CoordinatorRecord(key, None, (transactional_id, None))
@@ -68,7 +89,9 @@ def encode_record(transactional_id: str, transaction: Transaction | None, server
         producer_epoch=transaction.producer_epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=int(transaction.state),
-        transaction_partitions=None if transaction.state is State.EMPTY else _by_topic(transaction.partitions),
+        transaction_partitions=None
+        if transaction.state is State.EMPTY
+        else _by_topic(transaction.partitions),
         transaction_last_update_timestamp_ms=transaction.update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
         client_transaction_version=transaction.client_version,
@@ -76,11 +99,17 @@ def encode_record(transactional_id: str, transaction: Transaction | None, server
     written = transaction
     if not version and transaction.previous_producer_id != NO_PRODUCER_ID:
         written = _without_previous(transaction)  # what lives must be what a reload finds
-    return CoordinatorRecord(key, version.to_bytes(2, "big") + _encoded(value, version), (transactional_id, written))
+    return CoordinatorRecord(
+        key, version.to_bytes(2, "big") + _encoded(value, version), (transactional_id, written)
+    )
 
 
-def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> tuple[str, Transaction | None]:
-    """The id of a record and its transaction, None for a tombstone. Raises DecodeError for bytes that Kafka 4.3 would not write."""
+def decode_record(
+    key: bytes | memoryview, value: bytes | memoryview | None
+) -> tuple[str, Transaction | None]:
+    """The id of a record and its transaction, None for a tombstone. Raises DecodeError for bytes that
+    Kafka 4.3 would not write.
+    """
     if key[:2] != _NUMBER:
         raise DecodeError(f"a key of {len(key)} bytes that is none of a transactional id", 0)
     transactional_id = decode(TransactionLogKey, 0, memoryview(key)[2:]).transactional_id
@@ -95,7 +124,13 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
         raise DecodeError(f"unknown state {told.transaction_status} of a transaction", 0)
     partitions = _NOWHERE
     if told.transaction_partitions and state is not _EMPTY:
-        partitions = frozenset([TopicPartition(one.topic, index) for one in told.transaction_partitions for index in one.partition_ids])
+        partitions = frozenset(
+            [
+                TopicPartition(one.topic, index)
+                for one in told.transaction_partitions
+                for index in one.partition_ids
+            ]
+        )
     # In the order of the fields: a shard of a hundred thousand ids is loaded in half the time.
     return transactional_id, Transaction(
         told.producer_id,
@@ -113,7 +148,8 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
 
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
     return [
-        PartitionsSchema(topic, [one.partition for one in group]) for topic, group in groupby(sorted(partitions), lambda one: one.topic)
+        PartitionsSchema(topic, [one.partition for one in group])
+        for topic, group in groupby(sorted(partitions), lambda one: one.topic)
     ]
 
 

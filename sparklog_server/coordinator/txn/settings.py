@@ -3,11 +3,15 @@
 import msgspec
 
 RECORD_BYTES_MAX = 1_000_000
-"""A transaction's record must fit a batch of the default `max.message.bytes` (1 048 588), with its key, the batch's header and tags."""
+"""A transaction's record must fit a batch of the default `max.message.bytes` (1 048 588), with its key,
+the batch's header and tags.
+"""
 
 
 class TxnSettings(msgspec.Struct, frozen=True):
-    """Times in milliseconds; the defaults are Kafka's, but for `resolved_expiration_ms`, which holds for ids that begin with `sl.`."""
+    """Times in milliseconds; the defaults are Kafka's, but for `resolved_expiration_ms`, which holds for
+    ids that begin with `sl.`.
+    """
 
     timeout_max_ms: int = 900_000
     abort_interval_ms: int = 10_000

@@ -4,9 +4,10 @@
     MarkersWritten, Verdict ──┘                                                        └─► MarkersDue, with a Prepare*
     tick ─► timeouts ─► abort, or VerdictDue │ markers to be tried again │ ids that nobody uses │ requests that waited
 
-Whatever is decided is replayed at once, so a request that comes next sees it; that nobody is told before it is committed is the runtime's
-affair. A transaction that would end without a single marker is complete in the same batch.
-"""
+Whatever is decided is replayed at once, so a request that comes next sees it; that nobody is told before
+it is committed is the runtime's affair. A transaction that would end without a single marker is complete
+in the same batch.
+"""  # noqa: E501
 
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -51,13 +52,17 @@ RESOLVED_PREFIX = "sl."
 """Ids whose outcome a resolver may know: those of the exactly-once sink."""
 _LATEST_CLIENT = 2
 _BROKERS_SINCE = 4
-"""The version of AddPartitionsToTxn from which many transactions may be asked for, and partitions only verified (KIP-890)."""
+"""The version of AddPartitionsToTxn from which many transactions may be asked for, and partitions only
+verified (KIP-890).
+"""
 _BUMPING_SINCE = 5
 """The version of EndTxn whose clients take a new epoch from the answer (KIP-890)."""
 _AT_ONCE_MAX = 100
 """Timeouts, retries and requests that waited, of which so many are decided in one turn of the loop."""
 _LOOKED_AT_ONCE_MAX = 2_000
-"""Ids that are looked at in one turn of the loop, for whether anybody uses them or they are to go on: a tenth of a millisecond."""
+"""Ids that are looked at in one turn of the loop, for whether anybody uses them or they are to go on: a
+tenth of a millisecond.
+"""
 
 Decide = Callable[[Command, object, Instant], Decision]
 
@@ -65,7 +70,13 @@ Decide = Callable[[Command, object, Instant], Decision]
 class TxnShard:
     """`coordinator.shard.Shard` for transactional ids. `transactions` is all that is durable."""
 
-    def __init__(self, settings: TxnSettings, *, take_producer_id: Callable[[], ProducerId | None], trace: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        settings: TxnSettings,
+        *,
+        take_producer_id: Callable[[], ProducerId | None],
+        trace: Callable[..., None],
+    ) -> None:
         self.transactions: dict[str, Transaction] = {}
         self._settings = settings
         self._take_producer_id = take_producer_id
@@ -73,10 +84,16 @@ class TxnShard:
         self._server_version = 0
         self._completions = Completions()
         self._timeouts: Timeouts | None = None
-        self._last_epochs: dict[str, int] = {}  # which InitProducerId bumped, where it was told: lost by a reload, as in Kafka
+        self._last_epochs: dict[
+            str, int
+        ] = {}  # which InitProducerId bumped, where it was told: lost by a reload, as in Kafka
         self._expiry_due: Micros | None = None
-        self._looked_for: Iterator[str] | None = None  # the ids that the search for unused ones has not come to yet
-        self._resumed_next: Iterator[str] | None = None  # the ids whose time does not run yet since the shard was loaded
+        self._looked_for: Iterator[str] | None = (
+            None  # the ids that the search for unused ones has not come to yet
+        )
+        self._resumed_next: Iterator[str] | None = (
+            None  # the ids whose time does not run yet since the shard was loaded
+        )
         self._decides: dict[type[Message], Decide] = {
             InitProducerIdRequest: self._init,
             AddPartitionsToTxnRequest: self._add_partitions,
@@ -107,10 +124,16 @@ class TxnShard:
         """Nothing here waits for one."""
 
     def unfinished(self) -> dict[str, object]:
-        return {name: transaction for name, transaction in self.transactions.items() if transaction.state not in FINISHED}
+        return {
+            name: transaction
+            for name, transaction in self.transactions.items()
+            if transaction.state not in FINISHED
+        }
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
-        """Time begins to run for what is open, and what was about to end goes on: for some ids now, for the others in turns to come."""
+        """Time begins to run for what is open, and what was about to end goes on: for some ids now, for
+        the others in turns to come.
+        """
         self._server_version = image.features.get(TRANSACTION_VERSION, 0)
         self._timeouts = Timeouts(self._settings.abort_interval_ms, now)
         self._expiry_due = Micros(now.mono_us + self._settings.expiry_interval_ms * 1000)
@@ -118,7 +141,9 @@ class TxnShard:
         return self._resume(self._resumed_next, now)
 
     def _resume(self, resumed_next: Iterator[str], now: Instant) -> list[Decision]:
-        """Go on with some of what the shard was loaded with, unless a request was there before: time runs then, or markers are due."""
+        """Go on with some of what the shard was loaded with, unless a request was there before: time runs
+        then, or markers are due.
+        """
         decisions: list[Decision] = []
         resumed = 0
         for _ in range(_LOOKED_AT_ONCE_MAX):
@@ -188,10 +213,17 @@ class TxnShard:
     def _opened(self, transactional_id: str, transaction: Transaction, now: Instant) -> None:
         if transaction.timeout_ms == NO_TIMEOUT_MS:
             return
-        # What the wall clock says was measured by another process, and the clock may have been set since: never below 0.
+        # What the wall clock says was measured by another process, and the clock may have been set since:
+        # never below 0.
         elapsed_ms = min(max(now.wall_ms - transaction.start_ms, 0), transaction.timeout_ms)
         longest_ms = max(self._settings.timeout_max_ms, transaction.timeout_ms)
-        self._running.begin(transactional_id, elapsed_ms=elapsed_ms, timeout_ms=transaction.timeout_ms, longest_ms=longest_ms, now=now)
+        self._running.begin(
+            transactional_id,
+            elapsed_ms=elapsed_ms,
+            timeout_ms=transaction.timeout_ms,
+            longest_ms=longest_ms,
+            now=now,
+        )
 
     def _producer_id(self) -> ProducerId:
         producer_id = self._take_producer_id()
@@ -204,11 +236,17 @@ class TxnShard:
     def decide(self, command: Command, token: object, now: Instant) -> Decision:
         return self._decides[type(command.request)](command, token, now)
 
-    def _waits(self, transactional_id: str, refused: Refused, command: Command, token: object, now: Instant) -> bool:
-        """Whether a request can wait for the end of the transaction before it, in place of being told to come again."""
+    def _waits(
+        self, transactional_id: str, refused: Refused, command: Command, token: object, now: Instant
+    ) -> bool:
+        """Whether a request can wait for the end of the transaction before it, in place of being told to
+        come again.
+        """
         completing = self._completions.of(transactional_id)
         is_too_early = refused.code is ErrorCode.CONCURRENT_TRANSACTIONS and completing is not None
-        return is_too_early and self._completions.hold(cast(Completing, completing), Held(transactional_id, command, token), now)
+        return is_too_early and self._completions.hold(
+            cast(Completing, completing), Held(transactional_id, command, token), now
+        )
 
     def _init(self, command: Command, token: object, now: Instant) -> Decision:
         request = cast(InitProducerIdRequest, command.request)
@@ -216,15 +254,26 @@ class TxnShard:
         before = self.transactions.get(transactional_id)
         try:
             timeout_ms = moves.check_init(request, self._settings)
-            last_epoch = NO_EPOCH if before is None else self._last_epochs.get(transactional_id, before.epoch_before_end)
-            after = moves.init(before, request, timeout_ms, last_epoch, self._producer_id, self._server_version, now.wall_ms)
+            last_epoch = (
+                NO_EPOCH
+                if before is None
+                else self._last_epochs.get(transactional_id, before.epoch_before_end)
+            )
+            after = moves.init(
+                before, request, timeout_ms, last_epoch, self._producer_id, self._server_version, now.wall_ms
+            )
         except Refused as refused:
             if self._waits(transactional_id, refused, command, token, now):
                 return NOTHING
             return _answered(token, _init_refused(refused.code))
         if after.state is State.PREPARE_ABORT:
             assert before is not None
-            self._trace("transaction-fenced", id=transactional_id, producer_id=before.producer_id, epoch=before.producer_epoch)
+            self._trace(
+                "transaction-fenced",
+                id=transactional_id,
+                producer_id=before.producer_id,
+                epoch=before.producer_epoch,
+            )
             decision = self._moved(transactional_id, after, now)
             if self._waits(transactional_id, Refused(ErrorCode.CONCURRENT_TRANSACTIONS), command, token, now):
                 return decision
@@ -233,8 +282,12 @@ class TxnShard:
         self._last_epochs.pop(transactional_id, None)
         if before is not None and request.producer_epoch != NO_EPOCH:
             # What a retry of this very request would still name.
-            is_bumped = after.producer_epoch != before.producer_epoch or after.producer_id != before.producer_id
-            self._last_epochs[transactional_id] = before.producer_epoch if is_bumped else request.producer_epoch
+            is_bumped = (
+                after.producer_epoch != before.producer_epoch or after.producer_id != before.producer_id
+            )
+            self._last_epochs[transactional_id] = (
+                before.producer_epoch if is_bumped else request.producer_epoch
+            )
         reply = InitProducerIdResponse(producer_id=after.producer_id, producer_epoch=after.producer_epoch)
         return self._moved(transactional_id, after, now, Answer(token, reply))
 
@@ -250,7 +303,9 @@ class TxnShard:
                 transaction = moves.check_verifies(before, asked.producer_id, asked.producer_epoch)
                 return _answered(token, verified(asked, transaction.partitions))
             transaction = moves.check_adds(before, asked.producer_id, asked.producer_epoch)
-            return self._joined(transactional_id, transaction, partitions, client_version, now, Answer(token, added(asked)))
+            return self._joined(
+                transactional_id, transaction, partitions, client_version, now, Answer(token, added(asked))
+            )
         except Refused as refused:
             if not asked.verify_only and self._waits(transactional_id, refused, command, token, now):
                 return NOTHING
@@ -262,7 +317,14 @@ class TxnShard:
             before = self.transactions.get(request.transactional_id)
             transaction = moves.check_adds(before, request.producer_id, request.producer_epoch)
             partitions = frozenset((request.partition,))
-            return self._joined(request.transactional_id, transaction, partitions, 0, now, Answer(token, AddOffsetsToTxnResponse()))
+            return self._joined(
+                request.transactional_id,
+                transaction,
+                partitions,
+                0,
+                now,
+                Answer(token, AddOffsetsToTxnResponse()),
+            )
         except Refused as refused:
             if self._waits(request.transactional_id, refused, command, token, now):
                 return NOTHING
@@ -317,7 +379,10 @@ class TxnShard:
     def _markers_written(self, command: Command, token: object, now: Instant) -> Decision:
         told = cast(MarkersWritten, command.request)
         transactional_id = told.transactional_id
-        transaction, completing = self.transactions.get(transactional_id), self._completions.of(transactional_id)
+        transaction, completing = (
+            self.transactions.get(transactional_id),
+            self._completions.of(transactional_id),
+        )
         if transaction is None or completing is None:
             return NOTHING
         if (transaction.producer_id, transaction.producer_epoch) != (told.producer_id, told.producer_epoch):
@@ -325,10 +390,16 @@ class TxnShard:
         for partition in told.done:
             completing.missing.pop(partition, None)
         if completing.missing:
-            # Also where none has failed: what was on its way when the shard was loaded anew may have been some of them only.
+            # Also where none has failed: what was on its way when the shard was loaded anew may have been
+            # some of them only.
             self._completions.try_again(completing, now)
             if told.again:
-                self._trace("markers-failed", id=transactional_id, partitions=len(completing.missing), first=str(told.again[0]))
+                self._trace(
+                    "markers-failed",
+                    id=transactional_id,
+                    partitions=len(completing.missing),
+                    first=str(told.again[0]),
+                )
             return NOTHING
         return self._markers_or_complete(transactional_id, transaction, now)
 
@@ -350,12 +421,18 @@ class TxnShard:
             open_ms = max(now.wall_ms - transaction.start_ms, 0)
             remedy = "what it held is lost to its sink; see sparklog transactions"
             self._trace(
-                "transaction-abandoned", id=transactional_id, open_ms=open_ms, reason="nobody could tell its outcome", remedy=remedy
+                "transaction-abandoned",
+                id=transactional_id,
+                open_ms=open_ms,
+                reason="nobody could tell its outcome",
+                remedy=remedy,
             )
         return self._abort(transactional_id, transaction, now)
 
     def _roll_forward(self, transactional_id: str, transaction: Transaction, now: Instant) -> Decision:
-        """Commit for a producer that does not come back, in its own version: if it does, its EndTxn is a retry."""
+        """Commit for a producer that does not come back, in its own version: if it does, its EndTxn is a
+        retry.
+        """
         try:
             bumps = transaction.client_version >= BUMPING and transaction.is_exhausted
             next_producer_id = self._producer_id() if bumps else NO_PRODUCER_ID
@@ -378,7 +455,12 @@ class TxnShard:
         except Refused:
             self._running.ask_again(transactional_id, now)
             return NOTHING
-        self._trace("transaction-timed-out", id=transactional_id, producer_id=transaction.producer_id, timeout_ms=transaction.timeout_ms)
+        self._trace(
+            "transaction-timed-out",
+            id=transactional_id,
+            producer_id=transaction.producer_id,
+            timeout_ms=transaction.timeout_ms,
+        )
         return self._moved(transactional_id, after, now)
 
     # -- administrators
@@ -388,7 +470,9 @@ class TxnShard:
         return _answered(token, described(request, self.transactions, self._completions))
 
     def _list(self, command: Command, token: object, now: Instant) -> Decision:
-        return _answered(token, listed(cast(ListTransactionsRequest, command.request), self.transactions, now))
+        return _answered(
+            token, listed(cast(ListTransactionsRequest, command.request), self.transactions, now)
+        )
 
     # -- the world, time, and those who wait
 
@@ -399,8 +483,13 @@ class TxnShard:
     def tick(self, now: Instant) -> list[Decision]:
         if self._resumed_next is not None:
             return self._resume(self._resumed_next, now)  # alone, so that it sees all that was decided
-        decisions = [self.decide(held.command, held.token, now) for held in self._completions.take_released(_AT_ONCE_MAX)]
-        decisions += [self._refuse_held(held.command, held.token) for held in self._completions.take_overdue(now)]
+        decisions = [
+            self.decide(held.command, held.token, now)
+            for held in self._completions.take_released(_AT_ONCE_MAX)
+        ]
+        decisions += [
+            self._refuse_held(held.command, held.token) for held in self._completions.take_overdue(now)
+        ]
         for _ in range(_AT_ONCE_MAX):
             due = self._completions.due_again(now)
             if due is None:
@@ -416,7 +505,9 @@ class TxnShard:
         return decisions
 
     def _is_looking(self, now: Instant) -> bool:
-        return self._looked_for is not None or (self._expiry_due is not None and self._expiry_due <= now.mono_us)
+        return self._looked_for is not None or (
+            self._expiry_due is not None and self._expiry_due <= now.mono_us
+        )
 
     def _timed_out(self, now: Instant) -> list[Decision]:
         decisions = []

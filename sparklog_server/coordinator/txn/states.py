@@ -8,8 +8,9 @@
     Empty, Complete* ─ init ───────► Empty
     Empty, Complete* ─ unused ─────► Dead: a tombstone, and forgotten
 
-In TV1 a producer keeps its epoch from transaction to transaction. In TV2 (KIP-890) every end bumps it: the markers carry the new epoch,
-and so does the answer to EndTxn. When epochs run out, the id goes on with another producer id.
+In TV1 a producer keeps its epoch from transaction to transaction. In TV2 (KIP-890) every end bumps it: the
+markers carry the new epoch, and so does the answer to EndTxn. When epochs run out, the id goes on with
+another producer id.
 """
 
 from enum import IntEnum
@@ -69,10 +70,11 @@ NO_TIMEOUT_MS = 2**31 - 1
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """What is durable of one transactional id. `client_version` is the transaction version that its last move was made in.
+    """What is durable of one transactional id. `client_version` is the transaction version that its last
+    move was made in.
 
-    `previous_producer_id` is the id before the last move; `next_producer_id`, where given, takes over when the transaction is complete.
-    Times are epoch milliseconds; -1 for a start that was not yet.
+    `previous_producer_id` is the id before the last move; `next_producer_id`, where given, takes over when
+    the transaction is complete. Times are epoch milliseconds; -1 for a start that was not yet.
     """
 
     producer_id: ProducerId
@@ -93,7 +95,9 @@ class Transaction(msgspec.Struct, frozen=True):
 
     @property
     def epoch_before_end(self) -> ProducerEpoch:
-        """The epoch that the producer had before the end of its last transaction bumped it; NO_EPOCH if that did not bump it."""
+        """The epoch that the producer had before the end of its last transaction bumped it; NO_EPOCH if
+        that did not bump it.
+        """
         if self.client_version < BUMPING or self.state in (State.EMPTY, State.ONGOING):
             return NO_EPOCH
         if self.producer_epoch == 0:
@@ -112,7 +116,9 @@ def begun(producer_id: ProducerId, timeout_ms: int, now_ms: int) -> Transaction:
     return Transaction(producer_id, ProducerEpoch(0), timeout_ms, now_ms)
 
 
-def initialised(before: Transaction, producer_id: ProducerId, producer_epoch: int, timeout_ms: int, now_ms: int) -> Transaction:
+def initialised(
+    before: Transaction, producer_id: ProducerId, producer_epoch: int, timeout_ms: int, now_ms: int
+) -> Transaction:
     """InitProducerId: another producer, or the same anew, with this id and epoch."""
     _check(before.state, State.EMPTY)
     return msgspec.structs.replace(
@@ -128,7 +134,9 @@ def initialised(before: Transaction, producer_id: ProducerId, producer_epoch: in
     )
 
 
-def joined(before: Transaction, partitions: frozenset[TopicPartition], client_version: int, now_ms: int) -> Transaction:
+def joined(
+    before: Transaction, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
+) -> Transaction:
     """More partitions take part; the transaction begins by that if none is open."""
     _check(before.state, State.ONGOING)
     is_open = before.state is State.ONGOING
@@ -151,7 +159,9 @@ def ended(
     next_producer_id: ProducerId,
     now_ms: int,
 ) -> Transaction:
-    """EndTxn: the outcome is decided. From Empty and Complete* (TV2) it is an abort of nothing, which bumps the epoch all the same."""
+    """EndTxn: the outcome is decided. From Empty and Complete* (TV2) it is an abort of nothing, which
+    bumps the epoch all the same.
+    """
     target = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
     _check(before.state, target)
     bump = 1 if client_version >= BUMPING and before.producer_epoch < EPOCH_MAX else 0
@@ -167,14 +177,26 @@ def ended(
     )
 
 
-def fenced(before: Transaction, *, server_version: int, next_producer_id: ProducerId, now_ms: int) -> Transaction:
-    """A newer producer, or the clock, aborts what is open: the epoch is bumped in every version, so that the old producer is refused."""
+def fenced(
+    before: Transaction, *, server_version: int, next_producer_id: ProducerId, now_ms: int
+) -> Transaction:
+    """A newer producer, or the clock, aborts what is open: the epoch is bumped in every version, so that
+    the old producer is refused.
+    """
     _check(before.state, State.PREPARE_EPOCH_FENCE, State.PREPARE_ABORT)
-    aborted = ended(before, is_commit=False, client_version=server_version, next_producer_id=next_producer_id, now_ms=now_ms)
+    aborted = ended(
+        before,
+        is_commit=False,
+        client_version=server_version,
+        next_producer_id=next_producer_id,
+        now_ms=now_ms,
+    )
     if server_version >= BUMPING or before.producer_epoch == EPOCH_MAX:
         return aborted
     # As Kafka's first coordinator does: the transaction counts as one of its version 0.
-    return msgspec.structs.replace(aborted, producer_epoch=ProducerEpoch(before.producer_epoch + 1), client_version=0)
+    return msgspec.structs.replace(
+        aborted, producer_epoch=ProducerEpoch(before.producer_epoch + 1), client_version=0
+    )
 
 
 def completed(before: Transaction, now_ms: int) -> Transaction:

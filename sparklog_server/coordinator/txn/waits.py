@@ -1,4 +1,5 @@
-"""What waits in a shard of transactions: for markers, for a transaction to be complete, for its time to be over. All of it soft.
+"""What waits in a shard of transactions: for markers, for a transaction to be complete, for its time to be
+over. All of it soft.
 
 Ongoing  ── its timeout, on the clock that never steps back, looked for every `abort_interval_ms`
 Prepare* ── the partitions whose markers are missing; those that failed are tried again, later each time
@@ -17,7 +18,9 @@ from .events import End
 _RETRY_MIN_MS = 50
 _RETRY_MAX_MS = 10_000
 _HOLD_MS = 1_000
-"""How long a request waits for the markers of the transaction before: a client's own back-off would be longer than they take."""
+"""How long a request waits for the markers of the transaction before: a client's own back-off would be
+longer than they take.
+"""
 _HELD_PER_ID_MAX = 4
 
 
@@ -30,7 +33,9 @@ class Held(NamedTuple):
 
 
 class Completing:
-    """A transaction that is about to end: `missing` are the partitions without a marker, `attempts` how often some failed."""
+    """A transaction that is about to end: `missing` are the partitions without a marker, `attempts` how
+    often some failed.
+    """
 
     __slots__ = ("attempts", "end", "held", "hold_timer", "missing", "retry_timer")
 
@@ -92,7 +97,9 @@ class Completions:
         return None if transactional_id is None else (transactional_id, self._by_id[transactional_id])
 
     def take_released(self, count: int) -> list[Held]:
-        """Up to `count` requests whose wait is over because the transaction before is complete; one for each id, since they change it."""
+        """Up to `count` requests whose wait is over because the transaction before is complete; one for
+        each id, since they change it.
+        """
         taken: dict[str, Held] = {}
         left = []
         for held in self._released:
@@ -148,7 +155,9 @@ class Timeouts:
         self._open: dict[str, Open] = {}
         self._timers: Timers[str] = Timers()
 
-    def begin(self, transactional_id: str, *, elapsed_ms: int, timeout_ms: int, longest_ms: int, now: Instant) -> None:
+    def begin(
+        self, transactional_id: str, *, elapsed_ms: int, timeout_ms: int, longest_ms: int, now: Instant
+    ) -> None:
         """A transaction is open, and was for `elapsed_ms` already."""
         begun_us = now.mono_us - elapsed_ms * 1000
         opened = Open(Timer(transactional_id), begun_us + longest_ms * 1000)
@@ -166,7 +175,9 @@ class Timeouts:
         return transactional_id in self._open
 
     def next(self, now: Instant) -> str | None:
-        """The next id whose transaction has been open for longer than its timeout; to be asked only once `deadline` has come."""
+        """The next id whose transaction has been open for longer than its timeout; to be asked only once
+        `deadline` has come.
+        """
         return self._timers.pop(now.mono_us)
 
     def ask_again(self, transactional_id: str, now: Instant) -> None:

@@ -1,4 +1,6 @@
-"""One Spark session, and brokers to ask: ours (or the one that SPARKLOG_TEST_BOOTSTRAP names), and in the long run a real Kafka as well."""
+"""One Spark session, and brokers to ask: ours (or the one that SPARKLOG_TEST_BOOTSTRAP names), and in the
+long run a real Kafka as well.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +18,16 @@ from tests.spark.differential.programs import Program, assert_alike, assert_refu
 from tests.tools import require_spark_connector
 
 FIRST_MS = 1_600_000_000_000
-"""When the first record of every partition was made; each later one was made a second after the one before."""
+"""When the first record of every partition was made; each later one was made a second after the one
+before.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One record to fill a topic with; its timestamp is its number in its partition after `FIRST_MS` unless told."""
+    """One record to fill a topic with; its timestamp is its number in its partition after `FIRST_MS`
+    unless told.
+    """
 
     value: bytes | None
     key: bytes | None = None
@@ -35,7 +41,10 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The broker's address."""
     require_spark_connector()
     if request.param == "sparklog":
-        yield os.environ.get("SPARKLOG_TEST_BOOTSTRAP") or request.getfixturevalue("sparklog_broker").bootstrap_servers
+        yield (
+            os.environ.get("SPARKLOG_TEST_BOOTSTRAP")
+            or request.getfixturevalue("sparklog_broker").bootstrap_servers
+        )
     else:
         broker = RealKafka(tmp_path_factory.mktemp("kafka"))
         with broker.running():
@@ -61,7 +70,8 @@ def fill(servers: str) -> Callable[[str, Sequence[Sent]], None]:
     """Sends records to their partitions and waits for every acknowledgement."""
 
     def send(topic: str, records: Sequence[Sent]) -> None:
-        # A new one each time: one that knows the topic would not hear for minutes that it has more partitions by now.
+        # A new one each time: one that knows the topic would not hear for minutes that it has more partitions
+        # by now.
         producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
         sent: dict[int, int] = {}
         failures: list[object] = []
@@ -93,7 +103,9 @@ class Bench:
     fill: Callable[[str, Sequence[Sent]], None]
 
     def topic(self, *records: Sent, partitions: int = 1, name: str | None = None, **settings: str) -> str:
-        """A topic with these records that nobody else uses; they are kept however old their timestamps say they are."""
+        """A topic with these records that nobody else uses; they are kept however old their timestamps say
+        they are.
+        """
         name = name or new_name()
         self.admin.create_topics([NewTopic(name, partitions, configs={"retention.ms": "-1", **settings})])
         self.fill(name, records)
@@ -109,17 +121,34 @@ class Bench:
 
 
 @pytest.fixture
-def bench(spark: SparkSession, servers: str, admin: Admin, fill: Callable[[str, Sequence[Sent]], None], tmp_path: Path) -> Bench:
+def bench(
+    spark: SparkSession,
+    servers: str,
+    admin: Admin,
+    fill: Callable[[str, Sequence[Sent]], None],
+    tmp_path: Path,
+) -> Bench:
     return Bench(spark, servers, admin, tmp_path, fill)
 
 
 @pytest.fixture(scope="session")
 def records(servers: str, fill: Callable[[str, Sequence[Sent]], None]) -> str:
-    """A topic of three partitions, ten records in the first, five in the second and none in the third: keys, nulls, headers, times."""
+    """A topic of three partitions, ten records in the first, five in the second and none in the third:
+    keys, nulls, headers, times.
+    """
     name = new_name("records")
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topics([NewTopic(name, 3, configs={"retention.ms": "-1"})])
-    first = [Sent(b"v%d" % n, b"k%d" % n, 0, [("h", b"x"), ("h", b""), ("n", None)] if n % 3 == 0 else []) for n in range(10)]
-    second = [Sent(None, b"key", 1), Sent(b"", b"", 1), Sent(b"no key", None, 1), Sent(None, None, 1), Sent(b"last", b"k", 1)]
+    first = [
+        Sent(b"v%d" % n, b"k%d" % n, 0, [("h", b"x"), ("h", b""), ("n", None)] if n % 3 == 0 else [])
+        for n in range(10)
+    ]
+    second = [
+        Sent(None, b"key", 1),
+        Sent(b"", b"", 1),
+        Sent(b"no key", None, 1),
+        Sent(None, None, 1),
+        Sent(b"last", b"k", 1),
+    ]
     fill(name, first + second)
     return name

@@ -3,8 +3,8 @@
     def program(side: Side) -> object: ...          the text, run once for each format
     assert_alike(program, spark, servers)           both returned the same, or both refused
 
-A refusal is compared by what it is about: the option, the column or the topic must be named by both. Spark wraps what a Python source
-raises in errors of its own, so the classes of the two can never be the same.
+A refusal is compared by what it is about: the option, the column or the topic must be named by both. Spark
+wraps what a Python source raises in errors of its own, so the classes of the two can never be the same.
 """
 
 import itertools
@@ -48,7 +48,9 @@ class Side:
         writer = frame.write.format(self.format).options(**self._with_servers(options))
         (writer if mode is None else writer.mode(mode)).save()
 
-    def run_into_topic(self, frame: DataFrame, checkpoint: str, *, mode: str = "append", **options: str) -> None:
+    def run_into_topic(
+        self, frame: DataFrame, checkpoint: str, *, mode: str = "append", **options: str
+    ) -> None:
         """A streaming write of all there is now."""
         writer = frame.writeStream.format(self.format).options(**self._with_servers(options)).outputMode(mode)
         self.run(writer, checkpoint)
@@ -58,13 +60,19 @@ class Side:
         writer = writer.option("checkpointLocation", str(self.directory / checkpoint))
         query = (writer.trigger(availableNow=True) if available_now else writer.trigger(once=True)).start()
         try:
-            assert query.awaitTermination(QUERY_S_MAX), f"{self.format}: still running after {QUERY_S_MAX} s: {query.lastProgress}"
+            assert query.awaitTermination(QUERY_S_MAX), (
+                f"{self.format}: still running after {QUERY_S_MAX} s: {query.lastProgress}"
+            )
         finally:
             query.stop()
         return query
 
-    def batches(self, source: DataFrame, checkpoint: str = "checkpoint", *, available_now: bool = True) -> list[list[tuple[object, ...]]]:
-        """The topic, partition and offset of every record, micro-batch by micro-batch; those without any are left out."""
+    def batches(
+        self, source: DataFrame, checkpoint: str = "checkpoint", *, available_now: bool = True
+    ) -> list[list[tuple[object, ...]]]:
+        """The topic, partition and offset of every record, micro-batch by micro-batch; those without any
+        are left out.
+        """
         collected: dict[int, list[tuple[object, ...]]] = {}
 
         def collect(batch: DataFrame, number: int) -> None:
@@ -107,7 +115,9 @@ def assert_alike(program: Program, spark: SparkSession, servers: str, directory:
     outcome = outcomes(program, spark, servers, directory)
     for name, result in outcome.items():
         assert not isinstance(result, Refused), f"{name} refused: {result.text[:3000]}"
-    assert outcome["sparklog"] == outcome["kafka"], f"\nsparklog: {outcome['sparklog']}\nkafka:    {outcome['kafka']}"
+    assert outcome["sparklog"] == outcome["kafka"], (
+        f"\nsparklog: {outcome['sparklog']}\nkafka:    {outcome['kafka']}"
+    )
     return outcome["sparklog"]
 
 
@@ -121,7 +131,10 @@ def assert_refused(program: Program, about: str, spark: SparkSession, servers: s
 def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:
     """Every record with all its columns, in the order of topic, partition and offset."""
     frame = frame.selectExpr(*[f"unix_micros({c}) AS {c}" if c == "timestamp" else c for c in frame.columns])
-    return [tuple(_plain(value) for value in row) for row in frame.orderBy("topic", "partition", "offset").collect()]
+    return [
+        tuple(_plain(value) for value in row)
+        for row in frame.orderBy("topic", "partition", "offset").collect()
+    ]
 
 
 def _plain(value: object) -> object:

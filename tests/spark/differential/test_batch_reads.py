@@ -9,7 +9,11 @@ from sparklog import TopicPartition
 from tests.spark.differential.conftest import FIRST_MS, Bench, Sent
 from tests.spark.differential.programs import Side, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.timeout(300)]  # the first of them starts two kinds of workers
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.compat,
+    pytest.mark.timeout(300),
+]  # the first of them starts two kinds of workers
 
 T = "$records"
 """Stands for the topic in the options below."""
@@ -25,7 +29,11 @@ QUICK = {
     "until offsets of each partition": {"subscribe": T, "endingOffsets": f'{{"{T}":{{"0":7,"1":-1,"2":0}}}}'},
     "partitions that are assigned": {"assign": f'{{"{T}":[0]}}'},
     "a pattern of names": {"subscribePattern": f"{T}.*"},
-    "from a timestamp": {"subscribe": T, "startingTimestamp": AFTER_3, "startingOffsetsByTimestampStrategy": "latest"},
+    "from a timestamp": {
+        "subscribe": T,
+        "startingTimestamp": AFTER_3,
+        "startingOffsetsByTimestampStrategy": "latest",
+    },
     "from timestamps of each partition": {
         "subscribe": T,
         "startingOffsetsByTimestamp": f'{{"{T}":{{"0":{AFTER_3},"1":{AFTER_4},"2":-2}}}}',
@@ -45,7 +53,10 @@ MATRIX = {
         "endingOffsets": f'{{"{T}":{{"0":4,"1":1,"2":0}}}}',
     },
     "two partitions that are assigned": {"assign": f'{{"{T}":[0,2]}}'},
-    "an assigned partition from an offset": {"assign": f'{{"{T}":[1]}}', "startingOffsets": f'{{"{T}":{{"1":2}}}}'},
+    "an assigned partition from an offset": {
+        "assign": f'{{"{T}":[1]}}',
+        "startingOffsets": f'{{"{T}":{{"1":2}}}}',
+    },
     "a pattern of nothing": {"subscribePattern": "nothing-at-all-.*"},
     "a timestamp stronger than offsets": {
         "subscribe": T,
@@ -91,10 +102,18 @@ MATRIX = {
     "a prefix for the group": {"subscribe": T, "groupIdPrefix": "mine"},
     "a group of one's own": {"subscribe": T, "kafka.group.id": "mine"},
     "a timeout for polls": {"subscribe": T, "kafkaConsumer.pollTimeoutMs": "30000"},
-    "retries of offset fetches": {"subscribe": T, "fetchOffset.numRetries": "5", "fetchOffset.retryIntervalMs": "100"},
+    "retries of offset fetches": {
+        "subscribe": T,
+        "fetchOffset.numRetries": "5",
+        "fetchOffset.retryIntervalMs": "100",
+    },
     "whatever the loss": {"subscribe": T, "failOnDataLoss": "false"},
     "a limit that is for streams": {"subscribe": T, "maxOffsetsPerTrigger": "3"},
-    "lower limits that are for streams": {"subscribe": T, "minOffsetsPerTrigger": "3", "maxTriggerDelay": "1m"},
+    "lower limits that are for streams": {
+        "subscribe": T,
+        "minOffsetsPerTrigger": "3",
+        "maxTriggerDelay": "1m",
+    },
     "an option that nobody knows but the client": {"subscribe": T, "kafka.client.id": "me"},
 }
 
@@ -135,7 +154,9 @@ def ranges(frame: DataFrame) -> list[list[tuple[object, ...]]]:
     return sorted(tasks.values())
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=() if case == "many" else pytest.mark.long) for case in SPLITS])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case == "many" else pytest.mark.long) for case in SPLITS]
+)
 def test_a_batch_read_is_split_into_the_same_tasks(bench: Bench, records: str, case: str) -> None:
     bench.alike(lambda side: ranges(side.read(subscribe=records, **SPLITS[case])))
 
@@ -189,7 +210,12 @@ def test_two_reads_can_be_joined_and_united(bench: Bench, records: str) -> None:
 
 @pytest.mark.long
 def test_gaps_that_compaction_left_are_no_loss(bench: Bench) -> None:
-    settings = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.0", "max.compaction.lag.ms": "1"}
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1",
+        "min.cleanable.dirty.ratio": "0.0",
+        "max.compaction.lag.ms": "1",
+    }
     topic = bench.topic(*[Sent(b"%d" % n, b"k%d" % (n % 3)) for n in range(60)], **settings)
     bench.alike(lambda side: len(rows_of(side.read(subscribe=topic))) in range(3, 61))
 

@@ -1,4 +1,6 @@
-"""What differs between the two formats, on purpose or because Spark lets a Python source do no more; each with its reason."""
+"""What differs between the two formats, on purpose or because Spark lets a Python source do no more; each
+with its reason.
+"""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +15,9 @@ from tests.spark.differential.test_batch_reads import ranges
 pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.long, pytest.mark.timeout(300)]
 
 
-def test_a_misspelt_option_is_refused_by_ours_since_ignoring_it_would_read_the_wrong_records(bench: Bench, records: str) -> None:
+def test_a_misspelt_option_is_refused_by_ours_since_ignoring_it_would_read_the_wrong_records(
+    bench: Bench, records: str
+) -> None:
     def program(side: Side) -> object:
         return len(rows_of(side.read(subscribe=records, startingOffset="latest")))
 
@@ -23,10 +27,14 @@ def test_a_misspelt_option_is_refused_by_ours_since_ignoring_it_would_read_the_w
     assert "did you mean" in outcome["sparklog"].text
 
 
-def test_a_schema_is_a_choice_of_columns_for_ours_since_spark_tells_a_python_source_no_other_way(bench: Bench, records: str) -> None:
+def test_a_schema_is_a_choice_of_columns_for_ours_since_spark_tells_a_python_source_no_other_way(
+    bench: Bench, records: str
+) -> None:
     def program(side: Side) -> object:
         reader = side.spark.read.format(side.format).schema("value BINARY, offset LONG")
-        return reader.option("kafka.bootstrap.servers", side.servers).option("subscribe", records).load().columns
+        return (
+            reader.option("kafka.bootstrap.servers", side.servers).option("subscribe", records).load().columns
+        )
 
     outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
     assert isinstance(outcome["kafka"], Refused)
@@ -38,15 +46,22 @@ def test_a_timestamp_column_is_the_records_time_for_ours_and_left_out_by_the_oth
 
     def program(side: Side) -> object:
         topic = bench.topic()
-        side.write(side.spark.createDataFrame([("v", told)], "value STRING, timestamp TIMESTAMP"), topic=topic)
+        side.write(
+            side.spark.createDataFrame([("v", told)], "value STRING, timestamp TIMESTAMP"), topic=topic
+        )
         return side.read(subscribe=topic).selectExpr("unix_millis(timestamp)").first()[0] == FIRST_MS
 
-    assert outcomes(program, bench.spark, bench.servers, bench.directory) == {"kafka": False, "sparklog": True}
+    assert outcomes(program, bench.spark, bench.servers, bench.directory) == {
+        "kafka": False,
+        "sparklog": True,
+    }
 
 
 def test_a_null_topic_is_told_with_its_row_by_ours(bench: Bench) -> None:
     def program(side: Side) -> object:
-        side.write(side.spark.createDataFrame([("v", "t"), ("w", None)], "value STRING, topic STRING").coalesce(1))
+        side.write(
+            side.spark.createDataFrame([("v", "t"), ("w", None)], "value STRING, topic STRING").coalesce(1)
+        )
         return None
 
     outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
@@ -67,10 +82,16 @@ def test_a_batch_write_without_a_mode_is_refused_by_spark_for_every_python_sourc
     assert "Append" in outcome["sparklog"].text
 
 
-def test_update_mode_is_refused_by_spark_for_every_python_sink_and_foreach_batch_takes_its_place(bench: Bench, records: str) -> None:
+def test_update_mode_is_refused_by_spark_for_every_python_sink_and_foreach_batch_takes_its_place(
+    bench: Bench, records: str
+) -> None:
     def counts(side: Side) -> object:
         source = side.stream(subscribe=records, startingOffsets="earliest")
-        return source.groupBy("partition").count().selectExpr("CAST(partition AS STRING) AS key", "CAST(count AS STRING) AS value")
+        return (
+            source.groupBy("partition")
+            .count()
+            .selectExpr("CAST(partition AS STRING) AS key", "CAST(count AS STRING) AS value")
+        )
 
     def update(side: Side) -> object:
         side.run_into_topic(counts(side), new_name("update"), mode="update", topic=bench.topic())  # type: ignore[arg-type]
@@ -78,7 +99,11 @@ def test_update_mode_is_refused_by_spark_for_every_python_sink_and_foreach_batch
 
     def by_batches(side: Side) -> object:
         topic = bench.topic()
-        writer = counts(side).writeStream.outputMode("update").foreachBatch(lambda batch, _: side.write(batch, topic=topic))  # type: ignore[attr-defined]
+        writer = (
+            counts(side)
+            .writeStream.outputMode("update")
+            .foreachBatch(lambda batch, _: side.write(batch, topic=topic))
+        )  # type: ignore[attr-defined]
         side.run(writer, new_name("batches"))
         return sorted((row.key, row.value) for row in side.read(subscribe=topic).collect())
 
@@ -88,16 +113,22 @@ def test_update_mode_is_refused_by_spark_for_every_python_sink_and_foreach_batch
     assert len(bench.alike(by_batches)) == 2  # type: ignore[arg-type]
 
 
-def test_an_end_of_a_stream_by_timestamp_is_refused_by_ours_and_overlooked_by_the_other(bench: Bench, records: str) -> None:
+def test_an_end_of_a_stream_by_timestamp_is_refused_by_ours_and_overlooked_by_the_other(
+    bench: Bench, records: str
+) -> None:
     def program(side: Side) -> object:
-        return len(side.batches(side.stream(subscribe=records, startingOffsets="earliest", endingTimestamp="1"))[0])
+        return len(
+            side.batches(side.stream(subscribe=records, startingOffsets="earliest", endingTimestamp="1"))[0]
+        )
 
     outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
     assert outcome["kafka"] == 15
     assert isinstance(outcome["sparklog"], Refused)
 
 
-def test_a_topic_made_anew_is_told_by_its_id_by_ours_and_read_on_in_the_middle_by_the_other(bench: Bench) -> None:
+def test_a_topic_made_anew_is_told_by_its_id_by_ours_and_read_on_in_the_middle_by_the_other(
+    bench: Bench,
+) -> None:
     def program(side: Side) -> object:
         topic = bench.topic(Sent(b"old"))
         options = {"subscribe": topic, "startingOffsets": "earliest"}
@@ -130,9 +161,16 @@ def test_records_for_each_task_of_a_batch_are_limited_by_ours_and_by_the_other_o
     ],
     ids=["offsets", "timestamps"],
 )
-def test_a_place_may_be_told_of_a_whole_topic_for_ours(bench: Bench, records: str, options: dict[str, str]) -> None:
+def test_a_place_may_be_told_of_a_whole_topic_for_ours(
+    bench: Bench, records: str, options: dict[str, str]
+) -> None:
     told = {name: value.replace("$", records) for name, value in options.items()}
-    outcome = outcomes(lambda side: len(rows_of(side.read(subscribe=records, **told))), bench.spark, bench.servers, bench.directory)
+    outcome = outcomes(
+        lambda side: len(rows_of(side.read(subscribe=records, **told))),
+        bench.spark,
+        bench.servers,
+        bench.directory,
+    )
     assert isinstance(outcome["kafka"], Refused)
     assert outcome["sparklog"] == 15
 
@@ -142,7 +180,10 @@ def test_rows_are_inserted_by_sql_into_ours_and_the_other_has_no_sink_there(benc
         topic, view = bench.topic(), f"into_{side.format}"
         options = f"`kafka.bootstrap.servers` '{side.servers}', subscribe '{topic}', topic '{topic}'"
         side.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING {side.format} OPTIONS ({options})")
-        side.spark.sql(f"INSERT INTO {view} (key, value) SELECT CAST('k' AS BINARY), CAST(CAST(id AS STRING) AS BINARY) FROM range(3)")
+        side.spark.sql(
+            f"INSERT INTO {view} (key, value) SELECT CAST('k' AS BINARY), CAST(CAST(id AS STRING) AS BINARY) "
+            f"FROM range(3)"
+        )
         return side.read(subscribe=topic).count()
 
     outcome = outcomes(program, bench.spark, bench.servers, bench.directory)

@@ -1,11 +1,17 @@
-"""Reads that make no sense: refused by both formats, before a record is read, with the option or the topic named."""
+"""Reads that make no sense: refused by both formats, before a record is read, with the option or the topic
+named.
+"""
 
 import pytest
 
 from tests.spark.differential.conftest import FIRST_MS, Bench, Sent
 from tests.spark.differential.programs import Side, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.timeout(300)]  # the first of them starts two kinds of workers
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.compat,
+    pytest.mark.timeout(300),
+]  # the first of them starts two kinds of workers
 
 T = "$topic"
 LATE = str(FIRST_MS + 10_000_000)
@@ -18,7 +24,10 @@ EVERYWHERE: dict[str, tuple[dict[str, str], str]] = {
     "no topic in the list": ({"subscribe": ""}, "subscribe"),
     "no pattern": ({"subscribePattern": " "}, "subscribepattern"),
     "an assignment that is no JSON": ({"assign": "t-0"}, "assign"),
-    "a place to start with its own deserializer": ({"subscribe": T, "kafka.key.deserializer": "x"}, "key.deserializer"),
+    "a place to start with its own deserializer": (
+        {"subscribe": T, "kafka.key.deserializer": "x"},
+        "key.deserializer",
+    ),
     "a value deserializer": ({"subscribe": T, "kafka.value.deserializer": "x"}, "value.deserializer"),
     "an offset reset": ({"subscribe": T, "kafka.auto.offset.reset": "latest"}, "startingoffsets"),
     "commits by the client": ({"subscribe": T, "kafka.enable.auto.commit": "true"}, "enable.auto.commit"),
@@ -29,18 +38,30 @@ EVERYWHERE: dict[str, tuple[dict[str, str], str]] = {
     "no records for a task": ({"subscribe": T, "maxRecordsPerPartition": "0"}, "maxrecordsperpartition"),
     "a strategy that is none": ({"subscribe": T, "startingOffsetsByTimestampStrategy": "guess"}, "guess"),
     "offsets of too few partitions": ({"subscribe": T, "startingOffsets": f'{{"{T}":{{"0":1}}}}'}, T),
-    "offsets of too many partitions": ({"subscribe": T, "startingOffsets": f'{{"{T}":{{"0":1,"1":1,"2":0,"9":0}}}}'}, T),
+    "offsets of too many partitions": (
+        {"subscribe": T, "startingOffsets": f'{{"{T}":{{"0":1,"1":1,"2":0,"9":0}}}}'},
+        T,
+    ),
     "a timestamp after all": ({"subscribe": T, "startingTimestamp": LATE}, T),
     "a timestamp that is none": ({"subscribe": T, "startingTimestamp": "noon"}, "noon"),
-    "timestamps after all": ({"subscribe": T, "startingOffsetsByTimestamp": f'{{"{T}":{{"0":{LATE},"1":{LATE},"2":{LATE}}}}}'}, T),
+    "timestamps after all": (
+        {"subscribe": T, "startingOffsetsByTimestamp": f'{{"{T}":{{"0":{LATE},"1":{LATE},"2":{LATE}}}}}'},
+        T,
+    ),
     "a topic that does not exist": ({"subscribe": "there-is-no-such-topic"}, "topic"),
     "an isolation that is none": ({"subscribe": T, "kafka.isolation.level": "dirty"}, "dirty"),
 }
 BATCHES: dict[str, tuple[dict[str, str], str]] = {
     "to start at the end": ({"subscribe": T, "startingOffsets": "latest"}, "latest"),
-    "a partition that starts at the end": ({"subscribe": T, "startingOffsets": f'{{"{T}":{{"0":-1,"1":0,"2":0}}}}'}, "startingoffsets"),
+    "a partition that starts at the end": (
+        {"subscribe": T, "startingOffsets": f'{{"{T}":{{"0":-1,"1":0,"2":0}}}}'},
+        "startingoffsets",
+    ),
     "to end at the start": ({"subscribe": T, "endingOffsets": "earliest"}, "earliest"),
-    "a partition that ends at the start": ({"subscribe": T, "endingOffsets": f'{{"{T}":{{"0":-2,"1":0,"2":0}}}}'}, "ending"),
+    "a partition that ends at the start": (
+        {"subscribe": T, "endingOffsets": f'{{"{T}":{{"0":-2,"1":0,"2":0}}}}'},
+        "ending",
+    ),
     "to start after the end": (
         {
             "subscribe": T,
@@ -49,9 +70,16 @@ BATCHES: dict[str, tuple[dict[str, str], str]] = {
         },
         "offset",
     ),
-    "to start after the log": ({"subscribe": T, "startingOffsets": f'{{"{T}":{{"0":500,"1":0,"2":0}}}}'}, "500"),
+    "to start after the log": (
+        {"subscribe": T, "startingOffsets": f'{{"{T}":{{"0":500,"1":0,"2":0}}}}'},
+        "500",
+    ),
     "to end after the log": (
-        {"subscribe": T, "endingOffsets": f'{{"{T}":{{"0":500,"1":0,"2":0}}}}', "kafkaConsumer.pollTimeoutMs": "3000"},
+        {
+            "subscribe": T,
+            "endingOffsets": f'{{"{T}":{{"0":500,"1":0,"2":0}}}}',
+            "kafkaConsumer.pollTimeoutMs": "3000",
+        },
         "500",
     ),
 }
@@ -69,7 +97,11 @@ QUICKLY = ("nothing to read", "an offset reset", "to start after the end", "an e
 
 def cases(*tables: dict[str, tuple[dict[str, str], str]]) -> list[object]:
     """All cases of the tables; most of them for the long run."""
-    return [pytest.param(case, marks=() if case in QUICKLY else pytest.mark.long) for table in tables for case in table]
+    return [
+        pytest.param(case, marks=() if case in QUICKLY else pytest.mark.long)
+        for table in tables
+        for case in table
+    ]
 
 
 def filled(case: tuple[dict[str, str], str], topic: str) -> tuple[dict[str, str], str]:
@@ -99,5 +131,7 @@ def test_a_read_without_brokers_is_refused(bench: Bench, records: str) -> None:
 
 @pytest.mark.long
 def test_a_time_that_spark_cannot_hold_is_refused_with_its_record(bench: Bench) -> None:
-    topic = bench.topic(Sent(b"a"), Sent(b"b", timestamp_ms=2**60), **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    topic = bench.topic(
+        Sent(b"a"), Sent(b"b", timestamp_ms=2**60), **{"message.timestamp.after.max.ms": str(2**63 - 1)}
+    )
     bench.refused(lambda side: rows_of(side.read(subscribe=topic)), "offset 1")

@@ -36,7 +36,9 @@ class Running:
             while sum(map(len, self._batches)) < count:
                 if not self._changed.wait(1) and not self.query.isActive:
                     self.query.awaitTermination()
-                assert time.monotonic() < deadline_s, f"{self._batches} after {QUERY_S_MAX} s, not {count} records"
+                assert time.monotonic() < deadline_s, (
+                    f"{self._batches} after {QUERY_S_MAX} s, not {count} records"
+                )
             return list(self._batches)
 
     def settled(self) -> list[list[str]]:
@@ -133,7 +135,11 @@ def test_available_now_leaves_alone_what_comes_while_it_runs(bench: Bench) -> No
             def collect(batch: DataFrame, _: int) -> None:
                 if not found:
                     meanwhile()
-                found.append(sorted((row.partition, row.offset) for row in batch.select("partition", "offset").collect()))
+                found.append(
+                    sorted(
+                        (row.partition, row.offset) for row in batch.select("partition", "offset").collect()
+                    )
+                )
 
             source = side.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="2")
             side.run(source.writeStream.foreachBatch(collect), "checkpoint")
@@ -152,10 +158,19 @@ def test_a_stream_is_joined_with_itself(bench: Bench) -> None:
     topic = bench.topic(*values("a", 5))
 
     def program(side: Side) -> object:
-        one = side.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="2").select("value", "offset")
+        one = side.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="2").select(
+            "value", "offset"
+        )
         found: list[tuple[object, ...]] = []
-        joined = one.alias("a").join(one.alias("b"), on="value").selectExpr("CAST(value AS STRING)", "a.offset", "b.offset")
-        side.run(joined.writeStream.foreachBatch(lambda batch, _: found.extend(map(tuple, batch.collect()))), "joined")
+        joined = (
+            one.alias("a")
+            .join(one.alias("b"), on="value")
+            .selectExpr("CAST(value AS STRING)", "a.offset", "b.offset")
+        )
+        side.run(
+            joined.writeStream.foreachBatch(lambda batch, _: found.extend(map(tuple, batch.collect()))),
+            "joined",
+        )
         return sorted(found)
 
     bench.alike(program)

@@ -1,4 +1,6 @@
-"""Streams: the same records in the same micro-batches, from the first start over limits, restarts and new partitions to the end."""
+"""Streams: the same records in the same micro-batches, from the first start over limits, restarts and new
+partitions to the end.
+"""
 
 import json
 from pathlib import Path
@@ -10,7 +12,11 @@ from sparklog import TopicPartition
 from tests.spark.differential.conftest import FIRST_MS, Bench, Sent
 from tests.spark.differential.programs import Side, new_name, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.timeout(300)]  # the first of them starts two kinds of workers
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.compat,
+    pytest.mark.timeout(300),
+]  # the first of them starts two kinds of workers
 
 T = "$topic"
 AFTER_3 = str(FIRST_MS + 3000)
@@ -54,7 +60,9 @@ MATRIX = {
 
 
 def options_for(topic: str, options: dict[str, str]) -> dict[str, str]:
-    """The options of a case for a topic, which is read from its earliest record unless they tell otherwise."""
+    """The options of a case for a topic, which is read from its earliest record unless they tell
+    otherwise.
+    """
     if not any(key.startswith("starting") for key in options):
         options = {"startingOffsets": "earliest", **options}
     return {"subscribe": topic, **{key: value.replace(T, topic) for key, value in options.items()}}
@@ -77,7 +85,9 @@ def test_a_stream_with_any_option_cuts_the_same_batches(bench: Bench, case: str)
 @pytest.mark.parametrize("case", ["everything at once", "at most so many"])
 def test_a_stream_that_runs_once_takes_the_same(bench: Bench, case: str) -> None:
     topic = bench.topic(*skewed(), partitions=4)
-    bench.alike(lambda side: side.batches(side.stream(**options_for(topic, QUICK[case])), available_now=False))
+    bench.alike(
+        lambda side: side.batches(side.stream(**options_for(topic, QUICK[case])), available_now=False)
+    )
 
 
 def test_a_stream_goes_on_where_it_stopped_and_reads_new_partitions_from_their_start(bench: Bench) -> None:
@@ -115,7 +125,9 @@ def test_a_topic_that_begins_to_match_is_read_from_its_start(bench: Bench) -> No
         bench.topic(Sent(b"a"), name=f"{prefix}-a")
         first = side.batches(side.stream(subscribePattern=f"{prefix}-.*", startingOffsets="earliest"))
         bench.topic(Sent(b"b"), Sent(b"c"), name=f"{prefix}-b")
-        return places(first), places(side.batches(side.stream(subscribePattern=f"{prefix}-.*", startingOffsets="earliest")))
+        return places(first), places(
+            side.batches(side.stream(subscribePattern=f"{prefix}-.*", startingOffsets="earliest"))
+        )
 
     bench.alike(program)
 
@@ -153,7 +165,11 @@ def test_a_topic_deleted_while_a_stream_was_stopped_is_a_loss(bench: Bench, fail
 
     def program(side: Side) -> object:
         gone, stays = bench.topic(Sent(b"a")), bench.topic(Sent(b"b"))
-        options = {"subscribePattern": f"{gone}|{stays}", "startingOffsets": "earliest", "failOnDataLoss": fails}
+        options = {
+            "subscribePattern": f"{gone}|{stays}",
+            "startingOffsets": "earliest",
+            "failOnDataLoss": fails,
+        }
         side.batches(side.stream(**options))
         bench.admin.delete_topics([gone])
         bench.fill(stays, [Sent(b"c")])
@@ -186,10 +202,14 @@ def test_a_checkpoint_of_the_kafka_format_is_gone_on_with(bench: Bench, tmp_path
     """The word in the program is changed and nothing else."""
     topic = bench.topic(Sent(b"a"), Sent(b"b"), Sent(b"c", partition=1), partitions=2)
     kafka = Side(bench.spark, "kafka", bench.servers, tmp_path)
-    assert places(kafka.batches(kafka.stream(subscribe=topic, startingOffsets="earliest"))) == [[(0, 0), (0, 1), (1, 0)]]
+    assert places(kafka.batches(kafka.stream(subscribe=topic, startingOffsets="earliest"))) == [
+        [(0, 0), (0, 1), (1, 0)]
+    ]
     bench.fill(topic, [Sent(b"d"), Sent(b"e", partition=1)])
     ours = Side(bench.spark, "sparklog", bench.servers, tmp_path)
-    assert places(ours.batches(ours.stream(subscribe=topic, startingOffsets="earliest"))) == [[(0, 2), (1, 1)]]
+    assert places(ours.batches(ours.stream(subscribe=topic, startingOffsets="earliest"))) == [
+        [(0, 2), (1, 1)]
+    ]
 
 
 @pytest.mark.long

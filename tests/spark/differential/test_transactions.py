@@ -1,4 +1,6 @@
-"""Reads among transactions: what is committed, aborted and open, and ranges that begin and end at the markers of those."""
+"""Reads among transactions: what is committed, aborted and open, and ranges that begin and end at the
+markers of those.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +32,7 @@ def transactions(servers: str, fill: Callable[[str, Sequence[Sent]], None]) -> I
     """A topic whose second partition holds an aborted record and its marker, and whose first one is
 
     0 a, 1 b | committed: 2 c, 3 d, marker 4 | aborted: 5 e, 6 f, marker 7 | committed: 8 g, marker 9 | open: 10 h
-    """
+    """  # noqa: E501
     topic = new_name("transactions")
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topics([NewTopic(topic, 2, configs={"retention.ms": "-1"})])
@@ -58,9 +60,17 @@ def transactions(servers: str, fill: Callable[[str, Sequence[Sent]], None]) -> I
 
 @pytest.mark.parametrize("case", RANGES)
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_a_batch_read_among_transactions_answers_alike(bench: Bench, transactions: str, level: str, case: str) -> None:
-    starts, ends = ({transactions: {str(p): bounds[i] for p, bounds in enumerate(RANGES[case])}} for i in (0, 1))
-    options = {"startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends), "kafka.isolation.level": level}
+def test_a_batch_read_among_transactions_answers_alike(
+    bench: Bench, transactions: str, level: str, case: str
+) -> None:
+    starts, ends = (
+        {transactions: {str(p): bounds[i] for p, bounds in enumerate(RANGES[case])}} for i in (0, 1)
+    )
+    options = {
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "kafka.isolation.level": level,
+    }
     bench.alike(lambda side: rows_of(side.read(subscribe=transactions, **options)))
 
 

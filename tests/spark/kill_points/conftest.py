@@ -19,7 +19,9 @@ def killable_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killab
 
 
 @pytest.fixture(scope="package")
-def one_harness(killable_broker: KillableBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
+def one_harness(
+    killable_broker: KillableBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Harness]:
     pytest.importorskip("pyspark.sql", reason="needs pyspark")
     require_command("java")
     with Points() as points:

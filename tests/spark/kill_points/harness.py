@@ -1,4 +1,6 @@
-"""What the tests are written in: a broker that can be killed, a Spark that can be killed, a query from topic to topic, and the count."""
+"""What the tests are written in: a broker that can be killed, a Spark that can be killed, a query from
+topic to topic, and the count.
+"""
 
 import itertools
 import json
@@ -28,7 +30,9 @@ NUMBERS = itertools.count(1)
 ATTEMPTS_MAX = 4
 """Runs of a query until one ends by itself; more than any test needs."""
 TOO_BUSY = "Python worker failed to connect back"
-"""Spark gives a new worker ten seconds, which no setting prolongs: this says nothing but that the machine has more to do."""
+"""Spark gives a new worker ten seconds, which no setting prolongs: this says nothing but that the machine
+has more to do.
+"""
 
 
 class KillableBroker:
@@ -44,11 +48,27 @@ class KillableBroker:
     def start(self) -> None:
         """Start it, and do not wait: whoever needs it tries until it is there."""
         program = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
-        command = [sys.executable, "-c", program, "start", "--data-dir", str(self._directory / "data"), "--listen", self.bootstrap_servers]
-        command += ["--set", "transaction.state.log.num.partitions=2", "--set", "offsets.topic.num.partitions=2"]
+        command = [
+            sys.executable,
+            "-c",
+            program,
+            "start",
+            "--data-dir",
+            str(self._directory / "data"),
+            "--listen",
+            self.bootstrap_servers,
+        ]
+        command += [
+            "--set",
+            "transaction.state.log.num.partitions=2",
+            "--set",
+            "offsets.topic.num.partitions=2",
+        ]
         command += ["--set", "group.initial.rebalance.delay.ms=0", "--owner-pid", str(os.getpid())]
         with (self._directory / "broker.log").open("ab") as log:
-            self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=PROJECT, start_new_session=True)
+            self._child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=PROJECT, start_new_session=True
+            )
 
     def kill(self) -> None:
         """As a crash would."""
@@ -67,7 +87,9 @@ class KillableBroker:
     def check(self) -> None:
         """It has not ended of itself."""
         assert self._child is not None
-        assert self._child.poll() is None, (self._directory / "broker.log").read_text(errors="replace")[-6000:]
+        assert self._child.poll() is None, (self._directory / "broker.log").read_text(errors="replace")[
+            -6000:
+        ]
 
 
 @dataclass(frozen=True)
@@ -92,9 +114,13 @@ class Query:
 
 
 class Spark:
-    """`program.py` in a process group of its own; `kill` and the end of the `with` block leave nothing of it."""
+    """`program.py` in a process group of its own; `kill` and the end of the `with` block leave nothing of
+    it.
+    """
 
-    def __init__(self, points: Points, directory: Path, *, master: str = "local[2,3]", **settings: str) -> None:
+    def __init__(
+        self, points: Points, directory: Path, *, master: str = "local[2,3]", **settings: str
+    ) -> None:
         given = json.dumps({"points": points.address, "master": master, "settings": settings})
         self._log = directory / f"spark-{next(NUMBERS)}.log"
         self._paused: tuple[int, ...] | None = None  # the workers, while all is
@@ -123,7 +149,9 @@ class Spark:
         return number
 
     def ended(self, number: int) -> str | None:
-        """Wait for the end of a query: None if it ended by itself, else what it raised, or that this Spark died."""
+        """Wait for the end of a query: None if it ended by itself, else what it raised, or that this Spark
+        died.
+        """
         told = self._told_of(number)
         if told is None:
             return "this Spark died"
@@ -248,7 +276,9 @@ class Harness:
         return Spark(self.points, self._directory, **(self._settings | settings))
 
     def query(self, *, servers: str | None = None, kind: str = "stream", **options: str) -> Query:
-        """A query whose source has `COUNT` numbers, for `COUNT / PER_BATCH` micro-batches, on two partitions, and a new target."""
+        """A query whose source has `COUNT` numbers, for `COUNT / PER_BATCH` micro-batches, on two
+        partitions, and a new target.
+        """
         number = next(NUMBERS)
         servers = servers or self.broker.bootstrap_servers
         source, target = f"source-{number}", f"target-{number}"
@@ -266,7 +296,12 @@ class Harness:
         target = f"target-{number}"
         with Admin(bootstrap_servers=self.broker.bootstrap_servers) as admin:
             admin.create_topics({target: PARTITIONS})
-        return replace(query, target=target, checkpoint=self._directory / f"checkpoint-{number}", options=query.options | options)
+        return replace(
+            query,
+            target=target,
+            checkpoint=self._directory / f"checkpoint-{number}",
+            options=query.options | options,
+        )
 
     def kill_spark(self, point: Point) -> str:
         """An answer: kill -9 to the JVM, and the worker is gone too."""
@@ -280,7 +315,9 @@ class Harness:
         return GO
 
     def run_to_the_end(self, query: Query, *, failures: int | None) -> list[str]:
-        """Run the query again and again until it ends by itself; it must have failed so many times before, None for any number."""
+        """Run the query again and again until it ends by itself; it must have failed so many times before,
+        None for any number.
+        """
         raised: list[str] = []
         while (error := self.spark.run(query)) is not None:
             self.broker.check()
@@ -296,18 +333,24 @@ class Harness:
 
 
 def committed_numbers(servers: str, topic: str) -> list[int]:
-    """What a read-committed reader finds in the whole topic, sorted; waits for every transaction that is still open."""
+    """What a read-committed reader finds in the whole topic, sorted; waits for every transaction that is
+    still open.
+    """
     parts = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     found: list[int] = []
     with (
-        Consumer(bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer,
+        Consumer(
+            bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
+        ) as consumer,
         Consumer(bootstrap_servers=servers) as uncommitted,
     ):
         ends = uncommitted.end_offsets(parts)
         consumer.assign(parts)
         deadline = time.monotonic() + 60
         while any(consumer.position(part) < ends[part] for part in parts):
-            assert time.monotonic() < deadline, f"an open transaction: {[(consumer.position(part), ends[part]) for part in parts]}"
+            assert time.monotonic() < deadline, (
+                f"an open transaction: {[(consumer.position(part), ends[part]) for part in parts]}"
+            )
             found += [int(record.value or b"") for record in consumer.poll(200)]
     return sorted(found)
 
@@ -315,7 +358,10 @@ def committed_numbers(servers: str, topic: str) -> list[int]:
 def wrong(found: list[int]) -> dict[str, list[int]]:
     """What is lost and what is there more than once; empty when every number is there once."""
     counts = Counter(found)
-    told = {"lost": [n for n in range(COUNT) if n not in counts], "twice": [n for n in sorted(counts) if counts[n] > 1]}
+    told = {
+        "lost": [n for n in range(COUNT) if n not in counts],
+        "twice": [n for n in sorted(counts) if counts[n] > 1],
+    }
     return {what: numbers for what, numbers in told.items() if numbers}
 
 

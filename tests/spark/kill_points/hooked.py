@@ -1,4 +1,6 @@
-"""`format("sparklog_hooked")`: sparklog, whose sinks ask the test at every point, at the address in option `points`, for workers."""
+"""`format("sparklog_hooked")`: sparklog, whose sinks ask the test at every point, at the address in option
+`points`, for workers.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -86,7 +88,11 @@ class HookedExactlyOnce(ExactlyOnce):
         super().abort(messages, batch_id)
 
     def committer(self, identity: str) -> Committer:
-        return HookedCommitter(decision_log(self.settings), identity, lambda step: ask(self.address, Point(step, self.topic, self.batch)))
+        return HookedCommitter(
+            decision_log(self.settings),
+            identity,
+            lambda step: ask(self.address, Point(step, self.topic, self.batch)),
+        )
 
 
 class HookedCommitter(Committer):

@@ -1,13 +1,16 @@
-"""Points: places in the life of a micro-batch where a worker asks the test what to do, and waits for the answer.
+"""Points: places in the life of a micro-batch where a worker asks the test what to do, and waits for the
+answer.
 
     worker  ask(address, point)  ──►  {"name": "decide", "topic": …, "batch": 1, "partition": -1, "pid": 4711, …}
     test    the rule for that point is run, once; without one the answer is "go"
     worker  ◄──  "go": carry on   "raise": raise PointRaised   "exit": end this process at once, as does a test that is gone
 
 In tasks:       begun (before the first row is asked for), written (all is acknowledged, the message is not returned)
-On the driver:  commit, fence, last_decision, check, decide, first_end (one of several transactions is committed), end_all,
-                condemn (where an attempt is open that lost), sweep, committed (before Spark's own log of commits); abort, aborted
-"""
+On the driver:  commit, fence, last_decision, check, decide, first_end (one of several transactions is
+committed), end_all,
+                condemn (where an attempt is open that lost), sweep, committed (before Spark's own log of
+                commits); abort, aborted
+"""  # noqa: E501
 
 import json
 import os
@@ -90,16 +93,24 @@ class Points:
 
         self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
         self._thread.start()
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
 
-    def on(self, name: str, topic: str, answer: Answer, *, batch: int | None = None, partition: int | None = None) -> None:
-        """The first time that a worker comes to this point it does what `answer` says, which is called in a thread of its own."""
+    def on(
+        self, name: str, topic: str, answer: Answer, *, batch: int | None = None, partition: int | None = None
+    ) -> None:
+        """The first time that a worker comes to this point it does what `answer` says, which is called in
+        a thread of its own.
+        """
         with self._changed:
             self._rules.append(_Rule(name, topic, batch, partition, answer))
 
-    def hold(self, name: str, topic: str, *, batch: int | None = None, partition: int | None = None) -> "Held":
+    def hold(
+        self, name: str, topic: str, *, batch: int | None = None, partition: int | None = None
+    ) -> "Held":
         """A worker that comes to this point waits there until it is released."""
         held = Held()
         self.on(name, topic, held.wait, batch=batch, partition=partition)
@@ -113,7 +124,9 @@ class Points:
         """Every rule was used, and none failed."""
         with self._changed:
             assert not self._failures, self._failures
-            assert not self._rules, f"never came to {[rule[:4] for rule in self._rules]}; passed {self.passed}"
+            assert not self._rules, (
+                f"never came to {[rule[:4] for rule in self._rules]}; passed {self.passed}"
+            )
 
     def forget(self) -> None:
         """Nothing is passed and nothing is to happen: for the next test."""

@@ -1,9 +1,10 @@
-"""A Spark of its own that runs queries as it is told: `python -m tests.spark.kill_points.program POINTS`, one JSON object a line.
+"""A Spark of its own that runs queries as it is told: `python -m tests.spark.kill_points.program POINTS`,
+one JSON object a line.
 
 in   {"id": 1, "read": {…}, "write": {…}, "checkpoint": …, "kind": "stream" | "batches" | "delta"}
      {"stop": true}          {"id": 2, "numbers": path of a Delta table}
 out  {"jvm": pid}, once      {"id": 1, "error": null | "…"} for each query that ended      {"id": 2, "error": null, "numbers": […]}
-"""
+"""  # noqa: E501
 
 import json
 import os
@@ -41,7 +42,9 @@ def spark_session(master: str, more: dict[str, str]) -> SparkSession:
 
 
 class Program:
-    """Starts queries in the main thread, where Spark knows the data source, and waits for each in a thread of its own."""
+    """Starts queries in the main thread, where Spark knows the data source, and waits for each in a thread
+    of its own.
+    """
 
     def __init__(self, spark: SparkSession, address: str) -> None:
         self.spark = spark
@@ -75,7 +78,9 @@ class Program:
         self.tell(id=number, error=error)
 
     def _batch_writer(self, kind: str, options: dict[str, str]) -> Any:
-        """A batch write for each micro-batch, to a topic or to a Delta table, with the number of the micro-batch for its version."""
+        """A batch write for each micro-batch, to a topic or to a Delta table, with the number of the
+        micro-batch for its version.
+        """
         target, given = "sparklog", options
         if kind == "delta":
             target, given = "delta", {name: options[name] for name in options if name in ("txnAppId", "path")}
@@ -89,7 +94,12 @@ class Program:
 
     def tell_numbers(self, told: dict[str, Any]) -> None:
         """Every number in a Delta table."""
-        rows = self.spark.read.format("delta").load(told["numbers"]).selectExpr("CAST(CAST(value AS STRING) AS INT) AS n").collect()
+        rows = (
+            self.spark.read.format("delta")
+            .load(told["numbers"])
+            .selectExpr("CAST(CAST(value AS STRING) AS INT) AS n")
+            .collect()
+        )
         self.tell(id=told["id"], error=None, numbers=[row.n for row in rows])
 
     def stop_queries(self) -> None:

@@ -10,7 +10,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("point", and_long("decide", ["begun", "written", *STEPS]))
-def test_a_broker_killed_and_restarted_loses_nothing_and_doubles_nothing(harness: Harness, point: str) -> None:
+def test_a_broker_killed_and_restarted_loses_nothing_and_doubles_nothing(
+    harness: Harness, point: str
+) -> None:
     query = harness.query()
     harness.points.on(point, query.target, harness.restart_broker, batch=1)
     harness.spark.run(query)  # whether the query outlives it is not the question here
@@ -21,7 +23,9 @@ def test_a_broker_killed_and_restarted_loses_nothing_and_doubles_nothing(harness
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["written", "fence", "decide", "first_end", "end_all"])
-def test_a_broker_and_a_driver_killed_together_lose_nothing_and_double_nothing(harness: Harness, point: str) -> None:
+def test_a_broker_and_a_driver_killed_together_lose_nothing_and_double_nothing(
+    harness: Harness, point: str
+) -> None:
     query = harness.query()
 
     def kill_both(at: Point) -> str:
@@ -35,7 +39,9 @@ def test_a_broker_and_a_driver_killed_together_lose_nothing_and_double_nothing(h
 
 
 @pytest.mark.long
-def test_a_broker_killed_at_every_step_of_one_batch_loses_nothing_and_doubles_nothing(harness: Harness) -> None:
+def test_a_broker_killed_at_every_step_of_one_batch_loses_nothing_and_doubles_nothing(
+    harness: Harness,
+) -> None:
     query = harness.query()
 
     def restart(point: Point) -> str:

@@ -1,4 +1,6 @@
-"""What a driver or a task dies of, and where; each query is run again on its checkpoint until it ends by itself."""
+"""What a driver or a task dies of, and where; each query is run again on its checkpoint until it ends by
+itself.
+"""
 
 import pytest
 
@@ -16,7 +18,9 @@ def and_long(first: str, points: list[str]) -> list[object]:
 
 
 @pytest.mark.parametrize("point", and_long("decide", STEPS))
-def test_a_driver_killed_in_a_commit_is_replayed_without_loss_or_duplicate(harness: Harness, point: str) -> None:
+def test_a_driver_killed_in_a_commit_is_replayed_without_loss_or_duplicate(
+    harness: Harness, point: str
+) -> None:
     query = harness.query()
     harness.points.on(point, query.target, harness.kill_spark, batch=1)
     harness.run_to_the_end(query, failures=1)
@@ -26,7 +30,9 @@ def test_a_driver_killed_in_a_commit_is_replayed_without_loss_or_duplicate(harne
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["written", "fence", "decide", "committed"])
-def test_a_driver_killed_in_the_first_batch_is_replayed_without_loss_or_duplicate(harness: Harness, point: str) -> None:
+def test_a_driver_killed_in_the_first_batch_is_replayed_without_loss_or_duplicate(
+    harness: Harness, point: str
+) -> None:
     query = harness.query()
     harness.points.on(point, query.target, harness.kill_spark, batch=0)
     harness.run_to_the_end(query, failures=1)
@@ -35,7 +41,9 @@ def test_a_driver_killed_in_the_first_batch_is_replayed_without_loss_or_duplicat
 
 
 @pytest.mark.long
-def test_a_driver_killed_again_and_again_while_it_rolls_forward_ends_with_each_number_once(harness: Harness) -> None:
+def test_a_driver_killed_again_and_again_while_it_rolls_forward_ends_with_each_number_once(
+    harness: Harness,
+) -> None:
     query = harness.query()
     for point in ("first_end", "fence", "last_decision"):
         harness.points.on(point, query.target, harness.kill_spark, batch=1)
@@ -45,9 +53,13 @@ def test_a_driver_killed_again_and_again_while_it_rolls_forward_ends_with_each_n
 
 
 @pytest.mark.long
-def test_a_driver_killed_between_the_sentence_and_the_end_of_a_lost_attempt_is_replayed(harness: Harness) -> None:
+def test_a_driver_killed_between_the_sentence_and_the_end_of_a_lost_attempt_is_replayed(
+    harness: Harness,
+) -> None:
     query = harness.query()
-    harness.points.on("written", query.target, EXIT, batch=1, partition=1)  # all of it is there, and nobody is told
+    harness.points.on(
+        "written", query.target, EXIT, batch=1, partition=1
+    )  # all of it is there, and nobody is told
     harness.points.on("condemn", query.target, harness.kill_spark, batch=1)
     harness.run_to_the_end(query, failures=1)
     harness.points.check()
@@ -60,7 +72,11 @@ def test_a_task_that_dies_after_writing_is_tried_again_and_counts_once(harness: 
     harness.points.on("written", query.target, answer, batch=1, partition=1)
     harness.run_to_the_end(query, failures=0)
     harness.points.check()
-    attempts = [point.attempt for point in harness.points.passed if (point.name, point.batch, point.partition) == ("written", 1, 1)]
+    attempts = [
+        point.attempt
+        for point in harness.points.passed
+        if (point.name, point.batch, point.partition) == ("written", 1, 1)
+    ]
     assert attempts == [0, 1]
     assert is_exact(query)
 
@@ -79,7 +95,9 @@ def test_a_commit_that_raises_is_followed_by_abort_and_counts_once(harness: Harn
 @pytest.mark.long
 def test_a_query_stopped_while_its_tasks_write_leaves_nothing_open(harness: Harness) -> None:
     query = harness.query()
-    writing = [harness.points.hold("written", query.target, batch=1, partition=partition) for partition in (0, 1)]
+    writing = [
+        harness.points.hold("written", query.target, batch=1, partition=partition) for partition in (0, 1)
+    ]
     number = harness.spark.start(query)
     for held in writing:
         held.reached()
@@ -88,7 +106,9 @@ def test_a_query_stopped_while_its_tasks_write_leaves_nothing_open(harness: Harn
     for held in writing:
         held.release()
     assert "aborted" in harness.points.names(query.target, 1)
-    assert len(committed_numbers(query.servers, query.target)) == PER_BATCH  # read to the end: nobody waits for an open transaction
+    assert (
+        len(committed_numbers(query.servers, query.target)) == PER_BATCH
+    )  # read to the end: nobody waits for an open transaction
     harness.run_to_the_end(query, failures=0)
     harness.points.check()
     assert is_exact(query)

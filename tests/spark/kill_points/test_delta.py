@@ -1,4 +1,6 @@
-"""From a topic into a Delta table: what is written again with its version is there once, whatever killed the driver."""
+"""From a topic into a Delta table: what is written again with its version is there once, whatever killed
+the driver.
+"""
 
 from collections.abc import Iterator
 
@@ -12,10 +14,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def with_delta(killable_broker: KillableBroker, one_harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
+def with_delta(
+    killable_broker: KillableBroker, one_harness: Harness, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Harness]:
     """A harness whose Sparks know Delta."""
     require_command("java")
-    jars = [jar for pattern in ("delta-spark_*.jar", "delta-storage-*.jar") for jar in DELTA_JARS.glob(pattern)]
+    jars = [
+        jar for pattern in ("delta-spark_*.jar", "delta-storage-*.jar") for jar in DELTA_JARS.glob(pattern)
+    ]
     if not jars:
         pytest.skip(f"no Delta JARs in {DELTA_JARS}: `make jars` fetches them with Maven")
     settings = {
@@ -30,7 +36,9 @@ def with_delta(killable_broker: KillableBroker, one_harness: Harness, tmp_path_f
 
 
 @pytest.mark.parametrize("how", ["killed", "raised"])
-def test_a_stream_that_dies_after_delta_has_its_batch_writes_it_again_and_it_counts_once(with_delta: Harness, how: str) -> None:
+def test_a_stream_that_dies_after_delta_has_its_batch_writes_it_again_and_it_counts_once(
+    with_delta: Harness, how: str
+) -> None:
     points = with_delta.points
     points.forget()
     query = with_delta.query(kind="delta")

@@ -19,7 +19,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
 
 
 @pytest.mark.parametrize("point", ["written", "decide", "first_end"])
-def test_a_driver_killed_in_a_commit_to_kafka_is_replayed_without_loss_or_duplicate(harness: Harness, kafka: RealKafka, point: str) -> None:
+def test_a_driver_killed_in_a_commit_to_kafka_is_replayed_without_loss_or_duplicate(
+    harness: Harness, kafka: RealKafka, point: str
+) -> None:
     query = harness.query(servers=kafka.bootstrap_servers)
     harness.points.on(point, query.target, harness.kill_spark, batch=1)
     harness.run_to_the_end(query, failures=1)
@@ -27,7 +29,9 @@ def test_a_driver_killed_in_a_commit_to_kafka_is_replayed_without_loss_or_duplic
     assert is_exact(query)
 
 
-def test_a_commit_to_kafka_that_raises_is_followed_by_abort_and_counts_once(harness: Harness, kafka: RealKafka) -> None:
+def test_a_commit_to_kafka_that_raises_is_followed_by_abort_and_counts_once(
+    harness: Harness, kafka: RealKafka
+) -> None:
     query = harness.query(servers=kafka.bootstrap_servers)
     harness.points.on("decide", query.target, RAISE, batch=1)
     harness.run_to_the_end(query, failures=1)

@@ -1,8 +1,18 @@
-"""The harness sees what it is there to see: duplicates of what is written at least once, and every step of a commit."""
+"""The harness sees what it is there to see: duplicates of what is written at least once, and every step of
+a commit.
+"""
 
 import pytest
 
-from tests.spark.kill_points.harness import COUNT, PER_BATCH, TASKS, Harness, committed_numbers, is_exact, wrong
+from tests.spark.kill_points.harness import (
+    COUNT,
+    PER_BATCH,
+    TASKS,
+    Harness,
+    committed_numbers,
+    is_exact,
+    wrong,
+)
 from tests.spark.kill_points.points import RAISE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -25,7 +35,23 @@ def test_undisturbed_batches_are_of_several_transactions(harness: Harness) -> No
     query = harness.query()
     harness.run_to_the_end(query, failures=0)
     assert is_exact(query)
-    written = sorted((point.batch, point.partition) for point in harness.points.passed if point.name == "written")
-    assert written == [(batch, partition) for batch in range(COUNT // PER_BATCH) for partition in range(TASKS)]
-    steps = ["commit", "fence", "last_decision", "check", "decide", "first_end", "end_all", "sweep", "committed"]
-    assert [name for name in harness.points.names(query.target, 1) if name not in ("begun", "written")] == steps
+    written = sorted(
+        (point.batch, point.partition) for point in harness.points.passed if point.name == "written"
+    )
+    assert written == [
+        (batch, partition) for batch in range(COUNT // PER_BATCH) for partition in range(TASKS)
+    ]
+    steps = [
+        "commit",
+        "fence",
+        "last_decision",
+        "check",
+        "decide",
+        "first_end",
+        "end_all",
+        "sweep",
+        "committed",
+    ]
+    assert [
+        name for name in harness.points.names(query.target, 1) if name not in ("begun", "written")
+    ] == steps

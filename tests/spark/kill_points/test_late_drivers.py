@@ -1,4 +1,6 @@
-"""A driver that was paused between two steps wakes while a newer one is between two of its own: all pairs, without Spark."""
+"""A driver that was paused between two steps wakes while a newer one is between two of its own: all pairs,
+without Spark.
+"""
 
 import threading
 import warnings
@@ -19,7 +21,9 @@ TRIES_MAX = 3
 
 
 class Late(NamedTuple):
-    """The older driver is paused after a step of batch 1, and wakes when the newer is after a step of `newer_batch`."""
+    """The older driver is paused after a step of batch 1, and wakes when the newer is after a step of
+    `newer_batch`.
+    """
 
     older: str
     newer: str
@@ -33,10 +37,24 @@ class Late(NamedTuple):
 def pairs() -> list[object]:
     """Every pair, those that once lost records in each run."""
     steps_of_abort = ("fence", "last_decision", "end_all", "condemn")
-    every = [Late(older, newer, batch, is_abort=False) for older in STEPS for newer in STEPS for batch in (1, 2)]
-    every += [Late(older, newer, batch, is_abort=True) for older in steps_of_abort for newer in STEPS for batch in (1, 2)]
-    once_wrong = {Late("end_all", "check", 2, False), Late("end_all", "decide", 2, False), Late("last_decision", "decide", 1, True)}
-    return [pytest.param(late, id=str(late), marks=() if late in once_wrong else pytest.mark.long) for late in every]
+    every = [
+        Late(older, newer, batch, is_abort=False) for older in STEPS for newer in STEPS for batch in (1, 2)
+    ]
+    every += [
+        Late(older, newer, batch, is_abort=True)
+        for older in steps_of_abort
+        for newer in STEPS
+        for batch in (1, 2)
+    ]
+    once_wrong = {
+        Late("end_all", "check", 2, False),
+        Late("end_all", "decide", 2, False),
+        Late("last_decision", "decide", 1, True),
+    }
+    return [
+        pytest.param(late, id=str(late), marks=() if late in once_wrong else pytest.mark.long)
+        for late in every
+    ]
 
 
 class Paused:
@@ -74,7 +92,9 @@ class Paused:
 
 
 @pytest.mark.parametrize("late", pairs())
-def test_a_driver_that_wakes_between_two_steps_of_a_newer_one_takes_nothing_from_it(killable_broker: KillableBroker, late: Late) -> None:
+def test_a_driver_that_wakes_between_two_steps_of_a_newer_one_takes_nothing_from_it(
+    killable_broker: KillableBroker, late: Late
+) -> None:
     servers, topic = killable_broker.bootstrap_servers, f"late-{next(NUMBERS)}"
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topics({topic: PARTITIONS})
@@ -94,8 +114,12 @@ def test_a_driver_that_wakes_between_two_steps_of_a_newer_one_takes_nothing_from
     assert sorted(committed(servers, topic)) == flat(BATCHES)
 
 
-def test_processes_that_commit_for_one_query_in_turn_do_not_shut_each_other_out(killable_broker: KillableBroker) -> None:
-    """Spark keeps a pool of them for all queries: where two queries run, each is served by now one, now another."""
+def test_processes_that_commit_for_one_query_in_turn_do_not_shut_each_other_out(
+    killable_broker: KillableBroker,
+) -> None:
+    """Spark keeps a pool of them for all queries: where two queries run, each is served by now one, now
+    another.
+    """
     servers, topic = killable_broker.bootstrap_servers, f"in-turn-{next(NUMBERS)}"
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topics({topic: PARTITIONS})

@@ -1,6 +1,8 @@
-"""Speculation: two attempts of one task run at the same time, both write all they have, and one of them counts.
+"""Speculation: two attempts of one task run at the same time, both write all they have, and one of them
+counts.
 
-Spark starts a second attempt only on another host, so this Spark is a cluster of a master and two workers, at 127.0.0.1 and 127.0.0.2.
+Spark starts a second attempt only on another host, so this Spark is a cluster of a master and two workers,
+at 127.0.0.1 and 127.0.0.2.
 """
 
 import os
@@ -42,7 +44,14 @@ def spark_process(directory: Path, kind: str, *arguments: str) -> Iterator[None]
 
     jars = Path(pyspark.__file__).parent / "jars"
     log4j = PROJECT / "examples" / "log4j2.properties"
-    command = [require_command("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{jars}/*"]
+    command = [
+        require_command("java"),
+        "-Xmx256m",
+        "-XX:TieredStopAtLevel=1",
+        f"-Dlog4j2.configurationFile={log4j}",
+        "-cp",
+        f"{jars}/*",
+    ]
     command += [f"org.apache.spark.deploy.{kind}", *arguments]
     with (directory / "cluster.log").open("ab") as log:
         child = subprocess.Popen(
@@ -51,7 +60,12 @@ def spark_process(directory: Path, kind: str, *arguments: str) -> Iterator[None]
             stderr=log,
             cwd=directory,
             env=os.environ
-            | {"PYTHONPATH": str(PROJECT), "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(jars.parent), "SPARK_SCALA_VERSION": "2.13"},
+            | {
+                "PYTHONPATH": str(PROJECT),
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_HOME": str(jars.parent),
+                "SPARK_SCALA_VERSION": "2.13",
+            },
             start_new_session=True,
         )
     try:
@@ -79,27 +93,51 @@ def cluster(one_harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> I
     directory, port = tmp_path_factory.mktemp("cluster"), free_port()
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
-        stack.enter_context(spark_process(directory, "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"))
+        stack.enter_context(
+            spark_process(
+                directory, "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"
+            )
+        )
         wait_for(port)
         for host in HOSTS:
             here = directory / host
             here.mkdir()
             stack.enter_context(
-                spark_process(here, "worker.Worker", "--host", host, "--cores", "2", "--memory", "1g", "--webui-port", "0", master)
+                spark_process(
+                    here,
+                    "worker.Worker",
+                    "--host",
+                    host,
+                    "--cores",
+                    "2",
+                    "--memory",
+                    "1g",
+                    "--webui-port",
+                    "0",
+                    master,
+                )
             )
         yield stack.enter_context(one_harness.another_spark(master=master, **SETTINGS))
 
 
-def test_an_attempt_that_wrote_all_and_lost_to_another_does_not_count(harness: Harness, cluster: Spark) -> None:
+def test_an_attempt_that_wrote_all_and_lost_to_another_does_not_count(
+    harness: Harness, cluster: Spark
+) -> None:
     query = harness.query()
-    slow = harness.points.hold("written", query.target, batch=1, partition=1)  # with all of its records acknowledged
+    slow = harness.points.hold(
+        "written", query.target, batch=1, partition=1
+    )  # with all of its records acknowledged
     number = cluster.start(query)
     slow.reached()
     raised = cluster.ended(number)
     assert raised is None, raised
     slow.release()
     harness.points.check()
-    attempts = [point for point in harness.points.passed if (point.name, point.batch, point.partition) == ("written", 1, 1)]
+    attempts = [
+        point
+        for point in harness.points.passed
+        if (point.name, point.batch, point.partition) == ("written", 1, 1)
+    ]
     assert len(attempts) == 2
     assert is_exact(query)
 

@@ -1,4 +1,6 @@
-"""Two drivers on one checkpoint: the older is paused in a commit, as on a machine that hangs, and wakes beside the newer, or after it."""
+"""Two drivers on one checkpoint: the older is paused in a commit, as on a machine that hangs, and wakes
+beside the newer, or after it.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +14,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def other_harness(killable_broker: KillableBroker, one_harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
+def other_harness(
+    killable_broker: KillableBroker, one_harness: Harness, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Harness]:
     """For a second Spark."""
     harness = Harness(killable_broker, one_harness.points, tmp_path_factory.mktemp("older"))
     yield harness
@@ -27,8 +31,13 @@ def older(other_harness: Harness) -> Iterator[Spark]:
     spark.kill_if_paused()
 
 
-@pytest.mark.parametrize("point", ["written", "commit", "fence", "last_decision", "check", "decide", "first_end", "end_all", "sweep"])
-def test_a_driver_that_wakes_after_a_newer_one_has_ended_changes_nothing(harness: Harness, older: Spark, point: str) -> None:
+@pytest.mark.parametrize(
+    "point",
+    ["written", "commit", "fence", "last_decision", "check", "decide", "first_end", "end_all", "sweep"],
+)
+def test_a_driver_that_wakes_after_a_newer_one_has_ended_changes_nothing(
+    harness: Harness, older: Spark, point: str
+) -> None:
     query = harness.query()
     paused = harness.points.hold(point, query.target, batch=1)
     number = older.start(query)
@@ -59,7 +68,9 @@ MEETINGS = [
 
 
 @pytest.mark.parametrize("meeting", MEETINGS, ids=lambda meeting: "-".join(map(str, meeting)))
-def test_a_driver_that_wakes_while_a_newer_one_commits_changes_nothing(harness: Harness, older: Spark, meeting: Meeting) -> None:
+def test_a_driver_that_wakes_while_a_newer_one_commits_changes_nothing(
+    harness: Harness, older: Spark, meeting: Meeting
+) -> None:
     query = harness.query()
     paused = harness.points.hold(meeting.older, query.target, batch=1)
     old_number = older.start(query)
@@ -79,10 +90,14 @@ def test_a_driver_that_wakes_while_a_newer_one_commits_changes_nothing(harness: 
 
 
 @pytest.mark.parametrize("newer", ["written", "check", "decide", "first_end"])
-def test_an_abort_that_wakes_while_a_newer_driver_commits_takes_nothing_from_it(harness: Harness, older: Spark, newer: str) -> None:
+def test_an_abort_that_wakes_while_a_newer_driver_commits_takes_nothing_from_it(
+    harness: Harness, older: Spark, newer: str
+) -> None:
     query = harness.query()
     harness.points.on("fence", query.target, RAISE, batch=1)
-    paused = harness.points.hold("last_decision", query.target, batch=1)  # in abort: the commit did not come so far
+    paused = harness.points.hold(
+        "last_decision", query.target, batch=1
+    )  # in abort: the commit did not come so far
     old_number = older.start(query)
     worker = paused.reached().pid
     older.pause(worker)

@@ -1,4 +1,6 @@
-"""A broker, a driver and a referee: one query after another is struck, started again until it ends, and its table counted."""
+"""A broker, a driver and a referee: one query after another is struck, started again until it ends, and
+its table counted.
+"""
 
 import importlib.util
 import itertools
@@ -84,7 +86,9 @@ class Driver:
                 if line.startswith(b"answer "):
                     return json.loads(line.removeprefix(b"answer "))
                 continue
-            readable, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline_s - time.monotonic()))
+            readable, _, _ = select.select(
+                [self._process.stdout], [], [], max(0.0, deadline_s - time.monotonic())
+            )
             assert readable, f"the driver said nothing for {ANSWER_S_MAX} s"
             more = os.read(self._process.stdout.fileno(), 1 << 16)
             if not more:
@@ -105,8 +109,12 @@ class Restarts:
         self._driver: Driver | None = None
         self._stack = ExitStack()
 
-    def rows_after(self, strike: Strike, *, tasks: int = PARTITIONS) -> tuple[list[list[object]], list[list[object]]]:
-        """What the table holds after a query was struck so and started again until it came to its end, and what it should hold."""
+    def rows_after(
+        self, strike: Strike, *, tasks: int = PARTITIONS
+    ) -> tuple[list[list[object]], list[list[object]]]:
+        """What the table holds after a query was struck so and started again until it came to its end, and
+        what it should hold.
+        """
         number = next(self._numbers)
         topic, place = f"struck-{number}", self._directory / str(number)
         with Admin(bootstrap_servers=self._servers) as admin:
@@ -132,7 +140,9 @@ class Restarts:
             answer = driver.ask(**request)
             told.append(answer)
             if run == 0:
-                assert self._referee.has_struck.wait(ANSWER_S_MAX), f"nothing was struck; the query said {answer}"
+                assert self._referee.has_struck.wait(ANSWER_S_MAX), (
+                    f"nothing was struck; the query said {answer}"
+                )
                 self._send(topic, range(30, 40))
             elif answer == "done":
                 break
@@ -140,13 +150,19 @@ class Restarts:
                 driver = self._started(anew=True)
         assert told[-1] == "done", told
         rows = driver.ask(rows=f"{place}/table")
-        return sorted(rows), [[partition, offset, f"{partition}:{offset}"] for partition in range(PARTITIONS) for offset in range(40)]
+        return sorted(rows), [
+            [partition, offset, f"{partition}:{offset}"]
+            for partition in range(PARTITIONS)
+            for offset in range(40)
+        ]
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self._referee)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._driver is not None:
             self._driver.close()
         self._stack.close()
@@ -170,5 +186,7 @@ class Restarts:
     def _restart_broker(self, when_gone: Callable[[], None]) -> None:
         self._broker.__exit__(None, None, None)
         when_gone()
-        self._broker = BrokerProcess("--data-dir", str(self._directory / "broker"), "--listen", f"127.0.0.1:{self._port}")
+        self._broker = BrokerProcess(
+            "--data-dir", str(self._directory / "broker"), "--listen", f"127.0.0.1:{self._port}"
+        )
         self._broker.address()

@@ -1,8 +1,9 @@
-"""The driver: a Spark with Delta that runs what standard input asks for, one JSON object a line, and answers each with one line.
+"""The driver: a Spark with Delta that runs what standard input asks for, one JSON object a line, and
+answers each with one line.
 
 {"run": topic, "checkpoint": path, "table": path, "options": {…}}   a stream with AvailableNow into a Delta table
 {"rows": path}                                                      what a table holds
-"""
+"""  # noqa: E501
 
 import json
 import os
@@ -22,7 +23,11 @@ RUN_S_MAX = 240
 
 def session() -> SparkSession:
     """Two cores; a task that fails is tried once more."""
-    jars = [str(jar) for pattern in ("delta-spark_*.jar", "delta-storage-*.jar") for jar in DELTA_JARS.glob(pattern)]
+    jars = [
+        str(jar)
+        for pattern in ("delta-spark_*.jar", "delta-storage-*.jar")
+        for jar in DELTA_JARS.glob(pattern)
+    ]
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -33,7 +38,8 @@ def session() -> SparkSession:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # One that lives for seconds is compiled as quickly as can be.
         "spark.driver.extraJavaOptions": (
-            f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={PROJECT / 'examples' / 'log4j2.properties'}"
+            f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            f"-Dlog4j2.configurationFile={PROJECT / 'examples' / 'log4j2.properties'}"
         ),
     }
     builder = SparkSession.builder.master("local[2,2]").appName("sparklog-restarts")
@@ -43,9 +49,18 @@ def session() -> SparkSession:
 
 
 def run(spark: SparkSession, request: dict[str, Any]) -> None:
-    source = spark.readStream.format(WatchedSource.name()).option("subscribe", request["run"]).options(**request["options"]).load()
+    source = (
+        spark.readStream.format(WatchedSource.name())
+        .option("subscribe", request["run"])
+        .options(**request["options"])
+        .load()
+    )
     rows = source.selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
-    writer = rows.writeStream.format("delta").option("checkpointLocation", request["checkpoint"]).trigger(availableNow=True)
+    writer = (
+        rows.writeStream.format("delta")
+        .option("checkpointLocation", request["checkpoint"])
+        .trigger(availableNow=True)
+    )
     query = writer.start(request["table"])
     if not query.awaitTermination(RUN_S_MAX):
         query.stop()

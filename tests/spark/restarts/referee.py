@@ -11,7 +11,9 @@ from typing import Literal, NamedTuple, Self
 
 
 class Strike(NamedTuple):
-    """What is struck, and when: before or after the hook is called for the `nth` time (from 1) since the strike was named."""
+    """What is struck, and when: before or after the hook is called for the `nth` time (from 1) since the
+    strike was named.
+    """
 
     target: Literal["driver", "worker", "hook", "broker"]
     hook: str
@@ -65,7 +67,11 @@ class Referee:
         with self._lock:
             self._seen[hook, moment] += 1
             strike = self._strike
-            if strike is None or (hook, moment) != (strike.hook, strike.moment) or self._seen[hook, moment] != strike.nth:
+            if (
+                strike is None
+                or (hook, moment) != (strike.hook, strike.moment)
+                or self._seen[hook, moment] != strike.nth
+            ):
                 strike = None
             else:
                 self._strike = None
@@ -91,6 +97,8 @@ class Referee:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()

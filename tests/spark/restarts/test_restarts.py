@@ -20,13 +20,18 @@ CALLS = {
     "read": (3, 1, 2),
     "commit": (1,),
 }
-"""Which calls of each hook are struck: 60 records in batches of 30, two tasks each, and 20 more after the strike.
+"""Which calls of each hook are struck: 60 records in batches of 30, two tasks each, and 20 more after the
+strike.
 
-All of them with the driver, with which everything is gone; and all of `read`, which alone runs in executors. The first one of each where
-less is struck.
+All of them with the driver, with which everything is gone; and all of `read`, which alone runs in
+executors. The first one of each where less is struck.
 """
 
-QUICK = [Strike("driver", "partitions", 1, "after"), Strike("worker", "read", 3, "after"), Strike("hook", "read", 1, "before")]
+QUICK = [
+    Strike("driver", "partitions", 1, "after"),
+    Strike("worker", "read", 3, "after"),
+    Strike("hook", "read", 1, "before"),
+]
 MATRIX = [
     Strike(target, hook, nth, moment)  # type: ignore[arg-type]
     for target in ("driver", "worker", "hook", "broker")
@@ -36,7 +41,11 @@ MATRIX = [
 ]
 EARLY = [
     Strike(target, hook, 1, moment)  # type: ignore[arg-type]
-    for target, hooks in {"driver": ("partitions", "getCache", "commit"), "hook": ("getCache",), "broker": ("partitions",)}.items()
+    for target, hooks in {
+        "driver": ("partitions", "getCache", "commit"),
+        "hook": ("getCache",),
+        "broker": ("partitions",),
+    }.items()
     for hook in hooks
     for moment in ("before", "after")
 ]
@@ -65,6 +74,8 @@ def test_every_record_is_read_once_wherever_a_query_is_struck(restarts: Restarts
 
 @pytest.mark.long
 @pytest.mark.parametrize("strike", EARLY, ids=str)
-def test_every_record_is_read_once_wherever_a_query_is_struck_that_takes_rows_with_the_plan(restarts: Restarts, strike: Strike) -> None:
+def test_every_record_is_read_once_wherever_a_query_is_struck_that_takes_rows_with_the_plan(
+    restarts: Restarts, strike: Strike
+) -> None:
     found, expected = restarts.rows_after(strike, tasks=1)
     assert found == expected

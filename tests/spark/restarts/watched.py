@@ -1,4 +1,5 @@
-"""`format("sparklog_watched")`: sparklog's stream, which asks a referee before and after every hook whether to go on.
+"""`format("sparklog_watched")`: sparklog's stream, which asks a referee before and after every hook
+whether to go on.
 
 It runs in Spark's workers, so it asks over a socket, and holds nothing that could not be pickled.
 """
@@ -41,11 +42,15 @@ class WatchedSource(DataSource):
         return self._source().schema()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options = Options.parse({name: value for name, value in self.options.items() if name.lower() != REFEREE}).for_stream_read()
+        options = Options.parse(
+            {name: value for name, value in self.options.items() if name.lower() != REFEREE}
+        ).for_stream_read()
         return WatchedReader(options, schema, self.options[REFEREE])
 
     def _source(self) -> SparklogSource:
-        return SparklogSource({name: value for name, value in self.options.items() if name.lower() != REFEREE})
+        return SparklogSource(
+            {name: value for name, value in self.options.items() if name.lower() != REFEREE}
+        )
 
 
 class WatchedReader(StreamReader):
@@ -64,7 +69,9 @@ class WatchedReader(StreamReader):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._watched("prepareForTriggerAvailableNow", super().prepareForTriggerAvailableNow)
 
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, object]:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, object]:
         return self._watched("latestOffset", partial(super().latestOffset, start, limit))
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
