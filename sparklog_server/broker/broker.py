@@ -21,6 +21,7 @@ from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, encode_reply
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
+from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.context import AutoCreation, Context, Proposed, RequestJob
 from sparklog_server.broker.coordinated import committed, settle
 from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
@@ -46,7 +47,6 @@ from sparklog_server.broker.session import (
     Wakeable,
     first_frame_bytes_max,
 )
-from sparklog_server.broker.standing import Standing
 from sparklog_server.broker.transactions import Resolver, Transactions
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.runtime import ShardWaits
@@ -100,7 +100,7 @@ class Broker:
         self._context: Context
         self._partitions: Partitions
         self._quorum: Quorum
-        self._standing: Standing
+        self._standing: BrokerLifecycle
         self._failed_directories: list[Uuid] = []  # not yet told to the controller
         self._metadata_dir: LogDir | None = None  # where it is none of the data directories
         self._is_started = False
@@ -163,7 +163,7 @@ class Broker:
         )
         self._context.transactions.write = marker_writer(self._context)
         self._replying.hold_up = self._context.slices.unread
-        self._standing = Standing(self._context, self._failed_directories, self._trace)
+        self._standing = BrokerLifecycle(self._context, self._failed_directories, self._trace)
         self._is_started = True
         self._standing.begin(
             registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), now

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from sparklog.model import Instant, Micros, Millis, Uuid
 from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from sparklog_server.broker.standing import Standing
+from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.topics import RECORDS_PER_REQUEST_MAX
 from sparklog_server.replica.moving import Assignment
@@ -27,7 +27,7 @@ def test_where_very_many_replicas_lie_is_told_in_requests_that_the_controller_ta
         partitions=SimpleNamespace(moving=SimpleNamespace(assignments=assignments), directories=[]),
         propose=lambda message, *_: proposed.append(message),
     )
-    standing = Standing(cast(Any, context), [], lambda *_, **__: None)
+    standing = BrokerLifecycle(cast(Any, context), [], lambda *_, **__: None)
     standing.is_ready = True
     while standing.has_failures:
         standing.report_failures(NOW)

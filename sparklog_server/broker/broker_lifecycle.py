@@ -66,7 +66,7 @@ class CordonReport:
     """The token of the heartbeat that tells which data directories get no new partitions."""
 
 
-class Standing:
+class BrokerLifecycle:
     """Registers the broker, and tells of `failed`: the ids of directories that can no longer be used and
     are not yet told of.
     """
