@@ -21,7 +21,7 @@ from sparklog.effects import Effect
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, Uuid, earlier
 from sparklog.wire.schema import Message
-from sparklog_server.broker.snapshotting import Snapshotting
+from sparklog_server.broker.snapshot_generator import SnapshotGenerator
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.controller import Controller
 from sparklog_server.controller.refusals import refusal_of
@@ -58,7 +58,11 @@ class Quorum:
     """
 
     def __init__(
-        self, raft: RaftNode, controller: Controller, snapshotting: Snapshotting, trace: Callable[..., None]
+        self,
+        raft: RaftNode,
+        controller: Controller,
+        snapshotting: SnapshotGenerator,
+        trace: Callable[..., None],
     ) -> None:
         self.image = MetadataImage()
         self._raft = raft
@@ -106,7 +110,7 @@ class Quorum:
             trace=trace,
             now=now,
         )
-        snapshotting = Snapshotting(disk, raft, settings, tickets=tickets, trace=trace, now=now)
+        snapshotting = SnapshotGenerator(disk, raft, settings, tickets=tickets, trace=trace, now=now)
         quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshotting, trace)
         quorum._replay_log()
         return quorum, raft.campaign(now)

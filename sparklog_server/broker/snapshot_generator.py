@@ -58,7 +58,7 @@ class _Job(msgspec.Struct, frozen=True):
     new_bytes: int = 0
 
 
-class Snapshotting:
+class SnapshotGenerator:
     """The snapshots of one metadata log. Invariant: `raft.snapshots` changes when a job is done, in the
     turn that hears of it.
     """
