@@ -26,10 +26,10 @@ from sparklog_server.broker.context import AutoCreation, Context, Proposed, Requ
 from sparklog_server.broker.coordinated import committed, settle
 from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.ending import marker_writer
 from sparklog_server.broker.groups import open_groups
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
-from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
@@ -79,7 +79,7 @@ class Broker:
         work_clock: WorkClock = lambda: 0,
     ) -> None:
         self.settings = settings
-        self._live = LiveSettings(settings, trace)
+        self._live = DynamicBrokerConfig(settings, trace)
         self._allow = allow
         self._disk = disk
         self._entropy = entropy

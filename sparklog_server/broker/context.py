@@ -10,7 +10,7 @@ from sparklog.effects import Effect, Run
 from sparklog.model import Instant, Micros, Ticket, Uuid, earlier
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, Operation, Resource
-from sparklog_server.broker.live_settings import LiveSettings
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
@@ -88,7 +88,7 @@ class Context:
 
     def __init__(
         self,
-        live: LiveSettings,
+        live: DynamicBrokerConfig,
         cluster_id: str,
         quorum: Quorum,
         partitions: Partitions,

@@ -11,8 +11,8 @@ from functools import partial
 from sparklog.model import Ticket
 from sparklog.record.batch import HEADER_SIZE, record_size_max
 from sparklog_server.broker.authorization import Allow, Operation, Resource
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
-from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.shards import Shards, compacted_topic
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.command import Command
@@ -28,7 +28,7 @@ _AROUND_A_RECORD = HEADER_SIZE + record_size_max(b"", b"", ())
 
 
 def open_groups(
-    live: LiveSettings,
+    live: DynamicBrokerConfig,
     allow: Allow,
     *,
     tickets: Callable[[], Ticket],

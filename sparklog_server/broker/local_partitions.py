@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sparklog.effects import Effect
 from sparklog.model import Instant, NodeId, Ticket, Uuid
-from sparklog_server.broker.live_settings import LiveSettings
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.log_settings import cleaning_limits, move_rate_max
 from sparklog_server.config.together import is_cordoned
 from sparklog_server.disk.door import Disk
@@ -21,7 +21,7 @@ from sparklog_server.replica.retention import Retention
 
 
 def open_partitions(
-    live: LiveSettings,
+    live: DynamicBrokerConfig,
     disk: Disk,
     log_dirs: Sequence[LogDir],
     *,
@@ -85,13 +85,15 @@ def open_partitions(
     return partitions
 
 
-def _cordon(live: LiveSettings, partitions: Partitions) -> None:
+def _cordon(live: DynamicBrokerConfig, partitions: Partitions) -> None:
     """Have the directories take up whether they get new partitions."""
     for directory in partitions.directories:
         directory.is_cordoned = is_cordoned(live.settings, directory.log_dir.path)
 
 
-def follow(live: LiveSettings, partitions: Partitions, delta: MetadataDelta, now: Instant) -> list[Effect]:
+def follow(
+    live: DynamicBrokerConfig, partitions: Partitions, delta: MetadataDelta, now: Instant
+) -> list[Effect]:
     """The metadata changed: first what holds, then the partitions, those last whose defaults are others
     now.
     """

@@ -21,8 +21,8 @@ from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.internal_topics import TRANSACTIONS_TOPIC
-from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.shards import Shards, compacted_topic
 from sparklog_server.config.settings import BrokerSettings
@@ -97,7 +97,7 @@ class Transactions:
 
     def __init__(
         self,
-        live: LiveSettings,
+        live: DynamicBrokerConfig,
         *,
         tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],

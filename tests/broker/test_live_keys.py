@@ -4,8 +4,8 @@ import pytest
 
 from sparklog.model import Offset
 from sparklog.wire.schema import Message
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.groups import group_settings_of
-from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.log_settings import cleaning_limits
 from sparklog_server.config.keys import Key, Kind, Update, text_of
 from sparklog_server.config.layers import default_of
@@ -47,7 +47,7 @@ def another(key: Key) -> str:
 
 @pytest.mark.parametrize("name", LIVE)
 def test_a_key_that_changes_while_running_changes_what_holds(name: str) -> None:
-    live = LiveSettings(BrokerSettings.of({}), lambda *_, **__: None)
+    live = DynamicBrokerConfig(BrokerSettings.of({}), lambda *_, **__: None)
     record: Message = ConfigRecord(
         resource_type=BROKER_RESOURCE, resource_name="", name=name, value=another(key_of(name))
     )

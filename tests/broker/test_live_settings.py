@@ -12,7 +12,7 @@ from sparklog.wire.messages.consumer_group_heartbeat import (
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.broker.live_settings import LiveSettings
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import RegisterBrokerRecord
@@ -196,7 +196,7 @@ def joined(world: World, client: SimulatedConnection, member: str) -> int:
 
 
 def test_a_broker_is_alone_until_a_second_one_registers() -> None:
-    live = LiveSettings(BrokerSettings.of({}), trace=lambda _, **__: None)
+    live = DynamicBrokerConfig(BrokerSettings.of({}), trace=lambda _, **__: None)
     assert live.is_only_broker
     image = MetadataImage()
     for node, is_only in ((1, True), (2, False)):

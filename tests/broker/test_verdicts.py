@@ -3,7 +3,7 @@ a time.
 """
 
 from sparklog.model import Instant, Micros, Millis, ProducerEpoch, ProducerId, Ticket
-from sparklog_server.broker.live_settings import LiveSettings
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.transactions import Transactions
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.shard import Answer
@@ -27,7 +27,7 @@ class Asked:
 
 
 def test_no_turn_asks_about_more_than_a_few_transactions_and_in_the_end_all_are_asked_about() -> None:
-    live = LiveSettings(BrokerSettings.of({}), lambda *_, **__: None)
+    live = DynamicBrokerConfig(BrokerSettings.of({}), lambda *_, **__: None)
     transactions = Transactions(live, tickets=lambda: Ticket(0), entropy=bytes, trace=lambda *_, **__: None)
     transactions.resolver = asked = Asked()
     names = [f"sl.sink.0.{number}.u" for number in range(OVERDUE)]

@@ -14,7 +14,7 @@ from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 
 
-class LiveSettings:
+class DynamicBrokerConfig:
     """What holds for this broker and its topics after the newest published metadata."""
 
     def __init__(self, static: BrokerSettings, trace: Callable[..., None]) -> None:
