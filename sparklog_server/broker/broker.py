@@ -34,7 +34,7 @@ from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.replying import SESSION_TURN_BYTES, TURN_BYTES, Replying
+from sparklog_server.broker.reply_sender import SESSION_TURN_BYTES, TURN_BYTES, ReplySender
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import (
     FLOWING,
@@ -95,7 +95,7 @@ class Broker:
         self._last_ticket = 0
         self.quotas = ClientQuotas(settings, work_clock)
         self._memory = RequestMemory(settings.queued_max_request_bytes)
-        self._replying = Replying(settings.sparklog_reply_memory_max, self._mute)
+        self._replying = ReplySender(settings.sparklog_reply_memory_max, self._mute)
         self._in_flight_max = settings.sparklog_session_in_flight_max
         self._context: Context
         self._partitions: Partitions

@@ -22,7 +22,7 @@ _LEFT: list[Chunk] = []
 """In place of an answer that has left: its chunks may hold files open."""
 
 
-class Replying:
+class ReplySender:
     """Invariant: a session that `awaits_reader` is muted, and is in `yielding` or starves in `memory`.
 
     `hold_up` is called when a session begins to hold replies, or holds none any more.
