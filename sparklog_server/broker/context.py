@@ -10,6 +10,7 @@ from sparklog.effects import Effect, Run
 from sparklog.model import Instant, Micros, Ticket, Uuid, earlier
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, Operation, Resource
+from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
@@ -17,7 +18,6 @@ from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiting
-from sparklog_server.broker.shards import Shards
 from sparklog_server.broker.sliced import Slices
 from sparklog_server.broker.transactions import Transactions
 from sparklog_server.config.settings import BrokerSettings
@@ -55,7 +55,7 @@ class ProducerIdBlock:
 class CoordinatorTopic(NamedTuple):
     """The token of the topic in which a coordinator keeps what it knows."""
 
-    shards: Shards
+    shards: CoordinatorShards
 
 
 class RequestJob(NamedTuple):
@@ -92,7 +92,7 @@ class Context:
         cluster_id: str,
         quorum: Quorum,
         partitions: Partitions,
-        groups: Shards,
+        groups: CoordinatorShards,
         transactions: Transactions,
         allow: Allow,
         newest_served: Mapping[int, int],

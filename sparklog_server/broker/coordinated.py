@@ -17,8 +17,8 @@ from sparklog.wire.messages.allocate_producer_ids import (
 from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic, ProducerIdBlock
+from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.session import FLOWING, Call, Parked, Wakeable
-from sparklog_server.broker.shards import Shards
 from sparklog_server.broker.sliced import SLICE, Slice
 from sparklog_server.coordinator.command import Command
 
@@ -47,7 +47,7 @@ class Token(Protocol):
 class Asked(msgspec.Struct, eq=False):
     """A request that one shard answers whole; `finish` may add to its reply what the handler knew before."""
 
-    shards: Shards
+    shards: CoordinatorShards
     call: Call
     key: str
     refusal: Refusal
@@ -131,7 +131,7 @@ class SlicePart:
 class ToShard(NamedTuple):
     """A part of a sliced request that the shard answers."""
 
-    shards: Shards
+    shards: CoordinatorShards
     shard: int | None
     request: Message
     refusal: Refusal
@@ -184,7 +184,7 @@ def ask(
 
 
 def ask_shard(
-    shards: Shards,
+    shards: CoordinatorShards,
     call: Call,
     key: str,
     request: Message,
@@ -210,10 +210,10 @@ def gather(
     asked: list[tuple[int | None, Message, Refusal]],
     combine: Callable[[list[Message]], Message],
     now: Instant,
-    shards: Shards | None = None,
+    shards: CoordinatorShards | None = None,
 ) -> Message | Parked:
     """Have several shards answer, each its (shard, request, refusal), a key's shard being what
-    `Shards.shard_of` says; those of groups unless `shards` are given. What asks more than a slice is asked
+    `CoordinatorShards.shard_of` says; those of groups unless `coordinator_shards` are given. What asks more than a slice is asked
     over several turns."""
     shards = context.groups if shards is None else shards
     if len(asked) > SLICE:
@@ -226,7 +226,7 @@ def gather(
 
 
 def gather_at_once(
-    shards: Shards,
+    shards: CoordinatorShards,
     call: Call,
     asked: list[tuple[int | None, Message, Refusal]],
     combine: Callable[[list[Message]], Message | None],

@@ -11,9 +11,9 @@ from functools import partial
 from sparklog.model import Ticket
 from sparklog.record.batch import HEADER_SIZE, record_size_max
 from sparklog_server.broker.authorization import Allow, Operation, Resource
+from sparklog_server.broker.coordinator_shards import CoordinatorShards, compacted_topic
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
-from sparklog_server.broker.shards import Shards, compacted_topic
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.group.crowds import Crowds
@@ -34,7 +34,7 @@ def open_groups(
     tickets: Callable[[], Ticket],
     entropy: Callable[[int], bytes],
     trace: Trace,
-) -> Shards:
+) -> CoordinatorShards:
     """The coordinator of groups."""
     settings = live.settings
     group_settings = group_settings_of(settings)
@@ -80,7 +80,7 @@ def open_groups(
             initial_delay_ms=initial_delay_ms,
         )
 
-    return Shards(
+    return CoordinatorShards(
         topic,
         make_shard,
         node_id=settings.node_id,

@@ -21,10 +21,10 @@ from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from sparklog_server.broker.coordinator_shards import CoordinatorShards, compacted_topic
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.internal_topics import TRANSACTIONS_TOPIC
 from sparklog_server.broker.producer_ids import ProducerIds
-from sparklog_server.broker.shards import Shards, compacted_topic
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.shard import Answer
@@ -120,7 +120,7 @@ class Transactions:
             return self.shard(txn_settings, take_producer_id=self._take_producer_id, trace=trace)
 
         self.producer_ids = ProducerIds()
-        self.shards = Shards(
+        self.shards = CoordinatorShards(
             topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace
         )
         self.resolver: Resolver = NobodyKnows()

@@ -13,8 +13,8 @@ from sparklog.wire.messages.find_coordinator import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic
+from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.broker.shards import Shards
 
 _BATCHED_SINCE = 4
 _RESOURCES = (Resource.GROUP, Resource.TRANSACTIONAL_ID)
@@ -47,7 +47,7 @@ def find_coordinator(
     return _found(context, call, request)
 
 
-def make_topic(context: Context, shards: Shards, now: Instant) -> None:
+def make_topic(context: Context, shards: CoordinatorShards, now: Instant) -> None:
     """Have the topic of a coordinator created, unless it is there or on its way."""
     if not shards.partition_count and not shards.is_asked:
         shards.is_asked = True
@@ -61,7 +61,9 @@ class _ParkedSearch:
 
     __slots__ = ("_context", "_request", "_shards", "call")
 
-    def __init__(self, context: Context, call: Call, request: FindCoordinatorRequest, shards: Shards) -> None:
+    def __init__(
+        self, context: Context, call: Call, request: FindCoordinatorRequest, shards: CoordinatorShards
+    ) -> None:
         self.call = call
         self._shards = shards
         self._context = context

@@ -107,7 +107,7 @@ def _refused(refusal: PartitionUnavailable | RecordsRefused) -> Refused:
     return Refused(refusal.code, refusal.message)
 
 
-class Shards:
+class CoordinatorShards:
     """A coordinator: `is_asked` tells that its topic is on its way, `awaited` who wants to be told where a
     key is kept.
     """
@@ -207,7 +207,7 @@ class Shards:
         return self.runtime.decide(partition_for(key, count), command, token, now)
 
     def send_to_shard(self, index: int | None, command: Command, token: object, now: Instant) -> ErrorCode:
-        """Have one shard decide, of those that `shard_of` and `shards` give."""
+        """Have one shard decide, of those that `shard_of` and `coordinator_shards` give."""
         return (
             ErrorCode.COORDINATOR_NOT_AVAILABLE
             if index is None
