@@ -18,7 +18,7 @@ from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiting
-from sparklog_server.broker.sliced import Slices
+from sparklog_server.broker.sliced_requests import SlicedRequests
 from sparklog_server.broker.transactions import Transactions
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.runtime import ShardWaits
@@ -120,7 +120,7 @@ class Context:
         self.paused: list[Session] = []
         self.timers: list[tuple[Micros, int, Waiting]] = []
         self.jobs: dict[Ticket, RequestJob] = {}
-        self.slices = Slices(self.partitions.released.append, self._held, replies)
+        self.slices = SlicedRequests(self.partitions.released.append, self._held, replies)
         self._memory = memory
         self._tickets = tickets
         self._receive_buffers = receive_buffers

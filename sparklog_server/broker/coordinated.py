@@ -19,7 +19,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic, ProducerIdBlock
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.session import FLOWING, Call, Parked, Wakeable
-from sparklog_server.broker.sliced import SLICE, Slice
+from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.coordinator.command import Command
 
 _PART_BYTES: Final = 512
@@ -115,7 +115,7 @@ class SlicePart:
 
     __slots__ = ("_index", "_refusal", "_slice", "call")
 
-    def __init__(self, whole: Slice, index: int, refusal: Refusal) -> None:
+    def __init__(self, whole: RequestSlice, index: int, refusal: Refusal) -> None:
         self.call = whole.call
         self._slice = whole
         self._index = index
@@ -136,7 +136,7 @@ class ToShard(NamedTuple):
     request: Message
     refusal: Refusal
 
-    def send(self, whole: Slice, index: int, now: Instant) -> None:
+    def send(self, whole: RequestSlice, index: int, now: Instant) -> None:
         part = SlicePart(whole, index, self.refusal)
         code = self.shards.send_to_shard(self.shard, command_of(whole.call, self.request), part, now)
         if code is not _NONE:
@@ -148,7 +148,7 @@ class Known(NamedTuple):
 
     part: Message
 
-    def send(self, whole: Slice, index: int, now: Instant) -> None:
+    def send(self, whole: RequestSlice, index: int, now: Instant) -> None:
         whole.put(index, self.part)
 
 

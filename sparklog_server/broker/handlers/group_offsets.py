@@ -39,7 +39,7 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinated import Refusal, ToShard, ask, gather
 from sparklog_server.broker.handlers.committed_topics import CommittedTopics
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.broker.sliced import SLICE
+from sparklog_server.broker.sliced_requests import SLICE
 from sparklog_server.coordinator.group.offsets import refused_commit
 
 # To name a member of an enum takes as long as two calls, and commits come often.

@@ -37,7 +37,7 @@ from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resour
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinated import Known, Refusal, ToShard, ask, gather, gather_at_once
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.broker.sliced import SLICE
+from sparklog_server.broker.sliced_requests import SLICE
 from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
 
 # To name a member of an enum takes as long as two calls, and heartbeats come often.

@@ -23,7 +23,7 @@ from sparklog_server.broker.context import AutoCreation, Context
 from sparklog_server.broker.handlers.coordinators import make_topic
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.broker.sliced import SLICE, Slice
+from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.controller.topics import check_name
 from sparklog_server.metadata.image import TopicImage
 from sparklog_server.outcome import Refused
@@ -162,7 +162,7 @@ class _OfTopic(NamedTuple):
     told: _Told
     topic: _Wanted
 
-    def send(self, whole: Slice, index: int, now: Instant) -> None:
+    def send(self, whole: RequestSlice, index: int, now: Instant) -> None:
         self.told.now = now
         whole.put(index, self.told.of(self.topic))
 

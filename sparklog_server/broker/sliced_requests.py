@@ -26,7 +26,7 @@ _KEY_BYTES: Final = 64
 """What a key of a decoded request takes in memory, at least."""
 
 
-class Slice:
+class RequestSlice:
     """The parts of one slice as they come, in any order."""
 
     __slots__ = ("_folded", "_missing", "_parts", "call")
@@ -45,14 +45,14 @@ class Slice:
             self._folded([one for one in self._parts if one is not None])
 
 
-class Asked(Protocol):
+class RequestPart(Protocol):
     """One part of a sliced request."""
 
-    def send(self, whole: Slice, index: int, now: Instant) -> None:
+    def send(self, whole: RequestSlice, index: int, now: Instant) -> None:
         """Ask for it; `whole.put` gets the part, now or later."""
 
 
-class Sliced:
+class SlicedRequest:
     """One request: `fold` takes the parts of slice after slice, `finish` makes the answer when none is left.
 
     It is what its session waits by, and wakes when it is answered.
@@ -78,7 +78,7 @@ class Sliced:
         self,
         slices: "Slices",
         call: Call,
-        asks: Iterator[Asked],
+        asks: Iterator[RequestPart],
         fold: Callable[[list[Message]], None],
         finish: Callable[[], Message],
         built: Callable[[], int],
@@ -105,7 +105,7 @@ class Sliced:
         if not asked:
             self._end()
             return False
-        whole = Slice(self.call, len(asked), partial(self._came, self._sent_count))
+        whole = RequestSlice(self.call, len(asked), partial(self._came, self._sent_count))
         self._sent_count += 1
         for index, one in enumerate(asked):
             one.send(whole, index, now)
@@ -143,7 +143,7 @@ class Sliced:
         self._slices.let_go(self)
 
 
-class Slices:
+class SlicedRequests:
     """The sliced requests of a broker. While `is_due`, `tick` is wanted at once.
 
     Invariants: `_going` has those that are not held up, eldest first; `ready` those of them that may ask
@@ -151,11 +151,11 @@ class Slices:
     """
 
     def __init__(
-        self, released: Callable[[Sliced], None], hold: Callable[[int], None], replies: ReplyMemory
+        self, released: Callable[[SlicedRequest], None], hold: Callable[[int], None], replies: ReplyMemory
     ) -> None:
-        self._going: dict[Sliced, None] = {}
-        self.ready: dict[Sliced, None] = {}
-        self._held_up: dict[Session, Sliced] = {}
+        self._going: dict[SlicedRequest, None] = {}
+        self.ready: dict[SlicedRequest, None] = {}
+        self._held_up: dict[Session, SlicedRequest] = {}
         self._released = released
         self._hold = hold
         self._replies = replies
@@ -164,7 +164,7 @@ class Slices:
         self,
         call: Call,
         count: int,
-        asks: Iterator[Asked],
+        asks: Iterator[RequestPart],
         fold: Callable[[list[Message]], None],
         finish: Callable[[], Message],
         built: Callable[[], int],
@@ -174,7 +174,7 @@ class Slices:
 
         `built` tells the bytes of the answer so far.
         """
-        sliced = Sliced(self, call, asks, fold, finish, built)
+        sliced = SlicedRequest(self, call, asks, fold, finish, built)
         sliced.held_bytes = count * _KEY_BYTES
         self._hold(sliced.held_bytes)
         call.waiting = sliced
@@ -189,7 +189,7 @@ class Slices:
         """Whether one of them may ask for a slice."""
         return self._next() is not None
 
-    def _next(self) -> Sliced | None:
+    def _next(self) -> SlicedRequest | None:
         if not self._replies.is_short:
             return next(iter(self.ready), None)
         eldest = next(iter(self._going), None)
@@ -201,7 +201,7 @@ class Slices:
         """
         if session.reply_bytes:
             waiting = session.held_by.waiting if session.held_by is not None else None
-            if isinstance(waiting, Sliced) and waiting in self._going:
+            if isinstance(waiting, SlicedRequest) and waiting in self._going:
                 self._drop(waiting)
                 self._held_up[session] = waiting
         elif (held_up := self._held_up.pop(session, None)) is not None:
@@ -209,23 +209,23 @@ class Slices:
             if held_up.is_ready:
                 self.ready[held_up] = None
 
-    def came(self, sliced: Sliced) -> None:
+    def came(self, sliced: SlicedRequest) -> None:
         """It may ask for the next slice, unless it is held up."""
         if sliced in self._going:
             self.ready[sliced] = None
 
-    def built(self, sliced: Sliced, size: int) -> None:
+    def built(self, sliced: SlicedRequest, size: int) -> None:
         """Its answer has so many bytes now."""
         self._replies.build(size - sliced.built_bytes)
         sliced.built_bytes = size
 
-    def ended(self, sliced: Sliced) -> None:
+    def ended(self, sliced: SlicedRequest) -> None:
         """Every part of it is folded."""
         if not sliced.call.session.is_closing:
             self._released(sliced)
         self.let_go(sliced)
 
-    def let_go(self, sliced: Sliced) -> None:
+    def let_go(self, sliced: SlicedRequest) -> None:
         """It holds nothing any more."""
         self._hold(-sliced.held_bytes)
         sliced.held_bytes = 0
@@ -233,7 +233,7 @@ class Slices:
         self._drop(sliced)
         self._held_up.pop(sliced.call.session, None)
 
-    def _drop(self, sliced: Sliced) -> None:
+    def _drop(self, sliced: SlicedRequest) -> None:
         self._going.pop(sliced, None)
         self.ready.pop(sliced, None)
 
