@@ -23,7 +23,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.context import AutoCreation, Context, Proposed, RequestJob
-from sparklog_server.broker.coordinated import committed, settle
+from sparklog_server.broker.coordinator_requests import committed, settle
 from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig

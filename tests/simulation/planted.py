@@ -32,7 +32,7 @@ from sparklog.wire.messages.txn_offset_commit import (
 from sparklog.wire.schema import Message
 from sparklog_server.broker.broker import Broker
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinated import ask_shard
+from sparklog_server.broker.coordinator_requests import ask_shard
 from sparklog_server.broker.dispatch import HANDLERS
 from sparklog_server.broker.handlers.fetch import fetch
 from sparklog_server.broker.handlers.group_offsets import offset_fetch

@@ -36,7 +36,7 @@ from sparklog.wire.messages.offset_fetch import (
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinated import Refusal, ToShard, ask, gather
+from sparklog_server.broker.coordinator_requests import Refusal, ToShard, ask, gather
 from sparklog_server.broker.handlers.committed_topics import CommittedTopics
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE

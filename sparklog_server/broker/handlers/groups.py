@@ -35,7 +35,7 @@ from sparklog.wire.pieces import Pieces
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinated import Known, Refusal, ToShard, ask, gather, gather_at_once
+from sparklog_server.broker.coordinator_requests import Known, Refusal, ToShard, ask, gather, gather_at_once
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE
 from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups

@@ -11,7 +11,7 @@ from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitP
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinated import ask_for_producer_ids, ask_shard
+from sparklog_server.broker.coordinator_requests import ask_for_producer_ids, ask_shard
 from sparklog_server.broker.session import Call, Parked
 
 _WAIT_MS = 30_000

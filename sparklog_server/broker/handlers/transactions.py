@@ -26,7 +26,7 @@ from sparklog.wire.messages.list_transactions import ListTransactionsRequest, Li
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinated import Refusal, ask_shard, gather
+from sparklog_server.broker.coordinator_requests import Refusal, ask_shard, gather
 from sparklog_server.broker.handlers.coordinators import make_topic
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.broker.session import Call, Parked

@@ -19,7 +19,7 @@ from sparklog.wire.messages.txn_offset_commit import (
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinated import ask_shard
+from sparklog_server.broker.coordinator_requests import ask_shard
 from sparklog_server.broker.handlers.committed_topics import CommittedTopics
 from sparklog_server.broker.proofs import Asking, Codes, Proof
 from sparklog_server.broker.session import Call, Parked

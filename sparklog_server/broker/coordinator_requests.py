@@ -44,7 +44,7 @@ class Token(Protocol):
         """There will be no reply, and why."""
 
 
-class Asked(msgspec.Struct, eq=False):
+class ShardRequest(msgspec.Struct, eq=False):
     """A request that one shard answers whole; `finish` may add to its reply what the handler knew before."""
 
     shards: CoordinatorShards
@@ -66,7 +66,7 @@ class Asked(msgspec.Struct, eq=False):
         self.shards.abandoned(self.key, self)
 
 
-class Gathered:
+class GatheredRequest:
     """A request of which several shards answer a part each; the parts keep the order in which they were
     asked for.
     """
@@ -97,7 +97,7 @@ class Part:
 
     __slots__ = ("_index", "_refusal", "_whole", "call")
 
-    def __init__(self, whole: Gathered, index: int, refusal: Refusal) -> None:
+    def __init__(self, whole: GatheredRequest, index: int, refusal: Refusal) -> None:
         self.call = whole.call
         self._whole = whole
         self._index = index
@@ -195,7 +195,7 @@ def ask_shard(
     proof: object = None,
 ) -> Message | Parked:
     """Have the shard of a key answer; `proof` is for what it writes in a transaction."""
-    token = Asked(shards, call, key, refusal, finish)
+    token = ShardRequest(shards, call, key, refusal, finish)
     call.waiting = token
     code = shards.send(key, command_of(call, request, proof), token, now)
     if code is _NONE:
@@ -235,7 +235,7 @@ def gather_at_once(
     """As `gather`, within this turn, however many are asked; it is not yet answered if `combine` makes no
     answer.
     """
-    whole = Gathered(call, len(asked), combine)
+    whole = GatheredRequest(call, len(asked), combine)
     call.waiting = whole
     answer: Message | None = combine([]) if not asked else None
     for position, (shard, request, refusal) in enumerate(asked):
