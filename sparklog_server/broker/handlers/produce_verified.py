@@ -2,7 +2,7 @@
 before anything is appended.
 
 authorized ─► one producer ─┬─ open in every partition ─────────────────────────────► go on at once
-                            └─ copied, the session muted ─► broker/proofs.py ───────► go on with the partitions it vouches for
+                            └─ copied, the session muted ─► broker/transaction_verification.py ───────► go on with the partitions it vouches for
 """  # noqa: E501
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +14,12 @@ from sparklog.record.batch import HEADER_SIZE, TRANSACTIONAL_BIT
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.proofs import Asking, Codes, Proof
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.transaction_verification import (
+    Codes,
+    TransactionVerification,
+    VerificationRequest,
+)
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.log.verification import Verification
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
@@ -89,7 +93,7 @@ def verify(
     if not proofs:
         return go_on(kept, records_kept, {}, now)
     ((producer_id, producer_epoch),) = producers
-    asking = Asking(
+    asking = VerificationRequest(
         transactional_id=transactional_id,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -110,7 +114,7 @@ def verify(
         still = {place: proofs[index] for place, index in enumerate(left) if index in proofs}
         return go_on([kept[index] for index in left], [copies[index] for index in left], still, then)
 
-    Proof(context, call, asking, finish, copies, now).ask(now)
+    TransactionVerification(context, call, asking, finish, copies, now).ask(now)
     return Parked.MUTING if request.acks else Parked.MUTING_SILENT
 
 

@@ -21,8 +21,12 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_requests import ask_shard
 from sparklog_server.broker.handlers.committed_topics import CommittedTopics
-from sparklog_server.broker.proofs import Asking, Codes, Proof
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.transaction_verification import (
+    Codes,
+    TransactionVerification,
+    VerificationRequest,
+)
 from sparklog_server.coordinator.group.offsets import refused_txn_commit
 from sparklog_server.log.producer_state import NO_SEQUENCE
 from sparklog_server.log.validate import RecordsRefused
@@ -133,7 +137,7 @@ class _Commit:
             return self._refused(refused.code)
         if proof is None:
             return self._commit(None, now)
-        asking = Asking(
+        asking = VerificationRequest(
             transactional_id=request.transactional_id,
             producer_id=producer_id,
             producer_epoch=epoch,
@@ -151,7 +155,7 @@ class _Commit:
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code is ErrorCode.NETWORK_EXCEPTION else code
             )
 
-        Proof(context, call, asking, told, (), now).ask(now)
+        TransactionVerification(context, call, asking, told, (), now).ask(now)
         return Parked.MUTING
 
     def _commit(self, proof: object, now: Instant) -> Message | Parked:

@@ -26,7 +26,7 @@ Finish = Callable[[Codes, Instant], Message | Parked]
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up by then
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
+class VerificationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whose transaction, and which partitions; `knows_abortable` tells whether the client's version knows
     TRANSACTION_ABORTABLE.
     """
@@ -40,7 +40,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     is_retried: bool
 
 
-class Proof:
+class TransactionVerification:
     """One question to a coordinator, and the request that waits for it with its session muted. `copies` is
     what it holds of its bytes.
     """
@@ -63,7 +63,7 @@ class Proof:
         self,
         context: Context,
         call: Call,
-        asking: Asking,
+        asking: VerificationRequest,
         finish: Finish,
         copies: Sequence[bytearray],
         now: Instant,
@@ -173,7 +173,7 @@ class _Timer:
 
     __slots__ = ("_is_retry", "_proof", "call")
 
-    def __init__(self, call: Call, proof: Proof, *, is_retry: bool = False) -> None:
+    def __init__(self, call: Call, proof: TransactionVerification, *, is_retry: bool = False) -> None:
         self.call = call
         self._proof = proof
         self._is_retry = is_retry
