@@ -47,7 +47,7 @@ from sparklog_server.broker.session import (
     Wakeable,
     first_frame_bytes_max,
 )
-from sparklog_server.broker.transactions import Resolver, Transactions
+from sparklog_server.broker.transaction_coordinator import Resolver, TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.disk.door import Disk, StorageError
@@ -65,7 +65,7 @@ class Broker:
     with other `handlers` or shards.
     """
 
-    handlers, transactions = HANDLERS, Transactions
+    handlers, transactions = HANDLERS, TransactionCoordinator
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiting
 from sparklog_server.broker.sliced_requests import SlicedRequests
-from sparklog_server.broker.transactions import Transactions
+from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.metadata.image import MetadataImage, TopicImage
@@ -93,7 +93,7 @@ class Context:
         quorum: Quorum,
         partitions: Partitions,
         groups: CoordinatorShards,
-        transactions: Transactions,
+        transactions: TransactionCoordinator,
         allow: Allow,
         newest_served: Mapping[int, int],
         *,

@@ -5,7 +5,7 @@ from functools import partial
 from sparklog.model import Instant
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.markers import Markers, TxnMarker
-from sparklog_server.broker.transactions import MarkersDone, WriteMarkers
+from sparklog_server.broker.transaction_coordinator import MarkersDone, WriteMarkers
 from sparklog_server.coordinator.txn.events import MarkersDue
 
 

@@ -17,7 +17,7 @@ from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sliceable, St
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.log_settings import decompress_memory
 from sparklog_server.broker.quotas import ClientQuotas
-from sparklog_server.broker.transactions import Resolver
+from sparklog_server.broker.transaction_coordinator import Resolver
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
 from sparklog_server.daemon.jobs import Done, Job, Jobs, take_calmly

@@ -37,7 +37,7 @@ from sparklog_server.broker.dispatch import HANDLERS
 from sparklog_server.broker.handlers.fetch import fetch
 from sparklog_server.broker.handlers.group_offsets import offset_fetch
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.broker.transactions import MarkersDone, Transactions, WriteMarkers
+from sparklog_server.broker.transaction_coordinator import MarkersDone, TransactionCoordinator, WriteMarkers
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.group.offsets import refused_txn_commit
 from sparklog_server.coordinator.shard import Answer, Decision
@@ -198,15 +198,15 @@ class ForgetfulShard(TxnShard):
             super().replay(key, value, offset)
 
 
-class EpochBlindTransactions(Transactions):
+class EpochBlindTransactions(TransactionCoordinator):
     shard = EpochBlindShard
 
 
-class FencelessTransactions(Transactions):
+class FencelessTransactions(TransactionCoordinator):
     shard = FencelessShard
 
 
-class ForgetfulTransactions(Transactions):
+class ForgetfulTransactions(TransactionCoordinator):
     shard = ForgetfulShard
 
 

@@ -86,7 +86,7 @@ def nobody_writes(due: MarkersDue, coordinator_epoch: int, done: MarkersDone, no
     done(dict.fromkeys(due.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER), now)
 
 
-class Transactions:
+class TransactionCoordinator:
     """The coordinator of transactions; `due` are markers that nobody has begun to write.
 
     `write` is the port to those who do, `resolver` the one to whoever knows the outcome of `sl.` ids: they
