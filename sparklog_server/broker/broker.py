@@ -28,7 +28,7 @@ from sparklog_server.broker.directories import close_without_logs, open_log_dirs
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.ending import marker_writer
-from sparklog_server.broker.groups import open_groups
+from sparklog_server.broker.group_coordinator import open_groups
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
 from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory

@@ -1,7 +1,7 @@
 """The shards of one internal topic on this node: where a key is kept, and how a command finds its shard
 and an answer its token.
 
-Groups and transactions are kept alike, each in a topic of their own: `groups.py` and `transaction_coordinator.py` say
+Groups and transactions are kept alike, each in a topic of their own: `group_coordinator.py` and `transaction_coordinator.py` say
 what differs.
 """
 
