@@ -68,7 +68,7 @@ _READ_COMMITTED: Final = 1
 _VERSION_BY_NAME: Final = 12
 
 
-class Ask(msgspec.Struct, eq=False):
+class ResolverRequest(msgspec.Struct, eq=False):
     """A request to one broker, or to any (None); it is the token of its answer."""
 
     node: NodeId | None
@@ -96,8 +96,8 @@ class SinkResolver:
         self._begun: Micros | None = None  # of the round under way
         self._read_since = Micros(-1)  # when the last complete round began
         self._is_topic_told = False
-        self._asking: dict[NodeId, Ask] = {}
-        self._metadata: Ask | None = None
+        self._asking: dict[NodeId, ResolverRequest] = {}
+        self._metadata: ResolverRequest | None = None
         self._not_before = Micros(0)
 
     # -- the port --------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class SinkResolver:
         self._read_since = Micros(-1)
         return True
 
-    def asks(self, now: Micros) -> list[Ask]:
+    def asks(self, now: Micros) -> list[ResolverRequest]:
         """What to send now; each must come back by `replied` or `failed`."""
         if self._begun is None:
             return []
@@ -174,7 +174,7 @@ class SinkResolver:
         if self._metadata is None:
             request = self.cluster.request(now, allow_auto_create=False)
             if request is not None:
-                self._metadata = Ask(None, request)
+                self._metadata = ResolverRequest(None, request)
                 return [self._metadata]
         if not self._is_topic_told:
             return []
@@ -197,7 +197,7 @@ class SinkResolver:
             times.append(self._not_before)
         return min(times)
 
-    def replied(self, ask: Ask, message: Message, now: Micros) -> None:
+    def replied(self, ask: ResolverRequest, message: Message, now: Micros) -> None:
         """The answer to a request; one of an older round changes nothing."""
         if ask is self._metadata and isinstance(message, MetadataResponse):
             self._metadata = None
@@ -220,7 +220,7 @@ class SinkResolver:
             return
         self._end_if_read()
 
-    def failed(self, ask: Ask, now: Micros) -> None:
+    def failed(self, ask: ResolverRequest, now: Micros) -> None:
         """A request found no answer."""
         if ask is self._metadata:
             self._metadata = None
@@ -269,14 +269,14 @@ class SinkResolver:
                 found.setdefault(leader, []).append(partition)
         return found
 
-    def _next_of(self, node: NodeId, partitions: list[int]) -> Ask:
+    def _next_of(self, node: NodeId, partitions: list[int]) -> ResolverRequest:
         unknown = [partition for partition in partitions if partition not in self._ends]
         if unknown:
             # As far as anything was written: what is decided below is waited for.
             asked = [
                 ListOffsetsPartition(partition_index=partition, timestamp=_LATEST) for partition in unknown
             ]
-            return Ask(
+            return ResolverRequest(
                 node,
                 ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=asked)]),
             )
@@ -296,7 +296,7 @@ class SinkResolver:
             isolation_level=_READ_COMMITTED,
             topics=[FetchTopic(topic=TOPIC, topic_id=topic_id, partitions=fetched)],
         )
-        return Ask(node, request, version_max=None if any(topic_id) else _VERSION_BY_NAME)
+        return ResolverRequest(node, request, version_max=None if any(topic_id) else _VERSION_BY_NAME)
 
     def _ends_told(self, reply: ListOffsetsResponse, now: Micros) -> None:
         for topic in reply.topics:

@@ -18,7 +18,7 @@ from sparklog.client.frames import ReceiveBuffers
 from sparklog.errors import DecodeError, SparklogError
 from sparklog.model import Micros, NodeId
 from sparklog.wire.schema import Message
-from sparklog_server.broker.resolver import Ask
+from sparklog_server.broker.resolver import ResolverRequest
 from sparklog_server.daemon.jobs import Done, Job
 from sparklog_server.daemon.reactor import READ, WRITE, Reactor
 
@@ -36,9 +36,9 @@ class Asking(Protocol):
 
     @property
     def is_at_work(self) -> bool: ...
-    def asks(self, now: Micros) -> list[Ask]: ...
-    def replied(self, ask: Ask, message: Message, now: Micros) -> None: ...
-    def failed(self, ask: Ask, now: Micros) -> None: ...
+    def asks(self, now: Micros) -> list[ResolverRequest]: ...
+    def replied(self, ask: ResolverRequest, message: Message, now: Micros) -> None: ...
+    def failed(self, ask: ResolverRequest, now: Micros) -> None: ...
     def deadline(self) -> Micros | None: ...
     def forget(self, now: Micros) -> bool: ...
 
@@ -52,7 +52,7 @@ class _Link:
         self.socket: socket.socket | None = None  # until the broker's name has become an address
         self.connection = connection
         self.deadline = deadline  # until the handshake is done
-        self.waiting: deque[Ask] = deque()
+        self.waiting: deque[ResolverRequest] = deque()
         self.output = bytearray()
         self.wants_write = True
 
@@ -113,7 +113,7 @@ class Resolving:
 
     # -- one request -----------------------------------------------------------------------------------------
 
-    def _send(self, ask: Ask, now: Micros) -> None:
+    def _send(self, ask: ResolverRequest, now: Micros) -> None:
         node = ask.node
         if node is None:
             node = next(iter(self._links), None)
@@ -227,7 +227,7 @@ class Resolving:
             self._reactor.change(link.socket.fileno(), READ | WRITE if link.wants_write else READ)
 
     def _answered(self, answer: Answer) -> None:
-        assert isinstance(answer.token, Ask)
+        assert isinstance(answer.token, ResolverRequest)
         if answer.message is None:
             self._resolver.failed(answer.token, _now())
         else:

@@ -35,7 +35,7 @@ from sparklog.wire.messages.metadata import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker import resolver
-from sparklog_server.broker.resolver import KEPT_US, ROUND_US_MAX, Ask, SinkResolver
+from sparklog_server.broker.resolver import KEPT_US, ROUND_US_MAX, ResolverRequest, SinkResolver
 from sparklog_server.coordinator.txn.events import Answer
 
 SINK = sink_name("s")
@@ -72,7 +72,7 @@ class Clusterlike:
                 self.asked.append(ask.message)
                 self.resolver.replied(ask, self.answer(ask), Micros(self.now_us))
 
-    def answer(self, ask: Ask) -> Message:
+    def answer(self, ask: ResolverRequest) -> Message:
         partition = partition_of(SINK, 16)
         if isinstance(ask.message, MetadataRequest):
             there = [
@@ -230,6 +230,8 @@ def test_decisions_take_a_bounded_memory_and_one_that_had_to_go_is_read_again(
 def test_answers_of_strangers_change_nothing() -> None:
     world = Clusterlike(DECIDED)
     world.verdict(OURS)
-    world.resolver.replied(Ask(NodeId(1), FetchRequest()), FetchResponse(error_code=1), Micros(world.now_us))
+    world.resolver.replied(
+        ResolverRequest(NodeId(1), FetchRequest()), FetchResponse(error_code=1), Micros(world.now_us)
+    )
     world.settle()
     assert world.verdict(OURS) is Answer.COMMIT
