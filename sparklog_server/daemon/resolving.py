@@ -29,7 +29,7 @@ IDLE_US: Final = 5_000_000
 """How often to look whether connections may go."""
 
 
-class Asking(Protocol):
+class ResolverPort(Protocol):
     """The resolver, as its outside calls it."""
 
     cluster: Cluster
@@ -62,7 +62,7 @@ class Resolving:
 
     def __init__(
         self,
-        resolver: Asking,
+        resolver: ResolverPort,
         reactor: Reactor,
         *,
         after: Callable[[float, Callable[[], None]], None],
