@@ -20,7 +20,7 @@ _PATIENCE_US = 400_000
 _LATE, _UNANSWERED = 0.06, 0.02  # of all requests
 
 
-class Ask(NamedTuple):
+class SimulatedRequest(NamedTuple):
     """A request, its version, and the class of its answer."""
 
     request: Message
@@ -28,7 +28,7 @@ class Ask(NamedTuple):
     reply: type[Message]
 
 
-Steps = Generator[Ask | int, Message | None, None]
+Steps = Generator[SimulatedRequest | int, Message | None, None]
 """What a client does: it asks, or rests for so many microseconds."""
 
 
@@ -64,7 +64,7 @@ class Line:
         else:
             self._ask(step, self._number)
 
-    def _ask(self, ask: Ask, number: int) -> None:
+    def _ask(self, ask: SimulatedRequest, number: int) -> None:
         random, clock = self._random, self._clock
         clock.after(_PATIENCE_US, partial(self._give_up, number))
         if self._connection is None or self._connection.is_closed:

@@ -20,7 +20,7 @@ from sparklog.wire.messages.offset_fetch import (
 from sparklog.wire.schema import Message
 from sparklog_server.simulation.clock import VirtualClock
 from sparklog_server.simulation.history import History, OffsetRead, Poll
-from sparklog_server.simulation.line import Ask, Steps
+from sparklog_server.simulation.line import SimulatedRequest, Steps
 
 _FETCH, _OFFSET_FETCH = 12, 8
 _PAUSE_US = (2_000, 30_000)
@@ -66,7 +66,7 @@ class Readers:
                 self._history.offset_reads.append(read)
             yield self._random.randint(*_PAUSE_US)
 
-    def consume(self, group: str) -> Generator[Ask | int, Message | None, Consumed | None]:
+    def consume(self, group: str) -> Generator[SimulatedRequest | int, Message | None, Consumed | None]:
         """Read from a group's committed offset in some partition; None if there is none, or no response."""
         partition = self._random.choice(self._partitions)
         read = yield from self.offset(group, partition, is_stable=True)
@@ -116,7 +116,7 @@ class Readers:
 
     def poll(
         self, name: str, partition: TopicPartition, start: int, *, is_committed: bool
-    ) -> Generator[Ask | int, Message | None, Poll | None]:
+    ) -> Generator[SimulatedRequest | int, Message | None, Poll | None]:
         """One Fetch; None if there is no answer, or one that may pass."""
         part = FetchPartition(partition=partition.partition, fetch_offset=start, partition_max_bytes=1 << 20)
         request = FetchRequest(
@@ -128,7 +128,7 @@ class Readers:
             topics=[FetchTopic(topic=partition.topic, partitions=[part])],
         )
         asked_us = self._clock.now.mono_us
-        answer = yield Ask(request, _FETCH, FetchResponse)
+        answer = yield SimulatedRequest(request, _FETCH, FetchResponse)
         if not isinstance(answer, FetchResponse):
             return None
         told = answer.responses[0].partitions[0]
@@ -157,7 +157,7 @@ class Readers:
 
     def offset(
         self, group: str, partition: TopicPartition, *, is_stable: bool
-    ) -> Generator[Ask | int, Message | None, OffsetRead | None]:
+    ) -> Generator[SimulatedRequest | int, Message | None, OffsetRead | None]:
         """The committed offset of a group; None without a response, or for an error other than
         UNSTABLE_OFFSET_COMMIT.
         """
@@ -166,7 +166,7 @@ class Readers:
             topics=[OffsetFetchRequestTopics(name=partition.topic, partition_indexes=[partition.partition])],
         )
         asked_us = self._clock.now.mono_us
-        answer = yield Ask(
+        answer = yield SimulatedRequest(
             OffsetFetchRequest(groups=[asked], require_stable=is_stable), _OFFSET_FETCH, OffsetFetchResponse
         )
         if not isinstance(answer, OffsetFetchResponse) or answer.groups[0].error_code:

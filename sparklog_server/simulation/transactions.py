@@ -15,7 +15,7 @@ from sparklog_server.simulation.clock import VirtualClock
 from sparklog_server.simulation.cluster import SimulatedNode
 from sparklog_server.simulation.disk import SimulatedDisk
 from sparklog_server.simulation.history import History
-from sparklog_server.simulation.line import Ask, Line, Steps
+from sparklog_server.simulation.line import Line, SimulatedRequest, Steps
 from sparklog_server.simulation.readers import Readers
 from sparklog_server.simulation.transactors import Transactor
 
@@ -119,11 +119,11 @@ class _World:
     def _set_up(self) -> Steps:
         topics = [CreatableTopic(name=TOPIC, num_partitions=_PARTITIONS, replication_factor=1)]
         yield from _until_done(
-            Ask(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7, CreateTopicsResponse)
+            SimulatedRequest(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7, CreateTopicsResponse)
         )
         for key_type, keys in ((0, list(self._groups)), (1, [f"x{number}" for number in range(_IDS)])):
             yield from _until_done(
-                Ask(
+                SimulatedRequest(
                     FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys),
                     4,
                     FindCoordinatorResponse,
@@ -214,7 +214,7 @@ class _World:
         self._history.events.append((self._clock.now.mono_us, words))
 
 
-def _until_done(ask: Ask) -> Steps:
+def _until_done(ask: SimulatedRequest) -> Steps:
     """Ask until it is done."""
     while True:
         answer = yield ask

@@ -31,7 +31,7 @@ from sparklog.wire.messages.txn_offset_commit import (
 from sparklog.wire.schema import Message
 from sparklog_server.simulation.clock import VirtualClock
 from sparklog_server.simulation.history import Commit, History, Initialized, Outcome, Transaction, Write
-from sparklog_server.simulation.line import Ask, Steps
+from sparklog_server.simulation.line import SimulatedRequest, Steps
 from sparklog_server.simulation.readers import Consumed, Readers
 
 _TRIES = 12
@@ -39,11 +39,11 @@ _END_TRIES = 60
 _REST_US = (5_000, 40_000)
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
-Told = Generator[Ask | int, Message | None, tuple[ErrorCode | None, Message | None]]
+Told = Generator[SimulatedRequest | int, Message | None, tuple[ErrorCode | None, Message | None]]
 """Steps that end with the code of an answer and the answer, None where there was none however often it was
 asked for.
 """
-Done = Generator[Ask | int, Message | None, bool]
+Done = Generator[SimulatedRequest | int, Message | None, bool]
 """Steps that end with whether it was done."""
 
 
@@ -170,7 +170,7 @@ class Transactor:
         assert self._group is not None
         if not self._is_v2:
             code, _ = yield from self._ask(
-                Ask(
+                SimulatedRequest(
                     AddOffsetsToTxnRequest(self._id, self._producer_id, self._epoch, self._group),
                     3,
                     AddOffsetsToTxnResponse,
@@ -193,7 +193,7 @@ class Transactor:
             topics=[TxnOffsetCommitRequestTopic(consumed.partition.topic, [part])],
         )
         code, _ = yield from self._ask(
-            Ask(request, 5 if self._is_v2 else 4, TxnOffsetCommitResponse), lambda: None
+            SimulatedRequest(request, 5 if self._is_v2 else 4, TxnOffsetCommitResponse), lambda: None
         )
         if code is ErrorCode.NONE:
             commit.acked_us = self._now_us
@@ -211,7 +211,7 @@ class Transactor:
         doubts: list[None] = []
         request = EndTxnRequest(self._id, self._producer_id, self._epoch, is_commit)
         code, answer = yield from self._ask(
-            Ask(request, 5 if self._is_v2 else 4, EndTxnResponse),
+            SimulatedRequest(request, 5 if self._is_v2 else 4, EndTxnResponse),
             lambda: doubts.append(None),
             tries=_END_TRIES,
         )
@@ -231,7 +231,9 @@ class Transactor:
             request.producer_id, request.producer_epoch = self._producer_id, self._epoch
         doubts: list[None] = []
         code, answer = yield from self._ask(
-            Ask(request, 5, InitProducerIdResponse), lambda: doubts.append(None), tries=_END_TRIES
+            SimulatedRequest(request, 5, InitProducerIdResponse),
+            lambda: doubts.append(None),
+            tries=_END_TRIES,
         )
         is_done = code is ErrorCode.NONE and isinstance(answer, InitProducerIdResponse)
         if is_done and isinstance(answer, InitProducerIdResponse):
@@ -252,16 +254,16 @@ class Transactor:
 
     # -- requests
 
-    def _add(self, partition: TopicPartition) -> Ask:
+    def _add(self, partition: TopicPartition) -> SimulatedRequest:
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._id,
             v3_and_below_producer_id=self._producer_id,
             v3_and_below_producer_epoch=self._epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(partition.topic, [partition.partition])],
         )
-        return Ask(request, 3, AddPartitionsToTxnResponse)
+        return SimulatedRequest(request, 3, AddPartitionsToTxnResponse)
 
-    def _produce(self, values: list[int], partition: TopicPartition, sequence: int) -> Ask:
+    def _produce(self, values: list[int], partition: TopicPartition, sequence: int) -> SimulatedRequest:
         batch = build_batch(
             [(None, b"%d" % value, (), self._clock.now.wall_ms) for value in values],
             producer_id=self._producer_id,
@@ -275,9 +277,9 @@ class Transactor:
             )
         ]
         request = ProduceRequest(transactional_id=self._id, acks=-1, timeout_ms=1000, topic_data=data)
-        return Ask(request, 12 if self._is_v2 else 11, ProduceResponse)
+        return SimulatedRequest(request, 12 if self._is_v2 else 11, ProduceResponse)
 
-    def _ask(self, ask: Ask, doubted: Callable[[], None], *, tries: int = _TRIES) -> Told:
+    def _ask(self, ask: SimulatedRequest, doubted: Callable[[], None], *, tries: int = _TRIES) -> Told:
         """Ask until there is an answer that lasts; `doubted` hears of each try that may have been done all
         the same.
         """
