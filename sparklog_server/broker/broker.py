@@ -22,6 +22,7 @@ from sparklog.wire.header import UnsupportedVersion, encode_reply
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
+from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.context import AutoCreation, Context, Proposed, RequestJob
 from sparklog_server.broker.coordinator_requests import committed, settle
 from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
@@ -33,7 +34,6 @@ from sparklog_server.broker.handlers.api_versions import of_unsupported_version
 from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
-from sparklog_server.broker.quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.reply_sender import SESSION_TURN_BYTES, TURN_BYTES, ReplySender
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import (

@@ -10,12 +10,12 @@ from sparklog.effects import Effect, Run
 from sparklog.model import Instant, Micros, Ticket, Uuid, earlier
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, Operation, Resource
+from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
-from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiting
 from sparklog_server.broker.sliced_requests import SlicedRequests

@@ -15,8 +15,8 @@ from typing import Final, Protocol, cast
 
 from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sliceable, Steps, Sync, release
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
+from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.log_settings import decompress_memory
-from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.transaction_coordinator import Resolver
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
