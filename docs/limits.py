@@ -7,7 +7,8 @@ from sparklog.record import compression
 from sparklog_server.broker import log_settings, resolver
 from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import broker_keys
-from sparklog_server.controller import alterations, quotas, topics
+from sparklog_server.controller import alterations, topics
+from sparklog_server.controller import client_quotas as quotas
 from sparklog_server.coordinator.group import classic_join, subscriptions
 from sparklog_server.log import ballast, cuts, producer_state, validate
 from sparklog_server.replica import moving

@@ -22,7 +22,7 @@ from sparklog_server.broker.connection_rates import ConnectionRates
 from sparklog_server.broker.rates import Rate, TokenBucket
 from sparklog_server.broker.session import Call, Session
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.controller.quotas import (
+from sparklog_server.controller.client_quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,

@@ -40,12 +40,12 @@ from sparklog_server.outcome import Outcome, Refused
 
 from .alterations import alter_configs, incremental_alter_configs
 from .brokers import Brokers
+from .client_quotas import alter_client_quotas
 from .configs import ToldConfigs, layers_in
 from .credentials import alter_user_scram_credentials
 from .directory_assignment import assign_replicas_to_dirs
 from .features import update_features
 from .partition_changes import alter_partition_reassignments, elect_leaders
-from .quotas import alter_client_quotas
 from .topics import Rules, create_partitions, create_topics, delete_topics, unified
 
 PRODUCER_IDS_PER_BLOCK = 1000
