@@ -17,7 +17,7 @@ from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.session import Call, Session
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.metadata.quotas import Quotas
+from sparklog_server.metadata.client_quotas import Quotas
 
 REQUESTS = 20_000
 CLIENTS = 1_000

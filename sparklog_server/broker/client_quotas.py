@@ -28,7 +28,7 @@ from sparklog_server.controller.client_quotas import (
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
 )
-from sparklog_server.metadata.quotas import CLIENT_ID, USER, Quotas
+from sparklog_server.metadata.client_quotas import CLIENT_ID, USER, Quotas
 
 _PRODUCE = 0
 _FETCH = 1

@@ -14,8 +14,8 @@ from sparklog.wire.messages.alter_client_quotas import (
     OpData,
 )
 from sparklog.wire.schema import INT32_MAX, INT64_MAX, Message
+from sparklog_server.metadata.client_quotas import CLIENT_ID, IP, USER, QuotaEntity, entity_of, record_of
 from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.metadata.quotas import CLIENT_ID, IP, USER, QuotaEntity, entity_of, record_of
 from sparklog_server.outcome import Outcome, Refused
 
 from .topics import RECORDS_PER_REQUEST_MAX

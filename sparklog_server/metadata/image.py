@@ -15,8 +15,8 @@ from sparklog.model import NO_EPOCH, NO_OFFSET, LeaderEpoch, NodeId, Offset, Pro
 from sparklog.wire.schema import Message
 
 from .carried import CarriedKey, key_of
-from .quotas import QuotaEntity, Quotas
-from .quotas import replay as replay_quota
+from .client_quotas import QuotaEntity, Quotas
+from .client_quotas import replay as replay_quota
 from .records import (
     NO_LEADER,
     NO_LEADER_CHANGE,

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from sparklog.wire.schema import Message
 
+from .client_quotas import records_of_quotas
 from .features import METADATA_VERSION
 from .image import BrokerImage, MetadataImage, PartitionImage
-from .quotas import records_of_quotas
 from .records import (
     BrokerEndpoint,
     BrokerFeature,
