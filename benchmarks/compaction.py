@@ -24,7 +24,7 @@ from sparklog_server.log.compaction import judge, plan_round
 from sparklog_server.log.partition_log import LogSettings, PartitionLog
 from sparklog_server.log.rewrite import Round
 from sparklog_server.log.swap import commit
-from sparklog_server.replica.cleaning import WORK_BYTES
+from sparklog_server.replica.log_cleaner import WORK_BYTES
 
 RECORDS = 10_000_000
 KEYS = 1_000_000

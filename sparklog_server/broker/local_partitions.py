@@ -12,8 +12,8 @@ from sparklog_server.config.together import is_cordoned
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.image import MetadataDelta
-from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.log_cleaner import LogCleaner
 from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.partitions import Partitions
 from sparklog_server.replica.removals import Removals
@@ -74,7 +74,7 @@ def open_partitions(
         is_missing_directories=len(log_dirs) < len(settings.log_dirs),
         trace=trace,
     )
-    partitions.cleaning = Cleaning(
+    partitions.cleaning = LogCleaner(
         cleaning_limits(settings), disk, partitions.directories, tickets=tickets, entropy=entropy, trace=trace
     )
     partitions.moving = Moving(

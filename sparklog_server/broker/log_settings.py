@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, cast
 from sparklog_server.config.layers import MOVE_RATE, Layers
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.log.settings import CompressionType, LogSettings, TimestampType
-from sparklog_server.replica.cleaning import CleaningLimits
+from sparklog_server.replica.log_cleaner import CleaningLimits
 
 INLINE_BYTES_MAX: Final = 256 << 10
 """How much the batches of one request may decompress to without a job."""

@@ -18,8 +18,8 @@ from sparklog_server.log.ballast import rename_all
 from sparklog_server.log.copying import Copied, Copying, SourceFailed, catch_up, copy
 from sparklog_server.log.futures import segments_in
 from sparklog_server.log.removal import removal
-from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.log_cleaner import LogCleaner
 from sparklog_server.replica.move import CATCH_UP_BYTES, Left, Move, Stage
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.retention import Retention
@@ -56,7 +56,7 @@ class Moving:
         self,
         disk: Disk,
         *,
-        cleaning: Cleaning | None,
+        cleaning: LogCleaner | None,
         retention: Retention,
         tickets: Callable[[], Ticket],
         trace: Trace,

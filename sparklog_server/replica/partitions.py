@@ -22,10 +22,10 @@ from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
-from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes
+from sparklog_server.replica.log_cleaner import LogCleaner
 from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
 from sparklog_server.replica.partition import Partition
@@ -86,7 +86,7 @@ class Partitions:
         self._awaits_room: dict[
             TopicPartition, None
         ] = {}  # of the wanted, those that a full disk did not let begin
-        self.cleaning: Cleaning | None = None
+        self.cleaning: LogCleaner | None = None
         self.moving: Moving | None = None
         self._homes = Homes(
             directories,

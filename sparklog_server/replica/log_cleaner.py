@@ -80,7 +80,7 @@ class _Work:
         self.is_committing: Swap | None = None
 
 
-class Cleaning:
+class LogCleaner:
     """The compaction of all logs of this node.
 
     Invariants: at most `threads` rounds are under way, one per log, each with at most one job;
