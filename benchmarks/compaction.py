@@ -20,9 +20,9 @@ from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, Millis, Topi
 from sparklog.record.batch import build_batch
 from sparklog_server.daemon.server import prepare_process
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.cleaner import Round
 from sparklog_server.log.compaction import judge, plan_round
 from sparklog_server.log.partition_log import LogSettings, PartitionLog
-from sparklog_server.log.rewrite import Round
 from sparklog_server.log.swap import commit
 from sparklog_server.replica.log_cleaner import WORK_BYTES
 

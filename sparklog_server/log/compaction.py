@@ -1,5 +1,5 @@
 """Which logs to compact, and how far: the choice is made from what a log says of itself, the work is done
-in `rewrite`.
+in `cleaner`.
 
     log start        first dirty offset            first uncleanable offset         active segment
         │  cleaned before   │  dirty: its keys decide     │  too young, not committed or not durable yet  │
@@ -17,8 +17,8 @@ from sparklog.kernels import clean
 from sparklog.model import Millis, Offset
 
 from .aborted import IndexReading
+from .cleaner import RoundPlan, Source
 from .producer_state import ProducerState
-from .rewrite import RoundPlan, Source
 from .segment import LOG_SUFFIX, Segment, header_at
 from .segments import Segments
 from .settings import INT64_MAX, LogSettings

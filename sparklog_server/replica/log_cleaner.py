@@ -22,8 +22,8 @@ from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.aborted import IndexReading
+from sparklog_server.log.cleaner import Progress, Round, UncleanableLog
 from sparklog_server.log.compaction import Choice, judge, plan_round, reading_before
-from sparklog_server.log.rewrite import Progress, Round, UncleanableLog
 from sparklog_server.log.segment import LOG_SUFFIX, offset_of
 from sparklog_server.log.swap import Swap, commit
 from sparklog_server.replica.directory import Directory, Trace

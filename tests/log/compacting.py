@@ -5,9 +5,9 @@ together.
 from sparklog.effects import take_all
 from sparklog.model import Millis, Offset
 from sparklog_server.disk.door import Disk
+from sparklog_server.log.cleaner import Round
 from sparklog_server.log.compaction import judge, plan_round
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.rewrite import Round
 from sparklog_server.log.swap import commit
 from tests.log.logs import START_MS
 

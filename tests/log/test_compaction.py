@@ -15,9 +15,9 @@ from sparklog.record.batch import Record, build_batch, decode_records, read_head
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.cleaner import Round, UncleanableLog
 from sparklog_server.log.compaction import judge, plan_round
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.rewrite import Round, UncleanableLog
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.swap import commit
 from sparklog_server.log.swap_in import Cleaned

@@ -3,7 +3,7 @@ of it.
 """
 
 from sparklog.record.batch import build_batch
-from sparklog_server.log.rewrite import CHUNK_BYTES, UNSYNCED_BYTES_MAX
+from sparklog_server.log.cleaner import CHUNK_BYTES, UNSYNCED_BYTES_MAX
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact

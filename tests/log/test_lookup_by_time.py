@@ -8,8 +8,8 @@ from sparklog.model import Millis, Offset
 from sparklog.record.batch import build_batch
 from sparklog.record.compression import Codec
 from sparklog_server.disk.door import StorageError
+from sparklog_server.log.cleaner import Round
 from sparklog_server.log.compaction import judge, plan_round
-from sparklog_server.log.rewrite import Round
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.swap import commit
 from sparklog_server.log.time_lookup import TimeSearch, max_timestamp, offset_for_timestamp
