@@ -12,7 +12,7 @@ from sparklog_server.config.together import is_cordoned
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.image import MetadataDelta
-from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.log_cleaner import LogCleaner
 from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.partitions import Partitions
@@ -40,7 +40,7 @@ def open_partitions(
         return flush == "always" or (flush == "auto" and replica_count == 1)
 
     directories = [
-        Directory(
+        ReplicaDirectory(
             log_dir,
             checkpoint_interval_ms=settings.replica_high_watermark_checkpoint_interval_ms,
             log_start_interval_ms=settings.log_flush_start_offset_checkpoint_interval_ms,

@@ -36,7 +36,7 @@ _PUT_OFF_US = 1_000_000
 BROKEN_FRAMES_TOLD_MAX = 1_000
 
 
-class Directory:
+class ReplicaDirectory:
     """The partitions of one log directory.
 
     Invariants: at most one sync is in flight; what is appended after it began waits in `_dirty` for the

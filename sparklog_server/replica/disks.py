@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from sparklog.effects import Sliceable
 from sparklog.model import Instant
 from sparklog_server.disk.door import StorageError
-from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.removals import Removals
 from sparklog_server.replica.retention import Retention
 
 
-def has_room(directories: Sequence[Directory], now: Instant) -> bool:
+def has_room(directories: Sequence[ReplicaDirectory], now: Instant) -> bool:
     """Whether a new partition may be placed in one of them: its reserve is free."""
     return any(directory.error is None and directory.room.has_room(now) for directory in directories)
 
 
 def look_for_room(
-    directories: Sequence[Directory], retention: Retention, removals: Removals, now: Instant
+    directories: Sequence[ReplicaDirectory], retention: Retention, removals: Removals, now: Instant
 ) -> bool:
     """Whether what was put off for want of room is to be tried now; while a disk is full, retention is
     hurried.
@@ -35,7 +35,7 @@ def look_for_room(
     return is_due
 
 
-def unreadable(directories: Sequence[Directory], file: Sliceable, error: StorageError) -> None:
+def unreadable(directories: Sequence[ReplicaDirectory], file: Sliceable, error: StorageError) -> None:
     """A file could not be read while it was sent: its partition goes offline, unless that has let go of
     the file since.
 

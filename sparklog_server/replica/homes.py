@@ -12,7 +12,7 @@ from sparklog.effects import Run
 from sparklog.model import ZERO_UUID, Instant, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.settings import LogSettings
-from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.directory import ReplicaDirectory, Trace
 
 RESERVED_DIRECTORIES = 100
 """Directory ids below this are no directories: unassigned, lost, migrating (KIP-858)."""
@@ -25,11 +25,11 @@ class Homes:
 
     def __init__(
         self,
-        directories: list[Directory],
+        directories: list[ReplicaDirectory],
         *,
         is_missing: bool,
         settings_for: Callable[[str], LogSettings],
-        remove: Callable[[Directory, list[TopicPartition]], list[Run]],
+        remove: Callable[[ReplicaDirectory, list[TopicPartition]], list[Run]],
         trace: Trace,
     ) -> None:
         self._directories = directories
@@ -44,10 +44,10 @@ class Homes:
         topic_id: Uuid,
         assigned: Uuid | None,
         *,
-        wish: Directory | None,
-        loads: Callable[[Directory], int],
-        missing: Mapping[Directory, Sized],
-    ) -> Directory | None:
+        wish: ReplicaDirectory | None,
+        loads: Callable[[ReplicaDirectory], int],
+        missing: Mapping[ReplicaDirectory, Sized],
+    ) -> ReplicaDirectory | None:
         """Where the log lies already; else where an operator wants it; else the directory the controller
         chose; else the least loaded.
 
@@ -143,7 +143,7 @@ class Homes:
 
     def _promote(
         self,
-        at: Directory,
+        at: ReplicaDirectory,
         topic_partition: TopicPartition,
         topic_id: Uuid,
         assigned: Uuid | None,
@@ -184,7 +184,7 @@ class Homes:
                 return
 
 
-def _rank(directory: Directory, topic_partition: TopicPartition, topic_id: Uuid) -> int:
+def _rank(directory: ReplicaDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> int:
     """Of several directories that hold a partition the lowest counts: a damaged log may be the one that
     goes further.
 
@@ -197,6 +197,6 @@ def _rank(directory: Directory, topic_partition: TopicPartition, topic_id: Uuid)
     return 2 if damaged.is_missing or damaged.topic_id not in (topic_id, ZERO_UUID) else 0
 
 
-def _has(directory: Directory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
+def _has(directory: ReplicaDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
     log = directory.log_dir.logs.get(topic_partition)
     return log is not None and log.topic_id in (topic_id, ZERO_UUID)

@@ -26,7 +26,7 @@ from sparklog_server.log.cleaner import Progress, Round, UncleanableLog
 from sparklog_server.log.compaction import Choice, judge, plan_round, reading_before
 from sparklog_server.log.segment import LOG_SUFFIX, offset_of
 from sparklog_server.log.swap import Swap, commit
-from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.partition import Partition
 
 CHECKPOINT_FILE = "cleaner-offset-checkpoint"
@@ -69,7 +69,7 @@ class _Work:
     __slots__ = ("directory", "end_offset", "is_committing", "partition", "resume_at_us", "step", "ticket")
 
     def __init__(
-        self, directory: Directory, partition: Partition, step: Round | IndexReading, now: Instant
+        self, directory: ReplicaDirectory, partition: Partition, step: Round | IndexReading, now: Instant
     ) -> None:
         self.directory = directory
         self.partition = partition
@@ -91,7 +91,7 @@ class LogCleaner:
         self,
         limits: CleaningLimits,
         disk: Disk,
-        directories: list[Directory],
+        directories: list[ReplicaDirectory],
         *,
         tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
@@ -107,12 +107,12 @@ class LogCleaner:
         self._trace = trace
         self._rounds: dict[Partition, _Work] = {}
         self._waiting: dict[Ticket, _Work] = {}
-        self._checkpoints: dict[Ticket, Directory] = {}
+        self._checkpoints: dict[Ticket, ReplicaDirectory] = {}
         self._named: dict[
-            Directory, dict[TopicPartition, Offset]
+            ReplicaDirectory, dict[TopicPartition, Offset]
         ] = {}  # by the checkpoint on disk, or one on its way there
-        self._rendered: dict[Directory, dict[TopicPartition, Offset]] = {}
-        self._dirty: dict[Directory, None] = {}
+        self._rendered: dict[ReplicaDirectory, dict[TopicPartition, Offset]] = {}
+        self._dirty: dict[ReplicaDirectory, None] = {}
         self._uncleanable: dict[Partition, None] = {}
         self._late: dict[
             Partition, None
@@ -123,7 +123,7 @@ class LogCleaner:
         for directory in directories:
             self._read_checkpoint(directory)
 
-    def _read_checkpoint(self, directory: Directory) -> None:
+    def _read_checkpoint(self, directory: ReplicaDirectory) -> None:
         try:
             content = self._disk.read(f"{directory.log_dir.path}/{CHECKPOINT_FILE}")
             offsets: dict[TopicPartition, Offset] = {} if content is None else parse_offsets(content)
@@ -138,7 +138,7 @@ class LogCleaner:
             if log is not None and log.log_start_offset <= offset <= log.log_end_offset:
                 log.first_dirty_offset = offset
 
-    def removed(self, partition: Partition, directory: Directory) -> None:
+    def removed(self, partition: Partition, directory: ReplicaDirectory) -> None:
         """A log is gone: its checkpoint must not vouch for the next topic of its name."""
         self._uncleanable.pop(partition, None)
         self._late.pop(partition, None)
@@ -163,14 +163,14 @@ class LogCleaner:
         if self._paused.pop(partition, partition) is None and not partition.log.is_closed:
             self.watch(partition)
 
-    def moved(self, partition: Partition, home: Directory, target: Directory) -> None:
+    def moved(self, partition: Partition, home: ReplicaDirectory, target: ReplicaDirectory) -> None:
         """A log lies in another directory now, and how far it is clean is to be written down there."""
         if partition.topic_partition in self._named.get(home, {}):
             self._dirty[home] = None
         if partition.log.settings.is_compacted:
             self._dirty[target] = None
 
-    def holds(self, topic_partition: TopicPartition, directory: Directory) -> bool:
+    def holds(self, topic_partition: TopicPartition, directory: ReplicaDirectory) -> bool:
         """Whether a job may still touch the files of a partition of this name, or the checkpoint of its
         directory names it.
         """
@@ -232,7 +232,7 @@ class LogCleaner:
                 runs.append(self._checkpoint(directory))
         return runs
 
-    def _compacted(self) -> Iterator[tuple[Directory, Partition]]:
+    def _compacted(self) -> Iterator[tuple[ReplicaDirectory, Partition]]:
         for directory in self._directories:
             if directory.error is None:
                 for partition in directory.partitions:
@@ -241,7 +241,7 @@ class LogCleaner:
 
     def _look(self, now: Instant) -> None:
         """Begin rounds on the dirtiest logs that are due, as many as there are threads for."""
-        candidates: list[tuple[Choice, Directory, Partition]] = []
+        candidates: list[tuple[Choice, ReplicaDirectory, Partition]] = []
         self.look_at_us = None
         for directory, partition in self._compacted():
             self.look_at_us = Micros(now.mono_us + 1000 * self.limits.backoff_ms)
@@ -408,7 +408,7 @@ class LogCleaner:
     def _drop(self, work: _Work) -> None:
         self._rounds.pop(work.partition, None)
 
-    def _checkpoint(self, directory: Directory) -> Run:
+    def _checkpoint(self, directory: ReplicaDirectory) -> Run:
         """The job that writes down how far the logs of a directory are clean."""
         offsets = {
             topic_partition: log.first_dirty_offset

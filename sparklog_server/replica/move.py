@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sparklog.model import Offset, Ticket, TopicPartition, Uuid
 from sparklog_server.log.copying import Copying, Piece
-from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.partition import Partition
 
 CATCH_UP_BYTES = 256 << 10
@@ -71,8 +71,8 @@ class Move:
     def __init__(
         self,
         partition: Partition,
-        home: Directory,
-        target: Directory,
+        home: ReplicaDirectory,
+        target: ReplicaDirectory,
         leftovers: tuple[str, ...],
         left: Left | None,
     ) -> None:

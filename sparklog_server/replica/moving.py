@@ -18,7 +18,7 @@ from sparklog_server.log.ballast import rename_all
 from sparklog_server.log.copying import Copied, Copying, SourceFailed, catch_up, copy
 from sparklog_server.log.futures import segments_in
 from sparklog_server.log.removal import removal
-from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.log_cleaner import LogCleaner
 from sparklog_server.replica.move import CATCH_UP_BYTES, Left, Move, Stage
 from sparklog_server.replica.partition import Partition
@@ -63,7 +63,7 @@ class Moving:
     ) -> None:
         self.bytes_per_second_max = float("inf")
         self.assignments: dict[tuple[Uuid, int], Assignment] = {}
-        self.wishes: dict[TopicPartition, Directory] = {}
+        self.wishes: dict[TopicPartition, ReplicaDirectory] = {}
         self._disk = disk
         self._cleaning = cleaning
         self._retention = retention
@@ -73,7 +73,7 @@ class Moving:
         self._jobs: dict[Ticket, tuple[Move, Copying | None]] = {}
         self._removals: dict[Ticket, None] = {}
         self._resume_at_us = Micros(0)
-        self._next: dict[Partition, Directory] = {}  # asked for while a move was ending
+        self._next: dict[Partition, ReplicaDirectory] = {}  # asked for while a move was ending
         self._left: dict[
             Partition, Move
         ] = {}  # whose target failed after the swap: the old files have a log's name, and nobody lives there
@@ -81,14 +81,16 @@ class Moving:
 
     # -- what is asked
 
-    def wish(self, topic_partition: TopicPartition, directory: Directory) -> None:
+    def wish(self, topic_partition: TopicPartition, directory: ReplicaDirectory) -> None:
         """Remember where a partition is to be begun that does not exist yet."""
         self.wishes.pop(topic_partition, None)
         while len(self.wishes) >= WISHES_MAX:
             self.wishes.pop(next(iter(self.wishes)))
         self.wishes[topic_partition] = directory
 
-    def move(self, partition: Partition, home: Directory, target: Directory, now: Instant) -> list[Run]:
+    def move(
+        self, partition: Partition, home: ReplicaDirectory, target: ReplicaDirectory, now: Instant
+    ) -> list[Run]:
         """Have a replica move, or with `home` for a target, stay: whatever move was under way to elsewhere
         is cancelled.
         """
@@ -107,8 +109,8 @@ class Moving:
     def begin(
         self,
         partition: Partition,
-        home: Directory,
-        target: Directory,
+        home: ReplicaDirectory,
+        target: ReplicaDirectory,
         leftovers: tuple[str, ...] = (),
         left: Left | None = None,
     ) -> None:
@@ -124,7 +126,11 @@ class Moving:
         )
 
     def serve(
-        self, partition: Partition, home: Directory, directories: Sequence[Directory], assigned: Uuid | None
+        self,
+        partition: Partition,
+        home: ReplicaDirectory,
+        directories: Sequence[ReplicaDirectory],
+        assigned: Uuid | None,
     ) -> list[Run]:
         """A partition is open in a directory: have the controller know, and go on with the move that an
         earlier life left unfinished.
@@ -152,7 +158,7 @@ class Moving:
                 runs += self.discard(paths)
         return runs
 
-    def assign(self, topic_id: Uuid, index: int, directory: Directory) -> None:
+    def assign(self, topic_id: Uuid, index: int, directory: ReplicaDirectory) -> None:
         """Have the controller know where a replica lies."""
         self.assignments[topic_id, index] = Assignment(topic_id, index, directory.log_dir.directory_id)
 
@@ -164,7 +170,7 @@ class Moving:
         self._removals[ticket] = None
         return [Run(partial(self._disk.remove, *paths), ticket)]
 
-    def copies(self) -> Iterator[tuple[Directory, Partition, int, int]]:
+    def copies(self) -> Iterator[tuple[ReplicaDirectory, Partition, int, int]]:
         """(directory, partition, bytes, how many offsets it is behind) of every copy on its way."""
         for partition, move in self.moves.items():
             if move.stage is Stage.COPYING:
@@ -188,7 +194,7 @@ class Moving:
             return self._cancel(move, "the partition was deleted")
         return [] if move.ticket is not None else self._remove_old(move)
 
-    def holds(self, topic_partition: TopicPartition, directory: Directory) -> bool:
+    def holds(self, topic_partition: TopicPartition, directory: ReplicaDirectory) -> bool:
         """Whether files of this name in a directory are on their way in or out."""
         moves = [*self.moves.values(), *(move for move, _ in self._jobs.values())]
         return any(

@@ -19,7 +19,7 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.removal import Removal, go_on
-from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.removals import Removals
 
 IN_TURN_MAX = 16
@@ -30,7 +30,7 @@ _LOGS_PER_JOB = 128
 class Begun(NamedTuple):
     """What became of the logs of one job: begun, or the disk refused; for want of room they are put off."""
 
-    directory: Directory
+    directory: ReplicaDirectory
     names: tuple[TopicPartition, ...]
     logs: list[PartitionLog]
     is_put_off: bool = False
@@ -39,7 +39,7 @@ class Begun(NamedTuple):
 class _Renaming(NamedTuple):
     """The directories of these logs are to get other names."""
 
-    directory: Directory
+    directory: ReplicaDirectory
     names: tuple[TopicPartition, ...]
     job: Callable[..., Removal]
 
@@ -53,8 +53,8 @@ class Openings:
 
     def __init__(self, removals: Removals, *, tickets: Callable[[], Ticket]) -> None:
         self._tickets = tickets
-        self._queues: dict[Directory, dict[TopicPartition, Wanted]] = {}
-        self._creations: dict[Ticket, tuple[Directory, tuple[TopicPartition, ...]]] = {}
+        self._queues: dict[ReplicaDirectory, dict[TopicPartition, Wanted]] = {}
+        self._creations: dict[Ticket, tuple[ReplicaDirectory, tuple[TopicPartition, ...]]] = {}
         self._renames: dict[Ticket, _Renaming] = {}
         self._put_off: list[_Renaming] = []
         self._removals = removals
@@ -68,7 +68,7 @@ class Openings:
             topic_partition in queue for queue in self._queues.values()
         )
 
-    def awaited(self, directory: Directory) -> int:
+    def awaited(self, directory: ReplicaDirectory) -> int:
         """How many logs are to be begun in a directory."""
         beginning = sum(len(names) for at, names in self._creations.values() if at is directory)
         return len(self._queues.get(directory, ())) + beginning
@@ -85,7 +85,7 @@ class Openings:
 
     # -- begin
 
-    def begin(self, directory: Directory, wanted: Iterable[Wanted], now: Instant) -> list[Run]:
+    def begin(self, directory: ReplicaDirectory, wanted: Iterable[Wanted], now: Instant) -> list[Run]:
         """Have logs begun in a directory; their names must be free."""
         queue = self._queues.setdefault(directory, {})
         queue.update((one.topic_partition, one) for one in wanted)
@@ -97,7 +97,7 @@ class Openings:
             for topic_partition in [one for one in queue if one.topic == topic]:
                 del queue[topic_partition]
 
-    def _begin_next(self, directory: Directory, now: Instant) -> list[Run]:
+    def _begin_next(self, directory: ReplicaDirectory, now: Instant) -> list[Run]:
         if any(at is directory for at, _ in self._creations.values()):
             return []
         queue = self._queues.get(directory)
@@ -112,7 +112,7 @@ class Openings:
 
     # -- remove
 
-    def remove(self, directory: Directory, names: Iterable[TopicPartition]) -> list[Run]:
+    def remove(self, directory: ReplicaDirectory, names: Iterable[TopicPartition]) -> list[Run]:
         """Take logs out of a directory, and then their files off the disk."""
         doomed = tuple(names)
         if not doomed:

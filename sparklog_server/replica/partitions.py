@@ -22,7 +22,7 @@ from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
-from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes
 from sparklog_server.replica.log_cleaner import LogCleaner
@@ -47,7 +47,7 @@ class Partitions:
     def __init__(
         self,
         node_id: NodeId,
-        directories: list[Directory],
+        directories: list[ReplicaDirectory],
         *,
         tickets: Callable[[], Ticket],
         settings_for: Callable[[str], LogSettings],
@@ -74,8 +74,8 @@ class Partitions:
         ] = {}  # the image places them here, in a directory that cannot be used
         self._trace = trace
         self._by_topic: dict[str, dict[int, Partition]] = {}
-        self._syncs: dict[Ticket, Directory] = {}
-        self._checkpoints: dict[Ticket, Directory] = {}
+        self._syncs: dict[Ticket, ReplicaDirectory] = {}
+        self._checkpoints: dict[Ticket, ReplicaDirectory] = {}
         self.led: list[Partition] = []
         self._openings = Openings(removals, tickets=tickets)
         self.retention = retention
@@ -207,7 +207,7 @@ class Partitions:
         made by jobs if they are many.
         """
         settings: dict[str, LogSettings] = {}
-        missing: dict[Directory, list[Wanted]] = {}
+        missing: dict[ReplicaDirectory, list[Wanted]] = {}
         for topic_partition in names:
             if topic_partition not in self._wanted:
                 continue
@@ -258,7 +258,7 @@ class Partitions:
         return placement.leader_epoch if placement.leader == self._node_id else NO_EPOCH
 
     def _is_usable(
-        self, topic_partition: TopicPartition, topic_id: Uuid, home: Directory, now: Instant
+        self, topic_partition: TopicPartition, topic_id: Uuid, home: ReplicaDirectory, now: Instant
     ) -> bool:
         """Whether what lies in a directory under this name can be opened, or nothing does; the log of
         another topic is set aside.
@@ -289,7 +289,7 @@ class Partitions:
             return False
         return True
 
-    def _is_name_held(self, topic_partition: TopicPartition, home: Directory, now: Instant) -> bool:
+    def _is_name_held(self, topic_partition: TopicPartition, home: ReplicaDirectory, now: Instant) -> bool:
         if home.log_dir.is_vouched(topic_partition):
             home.checkpoint_now(now)
             return True
@@ -299,7 +299,7 @@ class Partitions:
             return True
         return self.cleaning is not None and self.cleaning.holds(topic_partition, home)
 
-    def _begin(self, wanted: Wanted, home: Directory, now: Instant) -> None:
+    def _begin(self, wanted: Wanted, home: ReplicaDirectory, now: Instant) -> None:
         try:
             log = home.log_dir.create(wanted.topic_partition, wanted.topic_id, wanted.settings, now)
         except StorageError as error:
@@ -337,7 +337,9 @@ class Partitions:
                 doomed.append(log.topic_partition)
         return self._openings.remove(directory, doomed)
 
-    def _serve(self, log: PartitionLog, home: Directory, placement: PartitionImage, now: Instant) -> None:
+    def _serve(
+        self, log: PartitionLog, home: ReplicaDirectory, placement: PartitionImage, now: Instant
+    ) -> None:
         """Open a partition on its log."""
         topic_partition = log.topic_partition
         topic = topic_partition.topic

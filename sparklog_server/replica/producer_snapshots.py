@@ -13,7 +13,7 @@ from sparklog.effects import Run
 from sparklog.model import Instant, Ticket
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.producer_state import FrozenProducers
-from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.partition import Partition
 
 
@@ -22,9 +22,9 @@ class ProducerSnapshots:
 
     def __init__(self, tickets: Callable[[], Ticket]) -> None:
         self._tickets = tickets
-        self._jobs: dict[Ticket, tuple[Directory, Partition, FrozenProducers]] = {}
+        self._jobs: dict[Ticket, tuple[ReplicaDirectory, Partition, FrozenProducers]] = {}
 
-    def begin(self, directory: Directory, partitions: Iterable[Partition]) -> list[Run]:
+    def begin(self, directory: ReplicaDirectory, partitions: Iterable[Partition]) -> list[Run]:
         """The jobs for those of these logs that have rolled."""
         runs = []
         for partition in partitions:

@@ -10,7 +10,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import LogDir
-from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.simulation.disk import SimulatedDisk
@@ -30,11 +30,11 @@ class World:
         self.directory.partitions[self.partition] = None
         self.lead()
 
-    def _opened(self) -> Directory:
+    def _opened(self) -> ReplicaDirectory:
         log_dir = LogDir.open(
             self.disk, "data", node_id=NodeId(1), cluster_id=None, entropy=Random(1).randbytes, defaults=SMALL, now=NOW  # noqa: E501
         )  # fmt: skip
-        return Directory(
+        return ReplicaDirectory(
             log_dir,
             checkpoint_interval_ms=5000,
             log_start_interval_ms=5000,

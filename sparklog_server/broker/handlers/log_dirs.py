@@ -26,7 +26,7 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.futures import future_name
 from sparklog_server.log.log_dir import LogDir
-from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.directory import ReplicaDirectory
 
 _NAME_MAX = 255
 _Room = tuple[int, int] | None
@@ -73,12 +73,12 @@ def _room(log_dir: LogDir) -> _Room:
         return None
 
 
-_Copies = Mapping[Directory, list[tuple[TopicPartition, int, int]]]
+_Copies = Mapping[ReplicaDirectory, list[tuple[TopicPartition, int, int]]]
 """(partition, bytes, offset lag) of the copies of moves, by the directory that they grow in."""
 
 
 def _copies(context: Context) -> _Copies:
-    copies: dict[Directory, list[tuple[TopicPartition, int, int]]] = {}
+    copies: dict[ReplicaDirectory, list[tuple[TopicPartition, int, int]]] = {}
     if context.partitions.moving is not None:
         for directory, partition, size, lag in context.partitions.moving.copies():
             copies.setdefault(directory, []).append((partition.topic_partition, size, lag))
@@ -86,7 +86,10 @@ def _copies(context: Context) -> _Copies:
 
 
 def _described(
-    path: str, directory: Directory | None, wanted: Mapping[str, frozenset[int]] | None, copies: _Copies
+    path: str,
+    directory: ReplicaDirectory | None,
+    wanted: Mapping[str, frozenset[int]] | None,
+    copies: _Copies,
 ) -> DescribeLogDirsResult:
     """One directory; None is one that cannot be used."""
     result = DescribeLogDirsResult(log_dir=path)
