@@ -3,7 +3,7 @@
 The controller learns where a replica is going to lie before it lies there: were it told afterwards, a
 directory that fails in between would be mourned for replicas that it no longer has. Jobs copy, a bounded
 piece at a time and no faster than allowed; the swap itself is a turn: the little that is left is copied,
-the copy gets the log's name, and the log goes on in it. See `move` for the way of one replica.
+the copy gets the log's name, and the log goes on in it. See `replica_move` for the way of one replica.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +20,8 @@ from sparklog_server.log.futures import segments_in
 from sparklog_server.log.removal import removal
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.log_cleaner import LogCleaner
-from sparklog_server.replica.move import CATCH_UP_BYTES, Left, Move, Stage
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.replica_move import CATCH_UP_BYTES, Left, ReplicaMove, Stage
 from sparklog_server.replica.retention import Retention
 
 WORK_BYTES = 8 << 20
@@ -69,13 +69,13 @@ class Moving:
         self._retention = retention
         self._tickets = tickets
         self._trace = trace
-        self.moves: dict[Partition, Move] = {}
-        self._jobs: dict[Ticket, tuple[Move, Copying | None]] = {}
+        self.moves: dict[Partition, ReplicaMove] = {}
+        self._jobs: dict[Ticket, tuple[ReplicaMove, Copying | None]] = {}
         self._removals: dict[Ticket, None] = {}
         self._resume_at_us = Micros(0)
         self._next: dict[Partition, ReplicaDirectory] = {}  # asked for while a move was ending
         self._left: dict[
-            Partition, Move
+            Partition, ReplicaMove
         ] = {}  # whose target failed after the swap: the old files have a log's name, and nobody lives there
         self._is_stopping = False
 
@@ -117,7 +117,7 @@ class Moving:
         """Begin a move, or go on with what is `left` of an earlier life of it; other `leftovers` are
         removed first.
         """
-        self.moves[partition] = Move(partition, home, target, leftovers, left)
+        self.moves[partition] = ReplicaMove(partition, home, target, leftovers, left)
         self._trace(
             "replica-moving",
             partition=str(partition.topic_partition),
@@ -202,7 +202,7 @@ class Moving:
             for move in moves
         )
 
-    def _cancel(self, move: Move, reason: str) -> list[Run]:
+    def _cancel(self, move: ReplicaMove, reason: str) -> list[Run]:
         """End a move that was not swapped; its copy goes, but where the disk has failed it stays, and a
         restart has the move go on.
         """
@@ -218,11 +218,11 @@ class Moving:
             self.assign(*move.key, move.home)
         return [] if move.ticket is not None else self._discard_copy(move)
 
-    def _discard_copy(self, move: Move) -> list[Run]:
+    def _discard_copy(self, move: ReplicaMove) -> list[Run]:
         is_online = move.target.error is None and move.home.error is None and not _is_unreadable(move)
         return self.discard([move.path, *(move.leftovers or ())]) if is_online else []
 
-    def _drop(self, move: Move) -> None:
+    def _drop(self, move: ReplicaMove) -> None:
         self.moves.pop(move.partition, None)
         if self._cleaning is not None:
             self._cleaning.resume(move.partition)
@@ -276,7 +276,7 @@ class Moving:
             runs += self._advance(move, now)
         return runs
 
-    def _advance(self, move: Move, now: Instant) -> list[Run]:
+    def _advance(self, move: ReplicaMove, now: Instant) -> list[Run]:
         log, target = move.partition.log, move.target
         is_lost = move.home.error is not None or _is_unreadable(move)
         if target.error is not None or (move.stage is Stage.COPYING and is_lost):
@@ -300,7 +300,7 @@ class Moving:
 
     # -- copying
 
-    def _go_on(self, move: Move, now: Instant) -> list[Run]:
+    def _go_on(self, move: ReplicaMove, now: Instant) -> list[Run]:
         """Copy more, ask the controller, or swap, whichever it is time for."""
         log = move.partition.log
         if self._cleaning is not None and not self._cleaning.pause(move.partition):
@@ -324,12 +324,12 @@ class Moving:
             return self._swap(move, now)
         return []
 
-    def _settle_soon(self, move: Move, now: Instant) -> None:
+    def _settle_soon(self, move: ReplicaMove, now: Instant) -> None:
         """What is sealed can be copied once it is synced."""
         move.home.mark_dirty(move.partition, 0, now, within_us=0)
         move.home.hurry()
 
-    def _copy(self, move: Move, now: Instant) -> list[Run]:
+    def _copy(self, move: ReplicaMove, now: Instant) -> list[Run]:
         if not move.target.room.has_room(now):
             return self._cancel(move, move.target.room.refusal)
         bytes_max = int(min(WORK_BYTES, max(self.bytes_per_second_max / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
@@ -341,7 +341,7 @@ class Moving:
         self._resume_at_us = max(self._resume_at_us, now.mono_us)
         return [self._begin(move, partial(copy, self._disk, todo), todo)]
 
-    def _begin(self, move: Move, job: Callable[[], object], todo: Copying | None = None) -> Run:
+    def _begin(self, move: ReplicaMove, job: Callable[[], object], todo: Copying | None = None) -> Run:
         ticket = move.ticket = self._tickets()
         self._jobs[ticket] = move, todo
         return Run(job, ticket)
@@ -365,7 +365,7 @@ class Moving:
 
     # -- the swap
 
-    def _swap(self, move: Move, now: Instant) -> list[Run]:
+    def _swap(self, move: ReplicaMove, now: Instant) -> list[Run]:
         """Within a turn: copy the rest, give the copy the log's name, and go on in it. Waits while jobs or
         a sync rely on the old paths.
         """
@@ -406,7 +406,7 @@ class Moving:
         move.stage, move.waits_for = Stage.SYNCING, log.log_end_offset
         return []
 
-    def _follow(self, move: Move) -> list[Run]:
+    def _follow(self, move: ReplicaMove) -> list[Run]:
         """Read a few more segments from the new directory; then nothing needs the old one."""
         try:
             if _is_unreadable(move):
@@ -418,7 +418,7 @@ class Moving:
             return self._leave(move)
         return []
 
-    def _leave(self, move: Move) -> list[Run]:
+    def _leave(self, move: ReplicaMove) -> list[Run]:
         """The target failed after the swap: the old files stay, as all that there is, until the topic is
         deleted.
         """
@@ -427,13 +427,13 @@ class Moving:
         self._left[move.partition] = move
         return self._end(move)
 
-    def _remove_old(self, move: Move) -> list[Run]:
+    def _remove_old(self, move: ReplicaMove) -> list[Run]:
         if move.home.error is not None:
             return self._end(move)
         move.stage, move.is_due = Stage.REMOVING, False
         return [self._begin(move, partial(rename_all, self._disk, move.home.log_dir.path, [move.doomed]))]
 
-    def _end(self, move: Move) -> list[Run]:
+    def _end(self, move: ReplicaMove) -> list[Run]:
         self._drop(move)
         return []
 
@@ -477,7 +477,7 @@ class Moving:
             runs += self.move(move.partition, move.target, following, now)
         return runs
 
-    def _copy_done(self, move: Move, todo: Copying, result: object) -> list[Run]:
+    def _copy_done(self, move: ReplicaMove, todo: Copying, result: object) -> list[Run]:
         if isinstance(result, StorageError):
             return self._failed(move, result)
         if isinstance(result, SourceFailed):
@@ -494,7 +494,7 @@ class Moving:
             )
         return []
 
-    def _named(self, move: Move, result: object) -> list[Run]:
+    def _named(self, move: ReplicaMove, result: object) -> list[Run]:
         if isinstance(result, StorageError) and not move.partition.log.is_closed:
             move.target.storage_failed(result)
             return self._leave(move)
@@ -503,7 +503,7 @@ class Moving:
         move.stage = Stage.FOLLOWING
         return []
 
-    def _failed(self, move: Move, error: StorageError) -> list[Run]:
+    def _failed(self, move: ReplicaMove, error: StorageError) -> list[Run]:
         """The target's disk refused; where it is only full the move ends, and those who live there live
         on.
         """
@@ -514,7 +514,7 @@ class Moving:
         return self._cancel(move, str(error))
 
 
-def _is_unreadable(move: Move) -> bool:
+def _is_unreadable(move: ReplicaMove) -> bool:
     """Whether a file of the partition could not be read: its log is closed then, and what another
     directory has of it stays.
     """

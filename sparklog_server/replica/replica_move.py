@@ -39,7 +39,7 @@ class Left(NamedTuple):
     segments: tuple[Offset, ...]
 
 
-class Move:
+class ReplicaMove:
     """Invariants: `copied` has the bytes of each segment's log that are known to be in the copy, `whole`
     those with all their files, and `found` the segments that an earlier life has left in it; at most one
     job is under way, by `ticket`; `end_offset` is durable in the copy up to there.
