@@ -11,7 +11,7 @@ from sparklog_server.controller import alterations, topics
 from sparklog_server.controller import client_quotas as quotas
 from sparklog_server.coordinator.group import classic_join, subscriptions
 from sparklog_server.log import ballast, cuts, producer_state, validate
-from sparklog_server.replica import moving
+from sparklog_server.replica import replica_moves as moving
 
 IDLE_BYTES = 40 << 20
 """The resident memory of a broker that has not served a request yet; `python -m benchmarks.memory`

@@ -14,9 +14,9 @@ from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.log_cleaner import LogCleaner
-from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.partitions import Partitions
 from sparklog_server.replica.removals import Removals
+from sparklog_server.replica.replica_moves import ReplicaMoves
 from sparklog_server.replica.retention import Retention
 
 
@@ -77,7 +77,7 @@ def open_partitions(
     partitions.cleaning = LogCleaner(
         cleaning_limits(settings), disk, partitions.directories, tickets=tickets, entropy=entropy, trace=trace
     )
-    partitions.moving = Moving(
+    partitions.moving = ReplicaMoves(
         disk, cleaning=partitions.cleaning, retention=retention, tickets=tickets, trace=trace
     )
     partitions.moving.bytes_per_second_max = move_rate_max(live.layers)

@@ -26,11 +26,11 @@ from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes
 from sparklog_server.replica.log_cleaner import LogCleaner
-from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.producer_snapshots import ProducerSnapshots
 from sparklog_server.replica.removals import Removals
+from sparklog_server.replica.replica_moves import ReplicaMoves
 from sparklog_server.replica.retention import Retention
 
 
@@ -87,7 +87,7 @@ class Partitions:
             TopicPartition, None
         ] = {}  # of the wanted, those that a full disk did not let begin
         self.cleaning: LogCleaner | None = None
-        self.moving: Moving | None = None
+        self.moving: ReplicaMoves | None = None
         self._homes = Homes(
             directories,
             is_missing=is_missing_directories,

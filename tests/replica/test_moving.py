@@ -14,7 +14,7 @@ from sparklog.wire.messages.alter_replica_log_dirs import (
 )
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.replica.moving import WISHES_MAX
+from sparklog_server.replica.replica_moves import WISHES_MAX
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, fetch, fetched, produce, produced
 from tests.replica.moves import BIG, Mover
 

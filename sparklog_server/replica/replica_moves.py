@@ -45,7 +45,7 @@ class Assignment(NamedTuple):
     directory_id: Uuid
 
 
-class Moving:
+class ReplicaMoves:
     """All moves of this broker.
 
     Invariants: a partition has at most one move; `assignments` waits to be told to the controller; a move
