@@ -4,7 +4,7 @@ Group commit: one sync is in flight at a time, and everything appended meanwhile
 at once when somebody waits for what it makes durable, else within 10 ms, so that a stream of unawaited
 records does not keep the disk busy with syncs of a few bytes. A failed sync or write is final: what the
 kernel dropped cannot be synced by trying again, so the directory stays offline until the process starts
-anew. A write that a full disk refuses has changed nothing and is no failure: see `room`.
+anew. A write that a full disk refuses has changed nothing and is no failure: see `disk_reserve`.
 
     synced ── 0.5 s ──► the recovery points alone are written down      ── checkpoint interval ──► all checkpoints
 
@@ -22,8 +22,8 @@ from sparklog_server.disk.door import DiskFile, OutOfDescriptors, StorageError
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.removal import Removal
+from sparklog_server.replica.disk_reserve import DiskReserve
 from sparklog_server.replica.partition import LINGER_US, Partition
-from sparklog_server.replica.room import Room
 
 Trace = Callable[..., None]
 RECOVERY_POINTS_MS_MAX: Final = 500
@@ -111,7 +111,7 @@ class ReplicaDirectory:
         self.is_cordoned = False  # it gets no new partitions
         self._broken_frames: dict[tuple[str, int], None] = {}  # that were told
         self._failed = failed
-        self.room = Room(log_dir.path, log_dir.room, reserve_bytes=reserve_bytes, trace=trace)
+        self.room = DiskReserve(log_dir.path, log_dir.room, reserve_bytes=reserve_bytes, trace=trace)
         self._trace = trace
         self.partitions: dict[Partition, None] = {}
         self.has_offline = False  # some partition here cannot be served

@@ -26,9 +26,9 @@ from sparklog_server.log.time_lookup import Found, TimeSearch
 from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.log.validate import RecordsRefused, Sent
 from sparklog_server.log.verification import Verification
+from sparklog_server.replica.disk_reserve import DiskReserve
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.purgatory import Purgatory
-from sparklog_server.replica.room import Room
 
 HIGH_WATERMARK = -1
 """The offset by which DeleteRecords asks for all that is committed."""
@@ -51,7 +51,7 @@ class Home(Protocol):
     """What a partition needs of the directory it lives in."""
 
     is_congested: bool  # producers wait: too many bytes are not synced
-    room: Room
+    room: DiskReserve
 
     def mark_dirty(
         self, partition: "Partition", size: int, now: Instant, *, within_us: int = LINGER_US

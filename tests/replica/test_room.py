@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.model import Instant, Micros, Millis
 from sparklog_server.disk.door import OutOfDescriptors, StorageError
-from sparklog_server.replica.room import Room
+from sparklog_server.replica.disk_reserve import DiskReserve
 
 MIB = 1 << 20
 
@@ -18,7 +18,7 @@ class World:
         self.is_failing = False
         self.lines: list[str] = []
         self.ms = 0
-        self.room = Room(
+        self.room = DiskReserve(
             "/data", self._ask, reserve_bytes=reserve, trace=lambda event, **_: self.lines.append(event)
         )
 

@@ -34,7 +34,7 @@ more or less end no episode.
 """
 
 
-class Room:
+class DiskReserve:
     """The room of one log directory.
 
     Invariants: `is_full` changes with one event each; while it holds, `look_at_us`, when `is_look_due`
