@@ -46,7 +46,7 @@ _COMPRESSED_MARGIN_BYTES: Final = 64 << 10
 """What incompressible records gain at most when they are compressed, for 32 MiB of them."""
 
 
-class Room:
+class ValidationMemory:
     """The memory of one job: what its decompressors need, one at a time, and what is left for batches
     compressed anew.
     """
@@ -90,7 +90,9 @@ def _decompressing_bytes(records: memoryview | bytearray, codec: int, settings: 
     return min(needed, settings.checking_bytes_max)
 
 
-def check_all(batches: Sequence[Batch], room: Room, now_ms: int) -> Steps[list[Checked | RecordsRefused]]:
+def check_all(
+    batches: Sequence[Batch], room: ValidationMemory, now_ms: int
+) -> Steps[list[Checked | RecordsRefused]]:
     """The job: each batch checked, or why it is refused."""
     results: list[Checked | RecordsRefused] = []
     for records, settings in batches:
@@ -103,7 +105,7 @@ def check_all(batches: Sequence[Batch], room: Room, now_ms: int) -> Steps[list[C
 
 
 def check_in_steps(
-    records: memoryview | bytearray, settings: LogSettings, room: Room, now_ms: int
+    records: memoryview | bytearray, settings: LogSettings, room: ValidationMemory, now_ms: int
 ) -> Steps[Checked]:
     """Judge a batch as `check_client_batch` does. Raises RecordsRefused."""
     header, least, greatest = checked_bytes(records, settings, now_ms)
@@ -212,6 +214,6 @@ def _pieces(records: memoryview | bytearray, header: HeaderFields, settings: Log
         raise undecodable(error) from None
 
 
-def _append(batch: bytearray, more: Buffer, room: Room) -> None:
+def _append(batch: bytearray, more: Buffer, room: ValidationMemory) -> None:
     room.take(len(more))
     batch += more

@@ -12,7 +12,7 @@ from sparklog.record.batch import HEADER_SIZE, build_batch, decode_records
 from sparklog.record.compression import Codec, compress
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.validate import Checked, RecordsRefused, check_client_batch
-from sparklog_server.log.validate_steps import Room, check_in_steps
+from sparklog_server.log.validate_steps import ValidationMemory, check_in_steps
 from tests.kernels.hostile import Fields, damaged, damages, record_lists, reseal
 from tests.properties import examples
 
@@ -45,7 +45,7 @@ def judged(result: Checked | RecordsRefused) -> object:
 
 def in_steps(batch: bytearray, topic: LogSettings) -> Checked | RecordsRefused:
     try:
-        return take_all(check_in_steps(batch, topic, Room([(batch, topic)]), NOW_MS))
+        return take_all(check_in_steps(batch, topic, ValidationMemory([(batch, topic)]), NOW_MS))
     except RecordsRefused as refused:
         return refused
 
@@ -91,7 +91,7 @@ def test_a_batch_with_a_damaged_record_behind_one_without_a_key_is_refused_for_t
 def test_a_batch_of_many_pieces_is_checked_in_the_memory_that_was_told(codec: Codec) -> None:
     batch = build_batch([(b"k", bytes(1000), (), NOW_MS)] * 40_000, codec=codec)
     topic = LogSettings(max_message_bytes=1 << 30)
-    room = Room([(batch, topic)])
+    room = ValidationMemory([(batch, topic)])
     tracemalloc.start()
     checked = take_all(check_in_steps(batch, topic, room, NOW_MS))
     _, peak = tracemalloc.get_traced_memory()

@@ -30,7 +30,7 @@ from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.validate import NeedsJob, RecordsRefused, Sent, check_client_batch
-from sparklog_server.log.validate_steps import Room, check_all
+from sparklog_server.log.validate_steps import ValidationMemory, check_all
 from sparklog_server.log.verification import Verification
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
@@ -226,7 +226,7 @@ def _check_in_job(
         return _append_all(context, call, acks, timeout_ms, response, targets, batches, then, proofs)
 
     batches = tuple((copy, partition.settings) for copy, (partition, _) in zip(copies, targets, strict=True))
-    room = Room(batches)
+    room = ValidationMemory(batches)
     job = partial(check_all, batches, room, now.wall_ms)
     refused = [_NO_MEMORY] * len(targets)
     context.run(
