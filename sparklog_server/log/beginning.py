@@ -8,8 +8,8 @@ from typing import NamedTuple
 from sparklog.model import NO_EPOCH, Instant, LeaderEpoch, Offset, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, DiskFile, replace_all
 
-from .epoch_cache import EpochCache
 from .identity import write_topic_id
+from .leader_epoch_cache import LeaderEpochCache
 from .partition_log import PartitionLog
 from .recovery import EPOCH_FILE, begin
 from .segment import LOG_SUFFIX, file_name
@@ -44,7 +44,7 @@ def begin_logs(disk: Disk, path: str, wanted: Sequence[Wanted], now: Instant) ->
         if one.leader_epoch >= 0:
             # Now, not with the first record: a thousand first records would have a thousand more files to
             # sync.
-            epochs = EpochCache()
+            epochs = LeaderEpochCache()
             epochs.assign(one.leader_epoch, Offset(0))
             epoch_files.append((f"{directory}/{EPOCH_FILE}", epochs.render()))
     files += replace_all(disk, epoch_files)

@@ -20,7 +20,7 @@ from sparklog.record.batch import LENGTH_OVERHEAD
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
 from .damage import LogDamaged, Unsound, log_dir_of, unsound_in
-from .epoch_cache import EpochCache
+from .leader_epoch_cache import LeaderEpochCache
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, file_name, walk
 
 _ENTRY = Struct(">ii")
@@ -60,7 +60,7 @@ def check_names(
 def check_begin(
     directory: str,
     first: Offset,
-    epochs: EpochCache | None,
+    epochs: LeaderEpochCache | None,
     retired: Sequence[Offset],
     *,
     recovery_point: Offset,

@@ -16,11 +16,11 @@ from sparklog_server.disk.door import Disk, DiskFile, StorageError
 from sparklog_server.metadata.batches import records_of
 
 from .ballast import FILE_NAME as BALLAST_FILE
-from .epoch_cache import EpochCache
 from .examine import Finding, Unsound, sound_batches
 from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of
 from .examine_promises import Promises, WrittenAt, check_promises, hole_finding, tail_finding
 from .examine_segment import RESTORE, SegmentCheck, check_segment, log_path, read_bounded, with_indexes
+from .leader_epoch_cache import LeaderEpochCache
 from .log_dir import (
     CLEAN_SHUTDOWN_FILE,
     DELETE_SUFFIX,
@@ -358,14 +358,14 @@ def _missing(
     return missing
 
 
-def saved_epochs(disk: Disk, directory: str, names: list[str]) -> EpochCache | None:
+def saved_epochs(disk: Disk, directory: str, names: list[str]) -> LeaderEpochCache | None:
     """The leader epochs in the checkpoint of a partition; None if it is missing or damaged. Raises
     StorageError.
     """
     if EPOCH_FILE not in names:
         return None
     try:
-        return EpochCache.parse(read_bounded(disk, f"{directory}/{EPOCH_FILE}"))
+        return LeaderEpochCache.parse(read_bounded(disk, f"{directory}/{EPOCH_FILE}"))
     except CheckpointCorrupt:
         return None
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_lines, parse_properties
 
 from .altered import altered_byte
-from .epoch_cache import EpochCache
 from .examine import Finding
 from .examine_indexes import written_entries
 from .identity import META_KEYS
+from .leader_epoch_cache import LeaderEpochCache
 from .log_dir import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_FILE,
@@ -167,7 +167,7 @@ def epochs(content: bytes, path: str) -> Contents:
     rows, findings = _lines(content, path, ("epoch", "start_offset"), REBUILT)
     if content and not findings:
         try:
-            EpochCache.parse(content)
+            LeaderEpochCache.parse(content)
         except CheckpointCorrupt as error:
             at = next((n for n in range(1, len(rows) + 1) if not _is_epochs(rows[:n])), len(rows))
             findings.append(Finding(path, _line_start(content, at + 1), str(error), REBUILT))
@@ -176,7 +176,7 @@ def epochs(content: bytes, path: str) -> Contents:
 
 def _is_epochs(rows: list[Row]) -> bool:
     try:
-        EpochCache.parse(
+        LeaderEpochCache.parse(
             "".join(
                 ["0\n", f"{len(rows)}\n", *(f"{row['epoch']} {row['start_offset']}\n" for row in rows)]
             ).encode()

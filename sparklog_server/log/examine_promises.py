@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from sparklog.model import Offset
 
-from .epoch_cache import EpochCache
 from .examine import Finding
 from .examine_segment import RESTORE, SegmentCheck, Tail, log_path
+from .leader_epoch_cache import LeaderEpochCache
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
@@ -78,7 +78,12 @@ def hole_finding(path: str, end: int, base: int, promises: Promises) -> Finding:
 
 
 def check_promises(
-    name: str, end: int, directory: str, promises: Promises, bases: list[Offset], epochs: EpochCache | None
+    name: str,
+    end: int,
+    directory: str,
+    promises: Promises,
+    bases: list[Offset],
+    epochs: LeaderEpochCache | None,
 ) -> list[Finding]:
     """Hold the checkpoints of the directory against the ends of the log; `end` is -1 if there is none."""
     findings: list[Finding] = []

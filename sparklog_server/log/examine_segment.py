@@ -25,9 +25,9 @@ from sparklog.record.batch import (
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX
 from sparklog_server.disk.door import Disk, DiskFile
 
-from .epoch_cache import EpochCache
 from .examine import CODEC_MAX, EPOCH_FIELD, Batch, Finding, Unsound, header_flaw, sound_batches
 from .examine_indexes import NEVER, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck, altered_at
+from .leader_epoch_cache import LeaderEpochCache
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, TIME_INDEX_SUFFIX, file_name
 from .txn_index import TXN_INDEX_SUFFIX
 from .validate import HeaderFields
@@ -58,7 +58,12 @@ class SegmentCheck:
     """
 
     def __init__(
-        self, path: str, base_offset: int, *, epochs: EpochCache | None = None, promised: int | None = None
+        self,
+        path: str,
+        base_offset: int,
+        *,
+        epochs: LeaderEpochCache | None = None,
+        promised: int | None = None,
     ) -> None:
         self.path = path
         self.base_offset = base_offset

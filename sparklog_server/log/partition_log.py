@@ -21,7 +21,7 @@ from sparklog_server.disk.door import Disk, DiskFile, StorageError, discard
 from .answers import AppendResult, OffsetOutOfRange
 from .cuts import Cuts
 from .cutting import remove_stale_snapshots
-from .epoch_cache import EpochCache
+from .leader_epoch_cache import LeaderEpochCache
 from .producer_recovery import recover_producers
 from .producer_state import MANY, FrozenProducers, ProducerState
 from .recovery import EPOCH_FILE, Recovered, recover
@@ -94,7 +94,7 @@ class PartitionLog:
         self.log_start_offset = found.log_start_offset
         self.log_end_offset = found.log_end_offset
         self.recovery_point = found.recovery_point
-        self.epochs: EpochCache = found.epochs
+        self.epochs: LeaderEpochCache = found.epochs
         self.holes = found.holes
         self.leftovers = found.leftovers
         self.is_closed = False

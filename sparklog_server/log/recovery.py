@@ -23,7 +23,7 @@ from .aborted import recover_aborted
 from .completeness import check_begin, check_end, check_names, check_seam, check_seams
 from .cuts import Cuts
 from .damage import LogDamaged, Unsound, log_dir_of, next_sound_batch, unsound_in
-from .epoch_cache import EpochCache
+from .leader_epoch_cache import LeaderEpochCache
 from .offset_index import OffsetIndex
 from .producer_recovery import recover_producers
 from .producer_state import ProducerState
@@ -58,7 +58,7 @@ class Recovered(NamedTuple):
     """
 
     segments: list[Segment]
-    epochs: EpochCache
+    epochs: LeaderEpochCache
     producers: ProducerState
     snapshot_offset: Offset
     log_start_offset: Offset
@@ -184,7 +184,7 @@ def begin(disk: Disk, directory: str, leader_epoch: LeaderEpoch) -> Recovered:
     """A log that nothing was written to yet: its directory has an empty first segment and, unless it is
     -1, `leader_epoch` in its file.
     """
-    epochs = EpochCache()
+    epochs = LeaderEpochCache()
     epochs.assign(leader_epoch, _START)
     epochs.is_saved = True
     segment = Segment.open(disk, directory, _START)
@@ -193,7 +193,7 @@ def begin(disk: Disk, directory: str, leader_epoch: LeaderEpoch) -> Recovered:
 
 
 def _open_segments(
-    disk: Disk, directory: str, epochs: EpochCache | None, *, recovery_point: Offset, start: Offset
+    disk: Disk, directory: str, epochs: LeaderEpochCache | None, *, recovery_point: Offset, start: Offset
 ) -> tuple[list[Segment], list[str]]:
     """The segments in the order of their base offsets, and the files that prove where the log begins.
 
@@ -236,12 +236,12 @@ def _open_segments(
     return segments, [f"{directory}/{name}" for name in kept]
 
 
-def _parse_epochs(content: bytes | None) -> EpochCache | None:
+def _parse_epochs(content: bytes | None) -> LeaderEpochCache | None:
     """The epochs of the checkpoint; None if it is missing or damaged: the batches carry their epochs, so
     they are read again.
     """
     try:
-        return None if content is None else EpochCache.parse(content)
+        return None if content is None else LeaderEpochCache.parse(content)
     except CheckpointCorrupt:
         return None
 
@@ -266,7 +266,7 @@ def _repair(
     disk: Disk,
     segments: list[Segment],
     doubtful: int,
-    epochs: EpochCache,
+    epochs: LeaderEpochCache,
     settings: LogSettings,
     known: _Known,
     cuts: Cuts,
@@ -330,7 +330,7 @@ def _remove_all(disk: Disk, segments: list[Segment], offset: Offset, cuts: Cuts,
 
 
 def _repair_segment(
-    segment: Segment, epochs: EpochCache, settings: LogSettings, known: _Known, *, is_followed: bool
+    segment: Segment, epochs: LeaderEpochCache, settings: LogSettings, known: _Known, *, is_followed: bool
 ) -> tuple[Offset, int | None]:
     """Rebuild the indexes: (the offset that follows, where the segment is to be cut). Raises LogDamaged,
     StorageError.
@@ -406,9 +406,9 @@ def _next_offset(active: Segment) -> Offset:
     return Offset(end_offset)
 
 
-def _epochs_of(segments: list[Segment]) -> EpochCache:
+def _epochs_of(segments: list[Segment]) -> LeaderEpochCache:
     """The epochs that the batches of these segments carry."""
-    epochs = EpochCache()
+    epochs = LeaderEpochCache()
     for segment in segments:
         for _, header in walk(segment.file, 0):
             if header[2] > epochs.latest:

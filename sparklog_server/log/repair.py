@@ -17,7 +17,6 @@ from sparklog.model import LeaderEpoch, Offset, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, StorageError
 
 from .aborted import recover_aborted
-from .epoch_cache import EpochCache
 from .examine import Unsound, sound_batches
 from .examine_directory import Looking, Report, promises_of, saved_epochs, verify_partition
 from .examine_files import reader_of
@@ -25,6 +24,7 @@ from .examine_promises import Promises
 from .examine_segment import log_path, read_bounded
 from .futures import partition_of
 from .identity import PARTITION_METADATA_FILE, encode_uuid, write_topic_id
+from .leader_epoch_cache import LeaderEpochCache
 from .recovery import EPOCH_FILE
 from .repair_segment import SegmentRepair, Taken, copy_aside, plan_segment, rewrite
 from .segment import (
@@ -150,7 +150,7 @@ def _plan_logs(
     bases: list[Offset],
     promises: Promises,
     report: Report,
-    epochs: EpochCache | None,
+    epochs: LeaderEpochCache | None,
 ) -> list[SegmentRepair]:
     """Plan what becomes of the `.log` files; those that change."""
     is_touched = any(
@@ -301,7 +301,7 @@ def _plan_epochs(
     bases: list[Offset],
     report: Report,
     changed: list[SegmentRepair],
-    epochs: EpochCache | None,
+    epochs: LeaderEpochCache | None,
 ) -> None:
     """`leader-epoch-checkpoint` is made from the batches where it is missing or damaged, or where they
     contradict it.
@@ -327,9 +327,9 @@ def _plan_epochs(
         )
 
 
-def epochs_in(disk: Disk, directory: str, bases: list[Offset]) -> EpochCache:
+def epochs_in(disk: Disk, directory: str, bases: list[Offset]) -> LeaderEpochCache:
     """The leader epochs that the sound batches of a log carry. Raises StorageError."""
-    cache = EpochCache()
+    cache = LeaderEpochCache()
     for base in bases:
         for found in sound_batches(disk.open(log_path(directory, base))):
             for _, header in () if isinstance(found, Unsound) else found:
@@ -338,7 +338,7 @@ def epochs_in(disk: Disk, directory: str, bases: list[Offset]) -> EpochCache:
     return cache
 
 
-def _are_epochs_of_batches(disk: Disk, directory: str, bases: list[Offset], epochs: EpochCache) -> bool:
+def _are_epochs_of_batches(disk: Disk, directory: str, bases: list[Offset], epochs: LeaderEpochCache) -> bool:
     """Whether the batches are to be believed and not the checkpoint: they never go back, and several
     contradict it.
     """

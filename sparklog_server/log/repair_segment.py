@@ -18,9 +18,9 @@ from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
 from sparklog_server.disk.door import Disk, DiskFile
 
-from .epoch_cache import EpochCache
 from .examine import EPOCH_FIELD, WINDOW_BYTES, Batch, Unsound, header_flaw, sound_batches
 from .examine_segment import records_flaw
+from .leader_epoch_cache import LeaderEpochCache
 from .segment import RELATIVE_OFFSET_MAX
 
 ASIDE_SUFFIX = ".repair.tmp"
@@ -121,7 +121,7 @@ class SegmentRepair:
 
 def plan_segment(
     repair: SegmentRepair,
-    epochs: EpochCache | None,
+    epochs: LeaderEpochCache | None,
     *,
     limit: int | None,
     is_last: bool,
@@ -172,7 +172,7 @@ def _batches(file: DiskFile) -> Iterator[Batch | Unsound]:
 
 def _place(
     repair: SegmentRepair,
-    epochs: EpochCache | None,
+    epochs: LeaderEpochCache | None,
     stretch: list[Unsound],
     batch: Batch,
     *,
@@ -201,7 +201,7 @@ def _place(
     return None
 
 
-def _epoch(repair: SegmentRepair, epochs: EpochCache | None, header: BatchHeader, base: int) -> int:
+def _epoch(repair: SegmentRepair, epochs: LeaderEpochCache | None, header: BatchHeader, base: int) -> int:
     """The leader epoch of a batch: its own if it can be, else that of the checkpoint, else the one before."""
     stored = header.leader_epoch
     known = epochs.epoch_at(Offset(base)) if epochs is not None else LeaderEpoch(-1)

@@ -4,13 +4,13 @@ import pytest
 
 from sparklog.model import LeaderEpoch, Offset
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
-from sparklog_server.log.epoch_cache import EpochCache
+from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import NOW, batch, open_log, read_all, sync
 
 
-def cache(*entries: tuple[int, int]) -> EpochCache:
-    made = EpochCache()
+def cache(*entries: tuple[int, int]) -> LeaderEpochCache:
+    made = LeaderEpochCache()
     for epoch, start in entries:
         made.assign(LeaderEpoch(epoch), Offset(start))
     return made
@@ -63,7 +63,7 @@ def test_truncation_forgets_at_either_end() -> None:
 )
 def test_a_checkpoint_that_is_not_one_is_refused(content: bytes) -> None:
     with pytest.raises(CheckpointCorrupt):
-        EpochCache.parse(content)
+        LeaderEpochCache.parse(content)
 
 
 def test_epochs_reach_the_disk_with_the_sync_that_covers_their_records() -> None:

@@ -10,7 +10,7 @@ from sparklog.model import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, OffsetAndEp
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_lines, render_lines
 
 
-class EpochCache:
+class LeaderEpochCache:
     """Invariants: epochs and start offsets both grow strictly; `is_saved` is true while the file holds
     exactly these entries; `latest` is the newest epoch, -1 if there is none."""
 
