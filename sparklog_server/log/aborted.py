@@ -19,9 +19,9 @@ from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from sparklog.record.control import ControlType
 from sparklog_server.disk.door import Disk, DiskFile
 
+from .ongoing_transactions import OngoingTransactions, marker_of
 from .producer_recovery import producers_before
 from .segment import LOG_SUFFIX, Segment, base_offset_of, walk
-from .transactions import Transactions, marker_of
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex, TxnIndexCorrupt, render
 from .validate import HeaderFields
 
@@ -199,7 +199,7 @@ def _made_anew(disk: Disk, segments: Sequence[Segment], segment: Segment) -> Txn
     producers, _ = producers_before(
         disk, segment.directory, segments, log_start_offset=Offset(-1), end_offset=base_offset, now_ms=0
     )
-    transactions = Transactions(producers)
+    transactions = OngoingTransactions(producers)
     entries: list[AbortedTxn] = []
     for position, header in walk(segment.file, 0):
         if header[9] < 0 or not header[5] & TRANSACTIONAL_BIT:

@@ -15,9 +15,9 @@ from sparklog_server.disk.door import DiskFile
 from . import offset_index, time_index
 from .examine import Batch, Finding
 from .offset_index import OffsetIndex
+from .ongoing_transactions import marker_of
 from .segment import walk
 from .time_index import TimeIndex
-from .transactions import marker_of
 from .txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from .txn_index import AbortedTxn, TxnIndexCorrupt, parse
 from .validate import HeaderFields

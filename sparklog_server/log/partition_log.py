@@ -22,6 +22,7 @@ from .answers import AppendResult, OffsetOutOfRange
 from .cuts import Cuts
 from .cutting import remove_stale_snapshots
 from .leader_epoch_cache import LeaderEpochCache
+from .ongoing_transactions import OngoingTransactions
 from .producer_recovery import recover_producers
 from .producer_state import MANY, FrozenProducers, ProducerState
 from .recovery import EPOCH_FILE, Recovered, recover
@@ -32,7 +33,6 @@ from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from .segments import Segments
 from .settings import LogSettings
 from .time_lookup import TimeSearch
-from .transactions import Transactions
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn
 from .unsynced import NO_CUT, Unsynced
 from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
@@ -103,7 +103,7 @@ class PartitionLog:
         self._opened_ms = now.wall_ms
         self.segments = Segments(disk, found.segments)
         self._producers: ProducerState = found.producers
-        self._transactions = Transactions(found.producers)
+        self._transactions = OngoingTransactions(found.producers)
         self._snapshot_offset = found.snapshot_offset
         self.frozen: tuple[Offset, FrozenProducers] | None = None  # for the snapshot of a roll
         self._is_rendering = False
@@ -561,7 +561,7 @@ class PartitionLog:
             now_ms=0,
         )
         self._producers.keep_times_of(known)
-        self._transactions = Transactions(self._producers)
+        self._transactions = OngoingTransactions(self._producers)
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
         """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs,

@@ -11,9 +11,9 @@ from sparklog.model import Offset
 from sparklog.record.batch import CONTROL_BIT
 from sparklog_server.disk.door import Disk
 
+from .ongoing_transactions import marker_of
 from .producer_state import ProducerState, SnapshotCorrupt
 from .segment import SNAPSHOT_SUFFIX, Segment, base_offset_of, file_name, offset_of, walk
-from .transactions import marker_of
 
 
 def recover_producers(

@@ -24,10 +24,10 @@ from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.checkpoint import parse_offsets, render_offsets
 from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.ongoing_transactions import marker_of
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.producer_state import ProducerState
 from sparklog_server.log.settings import LogSettings
-from sparklog_server.log.transactions import marker_of
 from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact

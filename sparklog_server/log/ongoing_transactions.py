@@ -37,7 +37,7 @@ class Ended(NamedTuple):
     coordinator_epochs: dict[int, int]
 
 
-class Transactions:
+class OngoingTransactions:
     """Invariant: open transactions, by producer id, are in the order of their first offsets."""
 
     __slots__ = ("_held", "_open")
