@@ -18,8 +18,8 @@ from benchmarks import harness
 from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, TopicPartition, Uuid
 from sparklog.record.batch import build_batch
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.log_dir import LogDir
-from sparklog_server.log.settings import LogSettings
 
 GIB = 1 << 30
 NOW = Instant(Micros(0), Millis(1_700_000_000_000))
@@ -28,7 +28,7 @@ RECORD_BYTES = 1000
 
 def fill(path: Path, batch_records: int, size: int) -> None:
     """A log directory with one partition of one segment."""
-    settings = LogSettings(segment_bytes=size + (1 << 20))
+    settings = LogConfig(segment_bytes=size + (1 << 20))
     log_dir = LogDir.open(
         OsDisk(), str(path), node_id=NodeId(1), cluster_id="A" * 22, entropy=bytes, defaults=settings, now=NOW
     )

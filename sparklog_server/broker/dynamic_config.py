@@ -10,7 +10,7 @@ from sparklog_server.broker.log_settings import log_settings
 from sparklog_server.config.layers import Layers, dynamic_key
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.controller.configs import layers_in
-from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 
 
@@ -35,7 +35,7 @@ class DynamicBrokerConfig:
         """What holds for a topic."""
         return TopicSettings.kept(self.settings.topics, self._image.topic_config(name))
 
-    def log(self, topic: str) -> LogSettings:
+    def log(self, topic: str) -> LogConfig:
         """What holds for the logs of a topic; topics without settings of their own share theirs."""
         overrides = self._image.topic_config(topic)
         return (

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple, cast
 
 from sparklog_server.config.layers import MOVE_RATE, Layers
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
-from sparklog_server.log.settings import CompressionType, LogSettings, TimestampType
+from sparklog_server.log.log_config import CompressionType, LogConfig, TimestampType
 from sparklog_server.replica.log_cleaner import CleaningLimits
 
 INLINE_BYTES_MAX: Final = 256 << 10
@@ -32,12 +32,12 @@ def decompress_memory(broker: BrokerSettings) -> DecompressMemory:
     return DecompressMemory(jobs, jobs * 3 // 4, cleaning // (2 * max(broker.log_cleaner_threads, 1)))
 
 
-def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogSettings:
+def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogConfig:
     """The settings of a topic's log on this broker."""
     is_compacted = "compact" in topic.cleanup_policy
     memory = decompress_memory(broker)
     decompressed_bytes_max = broker.sparklog_decompress_max_bytes
-    return LogSettings(
+    return LogConfig(
         segment_bytes=topic.segment_bytes_effective,
         segment_index_bytes=topic.segment_index_bytes,
         # Compaction leaves the active segment alone, so what must be compacted in time must be rolled in

@@ -26,7 +26,7 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.controller import Controller
 from sparklog_server.controller.refusals import refusal_of
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.metadata.batches import batch_of, records_of
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Outcome
@@ -98,7 +98,7 @@ class Quorum:
             disk,
             settings.metadata_log_dir,
             # What goes is a matter of snapshots, and never of the age or size of a segment.
-            LogSettings(
+            LogConfig(
                 segment_bytes=settings.metadata_log_segment_bytes,
                 segment_ms=max(settings.metadata_log_segment_ms, 1),
                 is_deleted=False,

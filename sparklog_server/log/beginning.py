@@ -10,10 +10,10 @@ from sparklog_server.disk.door import Disk, DiskFile, replace_all
 
 from .identity import write_topic_id
 from .leader_epoch_cache import LeaderEpochCache
+from .log_config import LogConfig
 from .partition_log import PartitionLog
 from .recovery import EPOCH_FILE, begin
 from .segment import LOG_SUFFIX, file_name
-from .settings import LogSettings
 
 
 class Wanted(NamedTuple):
@@ -23,7 +23,7 @@ class Wanted(NamedTuple):
 
     topic_partition: TopicPartition
     topic_id: Uuid
-    settings: LogSettings
+    settings: LogConfig
     leader_epoch: LeaderEpoch = NO_EPOCH
 
 

@@ -18,10 +18,10 @@ from sparklog.model import Millis, Offset
 
 from .aborted import IndexReading
 from .cleaner import RoundPlan, Source
+from .log_config import INT64_MAX, LogConfig
 from .producer_state import ProducerState
 from .segment import LOG_SUFFIX, Segment, header_at
 from .segments import Segments
-from .settings import INT64_MAX, LogSettings
 
 
 class CompactedLog(Protocol):
@@ -35,7 +35,7 @@ class CompactedLog(Protocol):
     segments: Segments
 
     @property
-    def settings(self) -> LogSettings: ...
+    def settings(self) -> LogConfig: ...
     @property
     def producers(self) -> ProducerState: ...
     def last_stable_offset(self, high_watermark: Offset) -> Offset: ...

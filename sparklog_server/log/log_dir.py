@@ -46,10 +46,10 @@ from .identity import (
     read_topic_id,
     write_topic_id,
 )
+from .log_config import LogConfig
 from .partition_log import PartitionLog
 from .recovery_points import RECOVERY_POINT_FILE, write_recovery_points
 from .removal import Removal, removal
-from .settings import LogSettings
 
 __all__ = [
     "DELETE_SUFFIX",
@@ -138,8 +138,8 @@ class LogDir:
         node_id: NodeId,
         cluster_id: str | None,
         entropy: Callable[[int], bytes],
-        defaults: LogSettings,
-        settings_for: Callable[[str], LogSettings] | None = None,
+        defaults: LogConfig,
+        settings_for: Callable[[str], LogConfig] | None = None,
         now: Instant,
     ) -> "LogDir":
         """Lock the directory, format it if it is new, and open every partition in it.
@@ -167,7 +167,7 @@ class LogDir:
         log_dir.keep_ballast()
         return log_dir
 
-    def _open_logs(self, settings_for: Callable[[str], LogSettings], now: Instant) -> None:
+    def _open_logs(self, settings_for: Callable[[str], LogConfig], now: Instant) -> None:
         disk, path = self._disk, self.path
         mark = disk.read(f"{path}/{CLEAN_SHUTDOWN_FILE}")
         self.was_clean = mark is not None
@@ -293,7 +293,7 @@ class LogDir:
         return self._disk.room(self.path)
 
     def create(
-        self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now: Instant
+        self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogConfig, now: Instant
     ) -> PartitionLog:
         """Make the directory of a partition and begin its log; no checkpoint may name it.
 
@@ -382,7 +382,7 @@ class LogDir:
         return may_be_further(self._disk, f"{self.path}/{future.name}", log.segments.active)
 
     def promote(
-        self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant
+        self, topic_partition: TopicPartition, future: Future, settings: LogConfig, now: Instant
     ) -> None:
         """Take a copy that was found here for the log, which is in `damaged` if it cannot be opened.
         Blocks. Raises StorageError.

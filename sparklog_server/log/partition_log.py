@@ -22,6 +22,7 @@ from .answers import AppendResult, OffsetOutOfRange
 from .cuts import Cuts
 from .cutting import remove_stale_snapshots
 from .leader_epoch_cache import LeaderEpochCache
+from .log_config import LogConfig
 from .ongoing_transactions import OngoingTransactions
 from .producer_recovery import recover_producers
 from .producer_state import MANY, FrozenProducers, ProducerState
@@ -31,7 +32,6 @@ from .retention import count_deletable, set_aside
 from .rolling import NOT_KNOWN, must_roll, rolls_after_ms, whole_that_fit
 from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from .segments import Segments
-from .settings import LogSettings
 from .time_lookup import TimeSearch
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn
 from .unsynced import NO_CUT, Unsynced
@@ -84,7 +84,7 @@ class PartitionLog:
         directory: str,
         topic_partition: TopicPartition,
         topic_id: Uuid,
-        settings: LogSettings,
+        settings: LogConfig,
         found: Recovered,
         now: Instant,
     ) -> None:
@@ -117,7 +117,7 @@ class PartitionLog:
         directory: str,
         topic_partition: TopicPartition,
         topic_id: Uuid,
-        settings: LogSettings,
+        settings: LogConfig,
         *,
         now: Instant,
         recovery_point: Offset = _START,
@@ -147,12 +147,12 @@ class PartitionLog:
         return cls(disk, directory, topic_partition, topic_id, settings, found, now)
 
     @property
-    def settings(self) -> LogSettings:
+    def settings(self) -> LogConfig:
         """May be replaced at any time; holds from the next append on."""
         return self._settings
 
     @settings.setter
-    def settings(self, settings: LogSettings) -> None:
+    def settings(self, settings: LogConfig) -> None:
         self._settings = settings
         # Both indexes have at most as many entries as the offset index; a time entry takes 12 bytes, and
         # Kafka keeps one in reserve.

@@ -24,6 +24,7 @@ from .completeness import check_begin, check_end, check_names, check_seam, check
 from .cuts import Cuts
 from .damage import LogDamaged, Unsound, log_dir_of, next_sound_batch, unsound_in
 from .leader_epoch_cache import LeaderEpochCache
+from .log_config import LogConfig
 from .offset_index import OffsetIndex
 from .producer_recovery import recover_producers
 from .producer_state import ProducerState
@@ -38,7 +39,6 @@ from .segment import (
     offset_of,
     walk,
 )
-from .settings import LogSettings
 from .swap import DELETED_SUFFIX, settle_swaps
 from .time_index import TimeIndex
 from .txn_index import TXN_INDEX_SUFFIX
@@ -72,7 +72,7 @@ class Recovered(NamedTuple):
 def recover(
     disk: Disk,
     directory: str,
-    settings: LogSettings,
+    settings: LogConfig,
     *,
     recovery_point: Offset,
     log_start_offset: Offset,
@@ -267,7 +267,7 @@ def _repair(
     segments: list[Segment],
     doubtful: int,
     epochs: LeaderEpochCache,
-    settings: LogSettings,
+    settings: LogConfig,
     known: _Known,
     cuts: Cuts,
 ) -> Offset:
@@ -330,7 +330,7 @@ def _remove_all(disk: Disk, segments: list[Segment], offset: Offset, cuts: Cuts,
 
 
 def _repair_segment(
-    segment: Segment, epochs: LeaderEpochCache, settings: LogSettings, known: _Known, *, is_followed: bool
+    segment: Segment, epochs: LeaderEpochCache, settings: LogConfig, known: _Known, *, is_followed: bool
 ) -> tuple[Offset, int | None]:
     """Rebuild the indexes: (the offset that follows, where the segment is to be cut). Raises LogDamaged,
     StorageError.

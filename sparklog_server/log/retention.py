@@ -15,9 +15,9 @@ from sparklog.record.batch import NO_TIMESTAMP
 from sparklog_server.disk.door import Disk
 
 from .ballast import rename_all
+from .log_config import LogConfig
 from .removal import Removal, removal
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
-from .settings import LogSettings
 from .txn_index import TXN_INDEX_SUFFIX
 
 DELETED_SUFFIX = ".deleted"
@@ -30,7 +30,7 @@ _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAP
 
 def count_deletable(
     segments: Sequence[Segment],
-    settings: LogSettings,
+    settings: LogConfig,
     *,
     log_start_offset: Offset,
     log_end_offset: Offset,
@@ -66,7 +66,7 @@ def count_deletable(
     return count
 
 
-def unread(settled: Sequence[Segment], settings: LogSettings, now_ms: Millis) -> list[Segment]:
+def unread(settled: Sequence[Segment], settings: LogConfig, now_ms: Millis) -> list[Segment]:
     """The oldest segments whose greatest timestamps must be read before anybody can say whether they are
     too old, as `read_ages` does.
     """

@@ -6,8 +6,8 @@ from sparklog.kernels import scan
 from sparklog.model import Millis
 from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
 
+from .log_config import LogConfig
 from .segment import RELATIVE_OFFSET_MAX, Segment
-from .settings import LogSettings
 from .validate import HeaderFields
 
 NOT_KNOWN = NO_TIMESTAMP - 1
@@ -16,7 +16,7 @@ NOT_KNOWN = NO_TIMESTAMP - 1
 
 def must_roll(
     active: Segment,
-    settings: LogSettings,
+    settings: LogConfig,
     size: int,
     last_offset: int,
     max_timestamp: int,
@@ -34,7 +34,7 @@ def must_roll(
 
 
 def has_waited(
-    active: Segment, settings: LogSettings, max_timestamp: int, *, opened_ms: Millis, now_ms: Millis
+    active: Segment, settings: LogConfig, max_timestamp: int, *, opened_ms: Millis, now_ms: Millis
 ) -> bool:
     """Whether `segment.ms` is over, by the records' own time if the segment's first batch has one, else by
     the clock.
@@ -47,7 +47,7 @@ def has_waited(
     return now_ms - max(active.created_ms, opened_ms) > _age_max_ms(active, settings)
 
 
-def rolls_after_ms(active: Segment, settings: LogSettings, max_timestamp: int) -> int:
+def rolls_after_ms(active: Segment, settings: LogConfig, max_timestamp: int) -> int:
     """The timestamp up to which nothing appended closes the segment for its age, if the next batch has
     `max_timestamp`.
     """
@@ -70,7 +70,7 @@ def whole_that_fit(found: list[tuple[int, HeaderFields]], segment_bytes: int) ->
     return size, count
 
 
-def _age_max_ms(active: Segment, settings: LogSettings) -> int:
+def _age_max_ms(active: Segment, settings: LogConfig) -> int:
     """`segment.ms` less the jitter of this segment, which is the same whoever asks and whenever."""
     jitter_max_ms = min(settings.segment_jitter_ms, settings.segment_ms)
     if jitter_max_ms == 0:

@@ -19,7 +19,7 @@ from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT
 from sparklog.record.compression import Codec, TooLarge, compress, decompress
 
-from .settings import INT64_MAX, LogSettings
+from .log_config import INT64_MAX, LogConfig
 
 Buffer = bytes | bytearray | memoryview
 HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
@@ -65,12 +65,12 @@ class RecordsRefused(Exception):
 
 @final
 class Checked(msgspec.Struct, frozen=True, gc=False):
-    """A client's batch that may enter a log under `settings`, as sent or compressed anew; not stamped yet."""
+    """A client's batch that may enter a log under `log_config`, as sent or compressed anew; not stamped yet."""
 
     batch: memoryview | bytearray
     header: HeaderFields
     greatest_timestamp: int
-    settings: LogSettings
+    settings: LogConfig
     decompressed_bytes: int
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ Sent = memoryview | bytearray | Checked
 
 def check_client_batch(
     records: memoryview | bytearray,
-    settings: LogSettings,
+    settings: LogConfig,
     now_ms: int,
     *,
     inline_bytes_max: int | None = None,
@@ -98,7 +98,7 @@ def check_client_batch(
 
 
 def _checked(
-    records: memoryview | bytearray, settings: LogSettings, now_ms: int, inline_bytes_max: int | None
+    records: memoryview | bytearray, settings: LogConfig, now_ms: int, inline_bytes_max: int | None
 ) -> tuple[memoryview | bytearray, HeaderFields, int, int]:
     """(the batch to append, its header as sent, its greatest timestamp, the bytes decompressed)."""
     header, least, greatest = checked_bytes(records, settings, now_ms)
@@ -129,7 +129,7 @@ def _checked(
 
 
 def checked_bytes(
-    records: memoryview | bytearray, settings: LogSettings, now_ms: int
+    records: memoryview | bytearray, settings: LogConfig, now_ms: int
 ) -> tuple[HeaderFields, int, int]:
     """(header, least and greatest timestamp) of a batch whose bytes are in order; its records too, unless
     they are compressed.
@@ -154,7 +154,7 @@ def checked_bytes(
     return header, least, greatest
 
 
-def is_recoded(header: HeaderFields, settings: LogSettings) -> bool:
+def is_recoded(header: HeaderFields, settings: LogConfig) -> bool:
     """Whether the topic stores the batch in another codec."""
     return (
         settings.compression_type != "producer"
@@ -171,7 +171,7 @@ def check_timestamp_type(header: HeaderFields) -> None:
 
 
 def admitted(
-    records: Sent, settings: LogSettings, now_ms: int
+    records: Sent, settings: LogConfig, now_ms: int
 ) -> tuple[memoryview | bytearray, HeaderFields, int]:
     """Check what was not checked yet, and stamp the times: (the batch to append, its header as sent, its
     greatest timestamp).
@@ -196,7 +196,7 @@ def refused_for(error: ValueError) -> RecordsRefused:
     return RecordsRefused(_CODE_OF_STATUS[status], f"{reason} (at byte {position})")
 
 
-def _without_keys(plain: Buffer, header: HeaderFields, settings: LogSettings, now_ms: int) -> RecordsRefused:
+def _without_keys(plain: Buffer, header: HeaderFields, settings: LogConfig, now_ms: int) -> RecordsRefused:
     """Walk a batch that is refused once more, to name every record without a key, and those whose
     timestamp is out of bounds.
     """
@@ -232,7 +232,7 @@ def missing_keys(keyless: list[int], other: RecordsRefused | None = None) -> Rec
     return RecordsRefused(ErrorCode.INVALID_RECORD, summary, list(faults.items()))
 
 
-def _walked(plain: Buffer, header: HeaderFields, settings: LogSettings, now_ms: int) -> tuple[int, int]:
+def _walked(plain: Buffer, header: HeaderFields, settings: LogConfig, now_ms: int) -> tuple[int, int]:
     """Least and greatest timestamp of the records of a compressed batch."""
     try:
         least, greatest = scan.check_records(plain, header[12], header[7], settings.is_compacted)
@@ -244,7 +244,7 @@ def _walked(plain: Buffer, header: HeaderFields, settings: LogSettings, now_ms: 
 
 
 def _decompressed(
-    records: memoryview | bytearray, header: HeaderFields, settings: LogSettings, inline_bytes_max: int | None
+    records: memoryview | bytearray, header: HeaderFields, settings: LogConfig, inline_bytes_max: int | None
 ) -> Buffer:
     body = memoryview(records)[HEADER_SIZE:]
     bytes_max, ratio_max = settings.decompressed_bytes_max, settings.decompressed_ratio_max
@@ -265,7 +265,7 @@ def _decompressed(
         raise undecodable(error) from None
 
 
-def too_large(error: TooLarge, settings: LogSettings) -> RecordsRefused:
+def too_large(error: TooLarge, settings: LogConfig) -> RecordsRefused:
     """The refusal of a batch that decompresses to more than is allowed."""
     # By this code Java's producer splits the batch and tries again, which is what helps an honest one.
     limits = (
@@ -282,7 +282,7 @@ def undecodable(error: DecodeError) -> RecordsRefused:
     return RecordsRefused(ErrorCode.INVALID_RECORD, f"The records do not decompress: {error}")
 
 
-def check_timestamps(plain: Buffer | None, header: HeaderFields, settings: LogSettings, now_ms: int) -> None:
+def check_timestamps(plain: Buffer | None, header: HeaderFields, settings: LogConfig, now_ms: int) -> None:
     """Name the records whose timestamp is out of bounds; all of them if they are not seen. Raises
     RecordsRefused if there are any.
     """
@@ -296,13 +296,13 @@ def check_timestamps(plain: Buffer | None, header: HeaderFields, settings: LogSe
         raise out_of_range(out, settings, now_ms)
 
 
-def timestamp_bounds(settings: LogSettings, now_ms: int) -> tuple[int, int]:
+def timestamp_bounds(settings: LogConfig, now_ms: int) -> tuple[int, int]:
     """The earliest and the latest timestamp that the topic accepts."""
     earliest, latest = now_ms - settings.timestamp_before_max_ms, now_ms + settings.timestamp_after_max_ms
     return max(earliest, INT64_MIN), min(latest, INT64_MAX)
 
 
-def out_of_range(out: list[int], settings: LogSettings, now_ms: int) -> RecordsRefused:
+def out_of_range(out: list[int], settings: LogConfig, now_ms: int) -> RecordsRefused:
     """The refusal of a batch for its records with these indexes."""
     earliest, latest = now_ms - settings.timestamp_before_max_ms, now_ms + settings.timestamp_after_max_ms
     message = f"The timestamp is out of range: it should be within [{earliest}, {latest}]."
@@ -317,7 +317,7 @@ def _with_codec(
     records: memoryview | bytearray,
     plain: Buffer,
     header: HeaderFields,
-    settings: LogSettings,
+    settings: LogConfig,
     inline_bytes_max: int | None,
 ) -> memoryview | bytearray:
     """The batch with its records compressed as the topic asks for."""
@@ -331,7 +331,7 @@ def _with_codec(
     return recoded(bytearray(memoryview(records)[:HEADER_SIZE]) + compress(codec, plain), header, settings)
 
 
-def recoded(batch: bytearray, header: HeaderFields, settings: LogSettings) -> bytearray:
+def recoded(batch: bytearray, header: HeaderFields, settings: LogConfig) -> bytearray:
     """The batch that was compressed anew behind its old header, with that made right. Raises
     RecordsRefused if it is too large.
     """

@@ -17,7 +17,7 @@ from sparklog.record.batch import CODEC_BITS, HEADER_SIZE
 from sparklog.record.compression import Codec, TooLarge
 from sparklog.record.pieces import Compressor, decompress_pieces, memory_bytes
 
-from .settings import INT64_MAX, LogSettings
+from .log_config import INT64_MAX, LogConfig
 from .validate import (
     INT64_MIN,
     NAMED_RECORDS_MAX,
@@ -39,7 +39,7 @@ from .validate import (
     undecodable,
 )
 
-Batch = tuple[memoryview | bytearray, LogSettings]
+Batch = tuple[memoryview | bytearray, LogConfig]
 
 _ATTRIBUTES_AT: Final = 22  # the low byte
 _COMPRESSED_MARGIN_BYTES: Final = 64 << 10
@@ -75,7 +75,7 @@ class ValidationMemory:
             raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
 
 
-def _decompressing_bytes(records: memoryview | bytearray, codec: int, settings: LogSettings) -> int:
+def _decompressing_bytes(records: memoryview | bytearray, codec: int, settings: LogConfig) -> int:
     if not 0 < codec <= max(Codec):
         return 0
     try:
@@ -105,7 +105,7 @@ def check_all(
 
 
 def check_in_steps(
-    records: memoryview | bytearray, settings: LogSettings, room: ValidationMemory, now_ms: int
+    records: memoryview | bytearray, settings: LogConfig, room: ValidationMemory, now_ms: int
 ) -> Steps[Checked]:
     """Judge a batch as `check_client_batch` does. Raises RecordsRefused."""
     header, least, greatest = checked_bytes(records, settings, now_ms)
@@ -155,7 +155,7 @@ class _RecordsOf:
     timestamp is out of bounds.
     """
 
-    def __init__(self, header: HeaderFields, settings: LogSettings, now_ms: int) -> None:
+    def __init__(self, header: HeaderFields, settings: LogConfig, now_ms: int) -> None:
         low, high = (
             (INT64_MIN, INT64_MAX)
             if settings.timestamp_type == "LogAppendTime"
@@ -192,7 +192,7 @@ class _RecordsOf:
         return self._walk.least, self._walk.greatest
 
 
-def _pieces(records: memoryview | bytearray, header: HeaderFields, settings: LogSettings) -> Iterator[Buffer]:
+def _pieces(records: memoryview | bytearray, header: HeaderFields, settings: LogConfig) -> Iterator[Buffer]:
     """The records decompressed. Raises RecordsRefused."""
     codec, body = Codec(header[5] & CODEC_BITS), memoryview(records)[HEADER_SIZE:]
     bytes_max, ratio_max = settings.decompressed_bytes_max, settings.decompressed_ratio_max

@@ -35,9 +35,9 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log import ballast
 from sparklog_server.log.cuts import Cuts
 from sparklog_server.log.damage import LogDamaged
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.segment import LOG_SUFFIX
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.validate import HeaderFields
 
 from .clean_stop import leave_mark, read_mark, remove_mark
@@ -129,7 +129,7 @@ class RaftNode:
         cls,
         disk: Disk,
         log_dir: str,
-        settings: LogSettings,
+        settings: LogConfig,
         *,
         node_id: NodeId,
         directory_id: Uuid,
@@ -440,7 +440,7 @@ class RaftNode:
 
 
 def _open_log(
-    disk: Disk, directory: str, settings: LogSettings, now: Instant, newest: OffsetAndEpoch | None, cuts: Cuts
+    disk: Disk, directory: str, settings: LogConfig, now: Instant, newest: OffsetAndEpoch | None, cuts: Cuts
 ) -> PartitionLog:
     """The log as its last stop left it; scanned, after one that was not clean, from its recovery point on.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Set, Sized
 from sparklog.effects import Run
 from sparklog.model import ZERO_UUID, Instant, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 
 RESERVED_DIRECTORIES = 100
@@ -28,7 +28,7 @@ class Homes:
         directories: list[ReplicaDirectory],
         *,
         is_missing: bool,
-        settings_for: Callable[[str], LogSettings],
+        settings_for: Callable[[str], LogConfig],
         remove: Callable[[ReplicaDirectory, list[TopicPartition]], list[Run]],
         trace: Trace,
     ) -> None:

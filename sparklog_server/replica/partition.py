@@ -19,9 +19,9 @@ from sparklog.record.control import Marker, build_marker
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.aborted import IndexReading
 from sparklog_server.log.answers import BrokenFrame
+from sparklog_server.log.log_config import INT64_MAX, LogConfig
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
 from sparklog_server.log.removal import Removal
-from sparklog_server.log.settings import INT64_MAX, LogSettings
 from sparklog_server.log.time_lookup import Found, TimeSearch
 from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.log.validate import RecordsRefused, Sent
@@ -124,12 +124,12 @@ class Partition:
         self.settings = log.settings
 
     @property
-    def settings(self) -> LogSettings:
+    def settings(self) -> LogConfig:
         """The settings of the log, and when it is synced though nobody waits."""
         return self.log.settings
 
     @settings.setter
-    def settings(self, settings: LogSettings) -> None:
+    def settings(self, settings: LogConfig) -> None:
         self.log.settings = settings
         self._flush_messages = settings.flush_messages
         self.keeps_codec = settings.compression_type == "producer"  # what a client sent is stored as it is

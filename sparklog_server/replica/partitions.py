@@ -19,8 +19,8 @@ from sparklog.model import (
 )
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.beginning import Wanted
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.disks import look_for_room
@@ -50,7 +50,7 @@ class Partitions:
         directories: list[ReplicaDirectory],
         *,
         tickets: Callable[[], Ticket],
-        settings_for: Callable[[str], LogSettings],
+        settings_for: Callable[[str], LogConfig],
         in_sync_min_for: Callable[[str], int],
         waits_for_sync: Callable[[str, int], bool],
         parked_max: int,
@@ -206,7 +206,7 @@ class Partitions:
         """Open those of these that are wanted and whose names are free; logs that are yet to be made are
         made by jobs if they are many.
         """
-        settings: dict[str, LogSettings] = {}
+        settings: dict[str, LogConfig] = {}
         missing: dict[ReplicaDirectory, list[Wanted]] = {}
         for topic_partition in names:
             if topic_partition not in self._wanted:

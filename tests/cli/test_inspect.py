@@ -19,8 +19,8 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, TopicPa
 from sparklog.record.batch import build_batch
 from sparklog.record.compression import Codec
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.log_dir import LogDir
-from sparklog_server.log.settings import LogSettings
 from tests.cli.conftest import PROGRAM
 
 NOW = Instant(Micros(0), Millis(1_700_000_000_000))
@@ -57,10 +57,10 @@ def data(tmp_path: Path) -> Path:
         node_id=NodeId(1),
         cluster_id="AAAAAAAAAAAAAAAAAAAAAA",
         entropy=bytes,
-        defaults=LogSettings(),
+        defaults=LogConfig(),
         now=NOW,
     )
-    log = log_dir.create(T0, Uuid(bytes(range(16))), LogSettings(), NOW)
+    log = log_dir.create(T0, Uuid(bytes(range(16))), LogConfig(), NOW)
     for at in range(3):
         records = [
             (b"k\t1", b"value %d" % (2 * at + one), (("h", b"x"),), NOW.wall_ms + one) for one in range(2)

@@ -9,8 +9,8 @@ import pytest
 from sparklog.record.batch import decode_records
 from sparklog.record.compression import Codec
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.settings import LogSettings
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.kafka_tools import kafka_tool
 from tests.log.compacting import compact
@@ -24,7 +24,7 @@ def test_dump_log_reads_compacted_segments_of_all_codecs(tmp_path: Path) -> None
     disk = OsDisk()
     directory = tmp_path / "t-0"
     directory.mkdir()
-    settings = LogSettings(
+    settings = LogConfig(
         segment_bytes=100_000, index_interval_bytes=1000, is_compacted=True, delete_retention_ms=1000
     )
     log = PartitionLog.open(disk, str(directory), T0, TOPIC_ID, settings, now=NOW)

@@ -15,8 +15,8 @@ from confluent_kafka.admin import NewTopic
 from sparklog.model import Instant, LeaderEpoch, Millis, Offset, TopicPartition, Uuid
 from sparklog.record.batch import decode_records
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.settings import LogSettings
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.clients import PATIENCE_S
 from tests.compatibility.kafka_broker import RealKafka
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.compat, pytest.mark.long]
 TOPIC = "kept"
 KEYS, TRANSACTIONS, PRODUCERS = 25, 120, 3
 MARKERS_KEY = 4
-SETTINGS = LogSettings(segment_bytes=20_000, is_compacted=True, delete_retention_ms=1000)
+SETTINGS = LogConfig(segment_bytes=20_000, is_compacted=True, delete_retention_ms=1000)
 
 
 def write(kafka: RealKafka) -> dict[str, str]:

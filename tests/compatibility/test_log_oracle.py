@@ -16,9 +16,9 @@ from sparklog.record.batch import build_batch
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.time_lookup import offset_for_timestamp
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.clients import PATIENCE_S, Sent, consume_with_confluent
@@ -29,11 +29,11 @@ from tests.log.logs import NOW, START_MS, records_of
 pytestmark = pytest.mark.compat
 
 EPOCH = LeaderEpoch(0)
-SMALL_SEGMENTS = LogSettings(segment_bytes=30_000, index_interval_bytes=1000)
+SMALL_SEGMENTS = LogConfig(segment_bytes=30_000, index_interval_bytes=1000)
 CODECS = ["gzip", "snappy", "lz4", "zstd"]
 
 
-def new_log(directory: Path, settings: LogSettings = SMALL_SEGMENTS) -> PartitionLog:
+def new_log(directory: Path, settings: LogConfig = SMALL_SEGMENTS) -> PartitionLog:
     """A log on the real disk, begun or opened again after a clean stop."""
     directory.mkdir(parents=True, exist_ok=True)
     return PartitionLog.open(
@@ -108,7 +108,7 @@ def dump(directory: Path) -> list[int]:
 def test_dump_log_accepts_what_we_wrote_after_rolls_a_truncation_and_a_restart(
     codec: Codec, tmp_path: Path
 ) -> None:
-    settings = LogSettings(segment_bytes=30_000 if codec is Codec.NONE else 8_000, index_interval_bytes=1000)
+    settings = LogConfig(segment_bytes=30_000 if codec is Codec.NONE else 8_000, index_interval_bytes=1000)
     log = new_log(tmp_path / "t-0", settings)
     fill(log, codec)
     log.truncate_to(Offset(755))
@@ -157,7 +157,7 @@ def test_dump_log_reads_the_aborted_transactions_of_each_segment(tmp_path: Path)
     """Two transactions across each other, aborted in later segments than they began in, one of them after
     an unclean restart.
     """
-    settings = LogSettings(segment_bytes=1500, index_interval_bytes=1000)
+    settings = LogConfig(segment_bytes=1500, index_interval_bytes=1000)
     log = new_log(tmp_path / "t-0", settings)
 
     def send(producer_id: int, sequence: int) -> None:
@@ -234,7 +234,7 @@ def make_topic(admin: AdminClient, topic: str) -> None:
 def served_by_us(data_dir: Path, copy: Path, topic: str) -> list[Sent]:
     """Open a copy of Kafka's data directory as our own, and read a partition whole."""
     shutil.copytree(data_dir, copy)
-    defaults = LogSettings()
+    defaults = LogConfig()
     log_dir = LogDir.open(
         OsDisk(),
         str(copy),
@@ -278,7 +278,7 @@ def test_a_real_kafka_and_we_serve_each_others_directories_after_clean_stops_and
     assert len(list((kafka.data_dir / "theirs-0").glob("*.log"))) >= 2
     assert served_by_us(kafka.data_dir, tmp_path / "stopped", "theirs") == sent
 
-    log = new_log(tmp_path / "ours", LogSettings(segment_bytes=300_000))
+    log = new_log(tmp_path / "ours", LogConfig(segment_bytes=300_000))
     for at, codec in enumerate(Codec):
         fill(log, codec, begin=at * 2000, count=2000)
     ours = record_values(0, 10_000)

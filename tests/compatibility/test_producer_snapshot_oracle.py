@@ -15,9 +15,9 @@ from confluent_kafka.admin import NewTopic
 
 from sparklog.model import Instant, Micros, Millis, Offset, TopicPartition, Uuid
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.producer_state import ProducerState
-from sparklog_server.log.settings import LogSettings
 from tests.compatibility.clients import PATIENCE_S
 from tests.compatibility.kafka_broker import RealKafka
 
@@ -68,7 +68,7 @@ def test_producers_recovered_from_kafkas_log_make_kafkas_snapshot(tmp_path: Path
         str(copy),
         TopicPartition("t", 0),
         Uuid(bytes(16)),
-        LogSettings(),
+        LogConfig(),
         now=now,
         recovery_point=Offset(0),
     )

@@ -23,11 +23,11 @@ from sparklog.record.batch import Record, decode_records, read_header
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.checkpoint import parse_offsets, render_offsets
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.ongoing_transactions import marker_of
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.producer_state import ProducerState
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
@@ -37,7 +37,7 @@ from tests.log.test_crashes import agrees_with_a_full_scan
 CHANGING = frozenset(("append", "mkdir", "remove", "rename", "replace", "sync", "truncate"))
 CLUSTER_ID = "the-cluster-of-the-test"
 NODE = NodeId(1)
-SETTINGS = LogSettings(segment_bytes=1500, index_interval_bytes=150, retention_ms=-1)
+SETTINGS = LogConfig(segment_bytes=1500, index_interval_bytes=150, retention_ms=-1)
 COMPACTED = TopicPartition("k", 0)
 CLEANER_CHECKPOINT = "data/cleaner-offset-checkpoint"
 _CODECS = (Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD)

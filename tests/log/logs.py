@@ -6,8 +6,8 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset, TopicPa
 from sparklog.record.batch import Record, build_batch, decode_records, iterate_headers
 from sparklog.record.compression import Codec
 from sparklog_server.disk.door import Disk
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.simulation.disk import SimulatedDisk
 
 START_MS = 1_700_000_000_000
@@ -16,7 +16,7 @@ T0 = TopicPartition("t", 0)
 TOPIC_ID = Uuid(bytes(range(16)))
 EPOCH = LeaderEpoch(3)
 DIRECTORY = "data/t-0"
-SMALL = LogSettings(segment_bytes=4096, index_interval_bytes=256)
+SMALL = LogConfig(segment_bytes=4096, index_interval_bytes=256)
 
 
 def batch(
@@ -49,7 +49,7 @@ def batch(
 
 def open_log(
     disk: Disk,
-    settings: LogSettings = SMALL,
+    settings: LogConfig = SMALL,
     *,
     now: Instant = NOW,
     recovery_point: int = 0,
@@ -71,7 +71,7 @@ def open_log(
     )
 
 
-def new_log(settings: LogSettings = SMALL) -> PartitionLog:
+def new_log(settings: LogConfig = SMALL) -> PartitionLog:
     """An empty log on a disk of its own."""
     return open_log(SimulatedDisk(), settings)
 

@@ -10,8 +10,8 @@ from sparklog.model import LeaderEpoch, Millis
 from sparklog.record.batch import build_batch, decode_records, read_header
 from sparklog.record.compression import Codec
 from sparklog_server.disk.door import StorageError
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.time_lookup import max_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import (
@@ -70,7 +70,7 @@ def test_a_segment_rolls_before_it_would_pass_its_size() -> None:
 
 def test_a_segment_rolls_when_its_index_is_full() -> None:
     disk = SimulatedDisk()
-    log = open_log(disk, LogSettings(segment_index_bytes=96, index_interval_bytes=1))
+    log = open_log(disk, LogConfig(segment_index_bytes=96, index_interval_bytes=1))
     for at in range(40):
         log.append(batch(timestamp=START_MS + at), EPOCH, NOW)
     # Eight time entries of 12 bytes fit, one is kept in reserve, and the first batch of a segment has no
@@ -101,7 +101,7 @@ def test_a_batch_larger_than_a_segment_is_refused() -> None:
 
 def test_a_batch_over_max_message_bytes_is_refused() -> None:
     assert (
-        refused(new_log(LogSettings(max_message_bytes=100)), batch(value=b"x" * 50)).code
+        refused(new_log(LogConfig(max_message_bytes=100)), batch(value=b"x" * 50)).code
         is ErrorCode.MESSAGE_TOO_LARGE
     )
 
@@ -133,7 +133,7 @@ def test_control_batches_of_clients_are_refused() -> None:
 
 
 def test_a_record_without_a_key_is_named_on_a_compacted_topic() -> None:
-    log = new_log(LogSettings(is_compacted=True))
+    log = new_log(LogConfig(is_compacted=True))
     sent = memoryview(build_batch([(b"k", b"1", (), START_MS), (None, b"2", (), START_MS)]))
     error = refused(log, sent)
     assert error.code is ErrorCode.INVALID_RECORD
@@ -144,7 +144,7 @@ def test_a_record_without_a_key_is_named_on_a_compacted_topic() -> None:
 def test_every_record_without_a_key_is_named_on_a_compacted_topic_and_every_one_with_a_bad_timestamp(
     codec: Codec,
 ) -> None:
-    log = new_log(LogSettings(is_compacted=True))
+    log = new_log(LogConfig(is_compacted=True))
     keys = [None, b"k", None, None, b"k"]
     error = refused(log, memoryview(build_batch([(key, b"v", (), START_MS) for key in keys], codec=codec)))
     keyless = "A compacted topic cannot accept a record without a key."
@@ -170,7 +170,7 @@ def test_a_batch_that_is_damaged_behind_a_record_without_a_key_is_refused_for_th
     sent = build_batch([(None, b"v", (), START_MS), (b"k", b"v", (), START_MS)])
     sent[-3] = 0x7E  # the length of the last value
     pack_into(">I", sent, scan.CRC_POSITION, scan.crc(memoryview(sent)[scan.CRC_START :]))
-    error = refused(new_log(LogSettings(is_compacted=True)), memoryview(sent))
+    error = refused(new_log(LogConfig(is_compacted=True)), memoryview(sent))
     assert (error.code, error.record_errors) == (ErrorCode.INVALID_RECORD, [])
 
 
@@ -191,7 +191,7 @@ def test_records_too_far_ahead_of_the_clock_are_named() -> None:
 
 
 def test_records_too_old_are_named_but_those_without_a_timestamp_pass() -> None:
-    log = new_log(LogSettings(timestamp_before_max_ms=1000))
+    log = new_log(LogConfig(timestamp_before_max_ms=1000))
     assert refused(log, batch(timestamp=START_MS - 1001)).code is ErrorCode.INVALID_TIMESTAMP
     log.append(memoryview(build_batch([(None, b"v", (), -1)])), EPOCH, NOW)
     log.append(batch(timestamp=START_MS - 1000), EPOCH, NOW)
@@ -205,7 +205,7 @@ def test_a_producer_may_not_claim_log_append_time() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_log_append_time_is_stamped_with_a_new_crc(codec: Codec) -> None:
-    log = new_log(LogSettings(timestamp_type="LogAppendTime"))
+    log = new_log(LogConfig(timestamp_type="LogAppendTime"))
     result = log.append(batch(2, timestamp=5, codec=codec), EPOCH, NOW)
     assert result.log_append_time_ms == START_MS
     assert [record.timestamp for record in records_of(log)] == [
@@ -245,11 +245,11 @@ def broken_inside(codec: Codec) -> memoryview:
 
 def test_a_payload_that_does_not_decompress_is_refused_unless_the_topic_spares_the_check() -> None:
     assert refused(new_log(), broken_inside(Codec.ZSTD)).code is ErrorCode.INVALID_RECORD
-    lenient = new_log(LogSettings(validates_compressed=False))
+    lenient = new_log(LogConfig(validates_compressed=False))
     lenient.append(broken_inside(Codec.ZSTD), EPOCH, NOW)
     assert lenient.log_end_offset == 5
     assert refused(
-        new_log(LogSettings(validates_compressed=False, is_compacted=True)), broken_inside(Codec.ZSTD)
+        new_log(LogConfig(validates_compressed=False, is_compacted=True)), broken_inside(Codec.ZSTD)
     )
 
 
@@ -258,16 +258,16 @@ def test_a_decompression_bomb_is_refused_so_that_an_honest_producer_splits_it_an
     codec: Codec,
 ) -> None:
     bomb = batch(value=bytes(4 << 20), codec=codec)
-    error = refused(new_log(LogSettings(decompressed_bytes_max=1 << 20)), bomb)
+    error = refused(new_log(LogConfig(decompressed_bytes_max=1 << 20)), bomb)
     assert error.code is ErrorCode.MESSAGE_TOO_LARGE
     assert "sparklog.decompress.max.bytes = 1048576" in error.message
 
 
 def test_a_batch_that_grows_more_often_than_allowed_is_refused_and_one_that_grows_less_is_not() -> None:
     grows = batch(value=bytes(6 << 20), codec=Codec.LZ4)
-    new_log(LogSettings(decompressed_ratio_max=300)).append(grows, EPOCH, NOW)
+    new_log(LogConfig(decompressed_ratio_max=300)).append(grows, EPOCH, NOW)
     error = refused(
-        new_log(LogSettings(decompressed_ratio_max=100)), batch(value=bytes(6 << 20), codec=Codec.LZ4)
+        new_log(LogConfig(decompressed_ratio_max=100)), batch(value=bytes(6 << 20), codec=Codec.LZ4)
     )
     assert error.code is ErrorCode.MESSAGE_TOO_LARGE
     assert "sparklog.decompress.ratio.max = 100" in error.message
@@ -282,7 +282,7 @@ def test_a_zstd_frame_that_does_not_tell_its_size_is_held_to_the_limits_too() ->
     pack_into(">i", sent, 8, len(sent) - 12)
     pack_into(">I", sent, scan.CRC_POSITION, scan.crc(memoryview(sent)[scan.CRC_START :]))
     assert (
-        refused(new_log(LogSettings(decompressed_bytes_max=1 << 20)), memoryview(sent)).code
+        refused(new_log(LogConfig(decompressed_bytes_max=1 << 20)), memoryview(sent)).code
         is ErrorCode.MESSAGE_TOO_LARGE
     )
 
@@ -291,7 +291,7 @@ def test_the_records_at_fault_that_are_named_are_bounded() -> None:
     late = memoryview(build_batch([(None, b"", (), START_MS + 10_000_000)] * 2000))
     assert [index for index, _ in refused(new_log(), late).record_errors] == list(range(1000))
     keyless = memoryview(build_batch([(None, b"", (), START_MS)] * 2000))
-    error = refused(new_log(LogSettings(is_compacted=True)), keyless)
+    error = refused(new_log(LogConfig(is_compacted=True)), keyless)
     assert [index for index, _ in error.record_errors] == list(range(1000))
     assert "1000 record errors or more" in error.message
     unread = bytearray(batch(3, codec=Codec.ZSTD, timestamp_type=1))
@@ -299,8 +299,7 @@ def test_the_records_at_fault_that_are_named_are_bounded() -> None:
     pack_into(">i", unread, 57, 2**31 - 1)
     pack_into(">I", unread, scan.CRC_POSITION, scan.crc(memoryview(unread)[scan.CRC_START :]))
     assert (
-        len(refused(new_log(LogSettings(validates_compressed=False)), memoryview(unread)).record_errors)
-        == 1000
+        len(refused(new_log(LogConfig(validates_compressed=False)), memoryview(unread)).record_errors) == 1000
     )
 
 
@@ -315,7 +314,7 @@ def test_a_refused_batch_is_left_as_it_came() -> None:
     ("compression_type", "codec"), [("gzip", Codec.GZIP), ("uncompressed", Codec.NONE), ("zstd", Codec.ZSTD)]
 )
 def test_a_topic_may_ask_for_its_own_codec(compression_type: str, codec: Codec) -> None:
-    log = new_log(LogSettings(compression_type=compression_type))
+    log = new_log(LogConfig(compression_type=compression_type))
     for sent in (Codec.NONE, Codec.ZSTD, Codec.LZ4):
         log.append(batch(20, codec=sent), EPOCH, NOW)
     headers = [read_header(place.content) for place in read_all(log)]
@@ -404,6 +403,6 @@ def test_a_follower_refuses_offsets_it_has_and_batches_that_are_torn() -> None:
 def test_settings_may_change_while_the_log_is_open() -> None:
     log = new_log()
     log.append(batch(), EPOCH, NOW)
-    log.settings = LogSettings(max_message_bytes=10)
+    log.settings = LogConfig(max_message_bytes=10)
     assert refused(log, batch()).code is ErrorCode.MESSAGE_TOO_LARGE
     assert decode_records(read_all(log)[0].content)[0].timestamp == Millis(START_MS)

@@ -17,8 +17,8 @@ from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.cleaner import Round, UncleanableLog
 from sparklog_server.log.compaction import judge, plan_round
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.swap import commit
 from sparklog_server.log.swap_in import Cleaned
 from sparklog_server.log.time_lookup import offset_for_timestamp
@@ -26,7 +26,7 @@ from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
 from tests.log.logs import DIRECTORY, EPOCH, NOW, START_MS, batch, open_log, read_all, sync
 
-SETTINGS = LogSettings(
+SETTINGS = LogConfig(
     segment_bytes=2500, index_interval_bytes=200, is_compacted=True, delete_retention_ms=1000
 )
 Pair = tuple[bytes, bytes | None]
@@ -162,7 +162,7 @@ def test_nothing_is_cleaned_beyond_the_high_watermark_the_lag_or_what_is_durable
     choice = judge(log, Offset(bases[3] + 1), Millis(START_MS))
     assert (len(choice.segments), choice.first_uncleanable_offset) == (3, bases[3])
     limit = log.segments.settled[2].max_timestamp
-    log.settings = LogSettings(segment_bytes=2500, is_compacted=True, min_compaction_lag_ms=100)
+    log.settings = LogConfig(segment_bytes=2500, is_compacted=True, min_compaction_lag_ms=100)
     assert len(judge(log, log.log_end_offset, Millis(limit + 99)).segments) == 2
     assert len(judge(log, log.log_end_offset, Millis(limit + 100)).segments) >= 3
 
@@ -180,7 +180,7 @@ def test_a_log_is_due_by_its_dirty_ratio_or_by_the_age_of_what_waits() -> None:
     choice = judge(log, log.log_end_offset, Millis(START_MS))
     assert 0 < choice.dirty_ratio < 0.5
     assert not choice.is_due
-    log.settings = LogSettings(segment_bytes=2500, is_compacted=True, max_compaction_lag_ms=5000)
+    log.settings = LogConfig(segment_bytes=2500, is_compacted=True, max_compaction_lag_ms=5000)
     assert not judge(log, log.log_end_offset, Millis(START_MS + 5000)).is_due
     assert judge(log, log.log_end_offset, Millis(START_MS + 6000)).is_due
 

@@ -4,7 +4,7 @@ of it.
 
 from sparklog.record.batch import build_batch
 from sparklog_server.log.cleaner import CHUNK_BYTES, UNSYNCED_BYTES_MAX
-from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
 from tests.log.logs import EPOCH, NOW, START_MS, open_log, sync
@@ -14,9 +14,7 @@ SEGMENT_BYTES = 8 * UNSYNCED_BYTES_MAX
 
 def test_no_more_of_a_new_segment_than_a_few_chunks_waits_to_be_synced() -> None:
     disk = SimulatedDisk()
-    log = open_log(
-        disk, LogSettings(is_compacted=True, segment_bytes=SEGMENT_BYTES, max_message_bytes=1 << 20)
-    )
+    log = open_log(disk, LogConfig(is_compacted=True, segment_bytes=SEGMENT_BYTES, max_message_bytes=1 << 20))
     for number in range(SEGMENT_BYTES // 100_000 + 2):
         log.append(memoryview(build_batch([(b"key-%d" % number, bytes(100_000), (), START_MS)])), EPOCH, NOW)
     sync(disk, log)

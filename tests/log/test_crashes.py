@@ -10,13 +10,13 @@ from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import read_header
 from sparklog_server.disk.door import StorageError
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.time_lookup import offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, Place, batch, open_log, read_all, sync
 
-SETTINGS = LogSettings(segment_bytes=3000, index_interval_bytes=200)
+SETTINGS = LogConfig(segment_bytes=3000, index_interval_bytes=200)
 
 
 def agrees_with_a_full_scan(log: PartitionLog, places: list[Place], *, by_time: bool = True) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from sparklog.model import Millis, Offset
 from sparklog.record.batch import iterate_headers
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.time_lookup import offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import DIRECTORY, EPOCH, NOW, SMALL, START_MS, Place, batch, open_log, read_all, sync
@@ -151,7 +151,7 @@ def test_rot_below_the_recovery_point_costs_no_other_batch() -> None:
     was promised.
     """
     disk = SimulatedDisk()
-    log = open_log(disk, LogSettings())
+    log = open_log(disk, LogConfig())
     for _ in range(20):
         log.append(batch(), EPOCH, NOW)
     sync(disk, log)
@@ -168,7 +168,7 @@ def test_rot_below_the_recovery_point_costs_no_other_batch() -> None:
 def test_a_rotten_offset_in_a_segment_without_indexes_costs_no_other_batch(offset: int) -> None:
     """No CRC covers the base offset of a batch."""
     disk = SimulatedDisk()
-    log = open_log(disk, LogSettings(segment_bytes=40_000))
+    log = open_log(disk, LogConfig(segment_bytes=40_000))
     for at in range(900):
         log.append(batch(timestamp=START_MS + at), EPOCH, NOW)
     log.close(NOW)
@@ -197,7 +197,7 @@ def test_small_segments_opened_with_other_settings_read_the_same() -> None:
     places = stopped(disk)
     log = open_log(
         disk,
-        LogSettings(segment_bytes=1 << 20, index_interval_bytes=SMALL.index_interval_bytes * 4),
+        LogConfig(segment_bytes=1 << 20, index_interval_bytes=SMALL.index_interval_bytes * 4),
         was_clean=True,
     )
     assert read_all(log) == places

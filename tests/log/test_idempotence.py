@@ -5,9 +5,9 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Millis, Offset
 from sparklog.record.batch import SEQUENCE_MAX
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.log.producer_state import ProducerState, SnapshotCorrupt
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, read_all, sync
 
@@ -148,7 +148,7 @@ def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
 
 
 def test_silent_producers_are_forgotten_when_a_segment_rolls() -> None:
-    log = new_log(LogSettings(segment_bytes=4096, producer_id_expiration_ms=1000))
+    log = new_log(LogConfig(segment_bytes=4096, producer_id_expiration_ms=1000))
     send(log, 0)
     later = Instant(Micros(0), Millis(START_MS + 1000))
     for _ in range(60):
@@ -167,7 +167,7 @@ def test_a_producer_is_remembered_by_the_time_of_its_append_not_by_the_time_of_i
 ) -> None:
     disk, settings = (
         SimulatedDisk(),
-        LogSettings(producer_id_expiration_ms=DAY_MS, timestamp_after_max_ms=20 * DAY_MS),
+        LogConfig(producer_id_expiration_ms=DAY_MS, timestamp_after_max_ms=20 * DAY_MS),
     )
     log = open_log(disk, settings)
     sent = batch(producer_id=7, sequence=0, timestamp=record_ms)
@@ -186,7 +186,7 @@ def test_a_producer_is_remembered_by_the_time_of_its_append_not_by_the_time_of_i
 
 
 def test_a_log_that_is_cut_keeps_the_times_of_its_appends() -> None:
-    log = new_log(LogSettings(producer_id_expiration_ms=DAY_MS))
+    log = new_log(LogConfig(producer_id_expiration_ms=DAY_MS))
     old = batch(producer_id=7, sequence=0, timestamp=0)
     log.append(bytearray(old), EPOCH, NOW)
     log.append(batch(), EPOCH, NOW)
@@ -229,10 +229,10 @@ def test_a_damaged_snapshot_is_known_as_such(damage: str) -> None:
 
 
 def test_producers_that_have_expired_are_forgotten_without_a_roll() -> None:
-    log = new_log(LogSettings())
+    log = new_log(LogConfig())
     for producer_id in range(3000):
         send(log, 0, producer_id=producer_id)
-    later = Instant(Micros(0), Millis(NOW.wall_ms + LogSettings().producer_id_expiration_ms + 1))
+    later = Instant(Micros(0), Millis(NOW.wall_ms + LogConfig().producer_id_expiration_ms + 1))
     for producer_id in range(5000, 6000):  # each append looks at some of them
         log.append(batch(1, producer_id=producer_id, producer_epoch=0, sequence=0), EPOCH, later)
     assert len(log.producers.producers) < 2000

@@ -10,7 +10,7 @@ from sparklog.record.compression import Codec
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.cleaner import Round
 from sparklog_server.log.compaction import judge, plan_round
-from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.swap import commit
 from sparklog_server.log.time_lookup import TimeSearch, max_timestamp, offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
@@ -26,7 +26,7 @@ def test_the_first_record_at_or_after_a_timestamp_is_found(
     times: list[tuple[int, int]], is_synced: bool, is_reopened: bool, cut: int
 ) -> None:
     disk = SimulatedDisk()
-    log = open_log(disk, LogSettings(segment_bytes=2500, index_interval_bytes=200))
+    log = open_log(disk, LogConfig(segment_bytes=2500, index_interval_bytes=200))
     for at, count in times:
         log.append(
             batch(count, timestamp=START_MS + at, codec=Codec.ZSTD if at % 5 == 0 else Codec.NONE), EPOCH, NOW
@@ -68,7 +68,7 @@ def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_the
     None
 ):
     disk = SimulatedDisk()
-    log = open_log(disk, LogSettings(segment_bytes=2500, index_interval_bytes=200, is_compacted=True))
+    log = open_log(disk, LogConfig(segment_bytes=2500, index_interval_bytes=200, is_compacted=True))
     for at in range(100):
         log.append(memoryview(build_batch([(b"key", b"%d" % at, (), START_MS + at)])), EPOCH, NOW)
     sync(disk, log)

@@ -18,8 +18,8 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset
 from sparklog.record.batch import Record, decode_records, iterate_headers
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog, RecordsRefused
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.time_lookup import max_timestamp, offset_for_timestamp
 from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
@@ -55,7 +55,7 @@ class LogMachine(RuleBasedStateMachine):
     """
 
     log: PartitionLog
-    settings: LogSettings
+    settings: LogConfig
 
     @initialize(
         segment_bytes=st.sampled_from([600, 2000, 100_000]),
@@ -67,7 +67,7 @@ class LogMachine(RuleBasedStateMachine):
         self, segment_bytes: int, index_interval_bytes: int, append_time: bool, compacted: bool
     ) -> None:
         self.disk = SimulatedDisk()
-        self.settings = LogSettings(
+        self.settings = LogConfig(
             segment_bytes=segment_bytes,
             index_interval_bytes=index_interval_bytes,
             timestamp_type="LogAppendTime" if append_time else "CreateTime",

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sparklog.model import Offset
 from sparklog.record.batch import iterate_headers
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, Place, batch, new_log, open_log, read_all, sync
 from tests.properties import examples
@@ -16,7 +16,7 @@ SHAPES = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 400)), min_size=1,
 
 
 def filled(shapes: list[tuple[int, int]], disk: SimulatedDisk | None = None) -> PartitionLog:
-    log = open_log(disk or SimulatedDisk(), LogSettings(segment_bytes=4096, index_interval_bytes=300))
+    log = open_log(disk or SimulatedDisk(), LogConfig(segment_bytes=4096, index_interval_bytes=300))
     for count, size in shapes:
         log.append(batch(count, value=b"x" * (size // count)), EPOCH, NOW)
     return log

@@ -9,8 +9,8 @@ import pytest
 
 from sparklog.model import Instant, Micros, Millis, Offset
 from sparklog_server.disk.door import StorageError
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import DIRECTORY, EPOCH, NOW, SMALL, START_MS, batch, open_log, read_all, sync
 
@@ -23,7 +23,7 @@ def at(ms: int) -> Instant:
     return Instant(Micros(ms * 1000), Millis(START_MS + ms))
 
 
-def filled(disk: SimulatedDisk, settings: LogSettings = KEEPING, *, segments: int = 4) -> PartitionLog:
+def filled(disk: SimulatedDisk, settings: LogConfig = KEEPING, *, segments: int = 4) -> PartitionLog:
     """A log whose segments are of 900 bytes each, a second apart, all synced; the last is active."""
     log = open_log(disk, settings)
     for index in range(segments * BATCHES_PER_SEGMENT):
@@ -39,7 +39,7 @@ def retire(log: PartitionLog, *, ms: int = 0, high_watermark: int | None = None)
     return None if job is None else job()
 
 
-def with_retention(**changed: int | bool) -> LogSettings:
+def with_retention(**changed: int | bool) -> LogConfig:
     return msgspec.structs.replace(KEEPING, **changed)
 
 

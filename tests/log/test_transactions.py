@@ -14,16 +14,16 @@ from sparklog.model import Offset
 from sparklog.record.batch import build_batch, iterate_headers
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.door import StorageError
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.log.producer_state import ProducerState
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
 from tests.log.logs import DIRECTORY, EPOCH, NOW, SMALL, START_MS, batch, new_log, open_log, sync
 
 FIRST_INDEX = f"{DIRECTORY}/{0:020d}.txnindex"
-TINY = LogSettings(segment_bytes=500, index_interval_bytes=200)
+TINY = LogConfig(segment_bytes=500, index_interval_bytes=200)
 
 
 class Producer:
@@ -304,7 +304,7 @@ def test_a_truncation_at_any_offset_leaves_the_aborted_transactions_below_it() -
 
 def test_retention_takes_the_index_with_its_segment() -> None:
     disk = SimulatedDisk()
-    log = open_log(disk, LogSettings(segment_bytes=500, retention_bytes=1000))
+    log = open_log(disk, LogConfig(segment_bytes=500, retention_bytes=1000))
     aborted = filled(log)
     sync(disk, log)
     job = log.retire(log.log_end_offset, NOW)
@@ -365,7 +365,7 @@ def test_the_epoch_of_the_coordinator_reaches_the_snapshot_and_comes_back(is_kil
 
 def test_compaction_waits_for_the_first_transaction_that_is_not_stable() -> None:
     disk = SimulatedDisk()
-    log = open_log(disk, LogSettings(segment_bytes=300, is_compacted=True))
+    log = open_log(disk, LogConfig(segment_bytes=300, is_compacted=True))
     for _ in range(8):
         log.append(batch(key=b"a"), EPOCH, NOW)
     one = Producer(log, 7)
@@ -379,7 +379,7 @@ def test_compaction_waits_for_the_first_transaction_that_is_not_stable() -> None
 
 def test_compaction_carries_the_entries_of_what_it_could_not_take_yet() -> None:
     disk = SimulatedDisk()
-    log = open_log(disk, LogSettings(segment_bytes=500, is_compacted=True))
+    log = open_log(disk, LogConfig(segment_bytes=500, is_compacted=True))
     filled(log, rounds=30)
     end = log.log_end_offset
     sync(disk, log)
@@ -388,7 +388,7 @@ def test_compaction_carries_the_entries_of_what_it_could_not_take_yet() -> None:
     carried = all_aborted(log)
     assert {one.last_offset for one in carried} <= left
     sync(disk, log)
-    again = open_log(disk, LogSettings(segment_bytes=500, is_compacted=True), recovery_point=end)
+    again = open_log(disk, LogConfig(segment_bytes=500, is_compacted=True), recovery_point=end)
     assert all_aborted(again) == carried
 
 
@@ -423,7 +423,7 @@ def test_no_bit_flipped_in_an_index_changes_what_a_reader_is_told(opening: str) 
 
     def told(damage: Callable[[bytes], bytes]) -> list[AbortedTxn]:
         disk = SimulatedDisk()
-        log = open_log(disk, LogSettings(segment_bytes=100_000))
+        log = open_log(disk, LogConfig(segment_bytes=100_000))
         one, other = Producer(log, 7), Producer(log, 8)
         log.append(batch(40), EPOCH, NOW)
         one.send(3)
@@ -443,7 +443,7 @@ def test_no_bit_flipped_in_an_index_changes_what_a_reader_is_told(opening: str) 
         file.append(damage(content))
         again = open_log(
             disk,
-            LogSettings(segment_bytes=100_000),
+            LogConfig(segment_bytes=100_000),
             was_clean=opening == "clean",
             recovery_point=log.log_end_offset,
         )

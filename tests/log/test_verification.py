@@ -4,13 +4,13 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.record.control import ControlType, Marker, build_marker
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.verification import Verification
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, batch, open_log
 
-VERIFIED = LogSettings(verifies_transactions=True)
+VERIFIED = LogConfig(verifies_transactions=True)
 
 
 def begin(log: PartitionLog, sequence: int = 0, *, epoch: int = 0, adds: bool = False) -> Verification:

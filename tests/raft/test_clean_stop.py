@@ -1,7 +1,7 @@
 """What a clean stop saves the next start, and what must not pass for one."""
 
 from sparklog.model import NodeId, Ticket
-from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.log_config import LogConfig
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.voters import VoterSet
 from sparklog_server.simulation.disk import SimulatedDisk
@@ -15,7 +15,7 @@ def opened(disk: SimulatedDisk) -> RaftNode:
     return RaftNode.open(
         disk,
         "/data",
-        LogSettings(),
+        LogConfig(),
         node_id=NodeId(1),
         directory_id=DIRECTORY,
         voters=VoterSet({NodeId(1): DIRECTORY}),

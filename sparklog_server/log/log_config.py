@@ -12,7 +12,7 @@ INT64_MAX = (1 << 63) - 1
 CHECKING_BYTES_MAX = 96 << 20
 
 
-class LogSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class LogConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Named after Kafka's topic keys, units last; the defaults are Kafka's."""
 
     segment_bytes: int = 1 << 30
