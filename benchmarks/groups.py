@@ -19,7 +19,7 @@ from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequest
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
-from sparklog_server.coordinator.group.settings import GroupSettings
+from sparklog_server.coordinator.group.group_config import GroupConfig
 from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataImage
@@ -42,7 +42,7 @@ class Coordinator:
         return self._calls.to_bytes(size, "big")
 
     def loaded_shard(self) -> GroupShard:
-        settings = GroupSettings(initial_rebalance_delay_ms=0)
+        settings = GroupConfig(initial_rebalance_delay_ms=0)
         shard = GroupShard(
             settings, entropy=self._entropy, trace=lambda *_, **__: None, record_bytes_max=lambda: 1 << 30
         )

@@ -17,8 +17,8 @@ from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.group.crowds import Crowds
+from sparklog_server.coordinator.group.group_config import GroupConfig
 from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
-from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.group.shard import RECORD_BYTES_MAX, GroupShard
 from sparklog_server.replica.directory import Trace
 
@@ -91,10 +91,10 @@ def open_groups(
     )
 
 
-def group_settings_of(settings: BrokerSettings) -> GroupSettings:
+def group_settings_of(settings: BrokerSettings) -> GroupConfig:
     """What groups are bound by, from the keys of the broker."""
     keys = settings.groups
-    return GroupSettings(
+    return GroupConfig(
         session_timeout_min_ms=keys.min_session_timeout_ms,
         session_timeout_max_ms=keys.max_session_timeout_ms,
         initial_rebalance_delay_ms=keys.initial_rebalance_delay_ms,

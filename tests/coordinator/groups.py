@@ -47,6 +47,7 @@ from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequest
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.group.crowds import Crowds
+from sparklog_server.coordinator.group.group_config import GroupConfig
 from sparklog_server.coordinator.group.records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -54,7 +55,6 @@ from sparklog_server.coordinator.group.records import (
     OffsetCommitValue,
     decode_record,
 )
-from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
@@ -92,8 +92,8 @@ def short(member_id: str | None) -> str:
 class GroupWorld:
     """One shard, its clock and its log, and the member ids that clients were given."""
 
-    def __init__(self, settings: GroupSettings | None = None, *, record_bytes_max: int = 1_000_000) -> None:
-        self.settings = settings or GroupSettings()
+    def __init__(self, settings: GroupConfig | None = None, *, record_bytes_max: int = 1_000_000) -> None:
+        self.settings = settings or GroupConfig()
         self.record_bytes_max = record_bytes_max
         self.now = BEGINNING
         self.log: list[CoordinatorRecord] = []
@@ -151,7 +151,7 @@ class GroupWorld:
 
     def _shard(self, words: list[str], named: dict[str, str]) -> list[str]:
         self.__init__(  # type: ignore[misc]
-            GroupSettings(
+            GroupConfig(
                 initial_rebalance_delay_ms=round(float(named.get("delay", "3")) * 1000),
                 size_max=int(named.get("max", 2**31 - 1)),
                 offsets_retention_ms=int(named.get("retention", 604_800)) * 1000,
@@ -168,7 +168,7 @@ class GroupWorld:
 
     def _settle(self, words: list[str], named: dict[str, str]) -> list[str]:
         """settle max=: the same log under another setting."""
-        self.settings = GroupSettings(size_max=int(named["max"]))
+        self.settings = GroupConfig(size_max=int(named["max"]))
         return []
 
     def _ask(self, api: str, client: str, request: Message, named: dict[str, str]) -> list[str]:

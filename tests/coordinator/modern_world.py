@@ -15,10 +15,10 @@ from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.group.classic_requests import ClassicGroups
 from sparklog_server.coordinator.group.group import Group
+from sparklog_server.coordinator.group.group_config import GroupConfig
 from sparklog_server.coordinator.group.modern import ModernGroup
 from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
 from sparklog_server.coordinator.group.records import decode_record
-from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataImage
@@ -80,7 +80,7 @@ class ModernWorld:
     """One shard, its clock, its log and its cluster."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = GroupSettings(**settings)
+        self.settings = GroupConfig(**settings)
         self.cluster = Cluster()
         self.now = BEGINNING
         self.log: list[CoordinatorRecord] = []

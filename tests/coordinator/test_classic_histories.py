@@ -16,7 +16,7 @@ from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequest
 from sparklog.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from sparklog.wire.schema import Message
-from sparklog_server.coordinator.group.settings import GroupSettings
+from sparklog_server.coordinator.group.group_config import GroupConfig
 from sparklog_server.coordinator.shard import Decision
 from tests.coordinator.groups import GroupWorld, told_record
 from tests.properties import examples
@@ -51,7 +51,7 @@ class Group:
     """A shard, its clients, and the promises that are checked at each step."""
 
     def __init__(self, size_max: int) -> None:
-        self.world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=1_000, size_max=size_max))
+        self.world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=1_000, size_max=size_max))
         self.clients = [Client(number) for number in range(CLIENTS)]
         self.parked: dict[Sent, Message] = {}
         self.abandoned: set[Sent] = set()

@@ -20,18 +20,18 @@ from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequest
 from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from sparklog.wire.schema import Message
+from sparklog_server.coordinator.group.group_config import GroupConfig
 from sparklog_server.coordinator.group.records import (
     GroupMetadataKey,
     GroupMetadataMember,
     GroupMetadataValue,
     encode_record,
 )
-from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.shard import Decision
 from sparklog_server.coordinator.timers import Timer, Timers
 from tests.coordinator.groups import GroupWorld
 
-AT_ONCE = GroupSettings(initial_rebalance_delay_ms=0)
+AT_ONCE = GroupConfig(initial_rebalance_delay_ms=0)
 METADATA = encode_prefixed(ConsumerProtocolSubscription(["t"]), 3)
 
 
@@ -95,7 +95,7 @@ def test_an_unreadable_subscription_is_the_members_own_affair() -> None:
 
 
 def test_a_hundred_thousand_who_want_in_find_a_full_group_that_has_not_grown() -> None:
-    world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=0, size_max=10))
+    world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=0, size_max=10))
     member_ids = _stable(world, 10)
     codes = {_code(_join(world, "stranger", version=9)) for _ in range(90_000)}
     tracemalloc.start()

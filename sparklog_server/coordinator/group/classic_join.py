@@ -23,7 +23,7 @@ from .classic_rebalance import (
     refused_join,
 )
 from .group import Group
-from .settings import GroupSettings
+from .group_config import GroupConfig
 
 MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
@@ -65,7 +65,7 @@ class Joins:
         self,
         groups: dict[str, Group],
         rebalances: Rebalances,
-        settings: GroupSettings,
+        settings: GroupConfig,
         entropy: Callable[[int], bytes],
         *,
         record_bytes_max: Callable[[], int],

@@ -27,8 +27,8 @@ from .classic_member import Due
 from .classic_rebalance import NO_MEMBER_ID, Draft, Rebalances
 from .crowds import Crowds
 from .group import Group
+from .group_config import GroupConfig
 from .records import GroupMetadataKey, GroupMetadataValue
-from .settings import GroupSettings
 
 PROTOCOL_REQUIRED_SINCE = 5
 """The version of SyncGroup from which the protocol must be named (KIP-559)."""
@@ -48,7 +48,7 @@ class ClassicGroups:
     def __init__(
         self,
         groups: dict[str, Group],
-        settings: GroupSettings,
+        settings: GroupConfig,
         entropy: Callable[[int], bytes],
         *,
         record_bytes_max: Callable[[], int],

@@ -31,11 +31,11 @@ from sparklog_server.outcome import Refused
 
 from .classic import ClassicGroup, State
 from .classic_member import ClassicMember, Deadline, Due
+from .group_config import GroupConfig
 from .modern import PROTOCOL_TYPE, ModernGroup
 from .modern_member import Assigned, ModernMember, names_of
 from .modern_records import assignment_record, epoch_record, member_record, target_epoch_record, target_record
 from .records import ClassicMemberMetadata, ClassicProtocol
-from .settings import GroupSettings
 from .subscriptions import metadata_hash
 
 _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
@@ -44,17 +44,17 @@ own back in there.
 """
 
 
-def allows_upgrade(settings: GroupSettings) -> bool:
+def allows_upgrade(settings: GroupConfig) -> bool:
     """Whether a classic group may become one of KIP-848."""
     return settings.consumer_migration_policy.lower() in ("upgrade", "bidirectional")
 
 
-def allows_downgrade(settings: GroupSettings) -> bool:
+def allows_downgrade(settings: GroupConfig) -> bool:
     """Whether a group of KIP-848 may become a classic one."""
     return settings.consumer_migration_policy.lower() in ("downgrade", "bidirectional")
 
 
-def allows_mixture(settings: GroupSettings) -> bool:
+def allows_mixture(settings: GroupConfig) -> bool:
     """Whether classic members may join a group of KIP-848 that has members."""
     return settings.consumer_migration_policy.lower() != "disabled"
 
@@ -62,7 +62,7 @@ def allows_mixture(settings: GroupSettings) -> bool:
 # -- classic to consumer
 
 
-def upgraded(classic: ClassicGroup, settings: GroupSettings, image: MetadataImage) -> ModernGroup:
+def upgraded(classic: ClassicGroup, settings: GroupConfig, image: MetadataImage) -> ModernGroup:
     """The consumer group that a classic group becomes; nothing is changed yet. Raises Refused with
     GROUP_ID_NOT_FOUND.
     """
@@ -187,7 +187,7 @@ def upgrade_records(classic: ClassicGroup, group: ModernGroup) -> list[Coordinat
 def downgraded(
     group: ModernGroup,
     members: Iterable[ModernMember],
-    settings: GroupSettings,
+    settings: GroupConfig,
     image: MetadataImage,
     now: Instant,
 ) -> ClassicGroup | None:

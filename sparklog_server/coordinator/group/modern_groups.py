@@ -27,6 +27,7 @@ from sparklog_server.outcome import Refused
 from .classic import ClassicGroup
 from .classic_requests import ClassicGroups
 from .group import Group
+from .group_config import GroupConfig
 from .migration import downgrade_record, downgraded, upgrade_records, upgraded
 from .modern import ModernGroup
 from .modern_change import Change, assignment_due_ms, left_for_a_moment
@@ -55,7 +56,6 @@ from .modern_records import assignment_record, removal_records
 from .modern_replay import replay_modern
 from .modern_soft import Deadlines, GroupSoft, ModernDeadline, ModernDue
 from .records import ConsumerGroupMetadataKey
-from .settings import GroupSettings
 from .subscriptions import Describable
 
 _FENCED_AT_ONCE_MAX = 200
@@ -73,7 +73,7 @@ class ModernGroups:
         self,
         groups: dict[str, Group],
         classic: ClassicGroups,
-        settings: Callable[[], GroupSettings],
+        settings: Callable[[], GroupConfig],
         *,
         entropy: Callable[[int], bytes],
         describable: Describable,

@@ -19,16 +19,16 @@ from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 
 from .classic_requests import ClassicGroups
 from .group import Group
+from .group_config import GroupConfig
 from .migration_members import ClassicMembers
 from .modern_describe import described
 from .modern_groups import ModernGroups
-from .settings import GroupSettings
 from .subscriptions import Describable
 
 
 class ModernGroupKind:
     """`shard.ModernKind`. `describable` says which topics the sender of a command may know about, for
-    patterns; `settings` gives those that hold now, and is asked again when any have changed.
+    patterns; `group_config` gives those that hold now, and is asked again when any have changed.
 
     Give the shard `functools.partial(ModernGroupKind, settings=…, entropy=…, describable=…,
     record_bytes_max=…)` to make it with.
@@ -39,7 +39,7 @@ class ModernGroupKind:
         groups: dict[str, Group],
         classic: ClassicGroups,
         *,
-        settings: Callable[[], GroupSettings],
+        settings: Callable[[], GroupConfig],
         entropy: Callable[[int], bytes],
         describable: Describable,
         record_bytes_max: Callable[[], int],

@@ -8,7 +8,7 @@ import msgspec
 
 from sparklog.model import Instant, Micros
 
-from .settings import GroupSettings
+from .group_config import GroupConfig
 
 GROUP_RESOURCE = 32
 """Kafka's number for settings of a group."""
@@ -27,7 +27,7 @@ class GroupTimes(msgspec.Struct, frozen=True, gc=False):
     assignment_interval_ms: int
 
 
-def times_of(settings: GroupSettings, config: Mapping[str, str] | None) -> GroupTimes:
+def times_of(settings: GroupConfig, config: Mapping[str, str] | None) -> GroupTimes:
     """The times of a group with these settings of its own, within what the broker allows; one that is no
     number counts as none.
     """

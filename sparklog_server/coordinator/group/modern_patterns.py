@@ -14,10 +14,10 @@ from sparklog_server.coordinator.command import Command
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Refused
 
+from .group_config import GroupConfig
 from .modern import ModernGroup
 from .modern_change import Change
 from .modern_soft import GroupSoft
-from .settings import GroupSettings
 from .subscriptions import Describable, Pattern, Resolution, Resolved
 
 _REFRESH_MIN_MS = 10_000
@@ -30,7 +30,7 @@ class Patterns:
     """The patterns of a shard's groups, and what is being matched."""
 
     def __init__(
-        self, settings: GroupSettings, describable: Describable, record_bytes_max: Callable[[], int]
+        self, settings: GroupConfig, describable: Describable, record_bytes_max: Callable[[], int]
     ) -> None:
         self._settings = settings
         self._describable = describable

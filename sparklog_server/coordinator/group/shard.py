@@ -44,6 +44,7 @@ from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from .classic_requests import ClassicGroups
 from .crowds import Crowds
 from .group import Group, GroupKind
+from .group_config import GroupConfig
 from .offsets import Offsets
 from .records import (
     GroupMetadataKey,
@@ -54,7 +55,6 @@ from .records import (
     OffsetCommitValue,
     decode_record,
 )
-from .settings import GroupSettings
 from .shard_listing import GroupIds, ListedGroups, described, listed
 from .shard_offsets import GroupOffsets
 
@@ -98,7 +98,7 @@ class GroupShard:
 
     def __init__(
         self,
-        settings: GroupSettings,
+        settings: GroupConfig,
         *,
         entropy: Callable[[int], bytes],
         trace: Callable[..., None],

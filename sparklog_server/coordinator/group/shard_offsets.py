@@ -22,8 +22,8 @@ from sparklog_server.metadata.image import MetadataImage
 from .classic import ClassicGroup, State
 from .classic_requests import ClassicGroups
 from .group import Group
+from .group_config import GroupConfig
 from .offsets import IsStale, Offsets, refused_commit, refused_txn_commit
-from .settings import GroupSettings
 
 GROUP_ID_NOT_FOUND_SINCE = 9
 """The version of OffsetCommit from which a generation of an unknown group is told so; before, it is an
@@ -41,7 +41,7 @@ class GroupOffsets:
     """The requests about offsets of a shard's groups, and the sweep that forgets what has expired."""
 
     def __init__(
-        self, groups: dict[str, Group], classic: ClassicGroups, offsets: Offsets, settings: GroupSettings
+        self, groups: dict[str, Group], classic: ClassicGroups, offsets: Offsets, settings: GroupConfig
     ) -> None:
         self._groups = groups
         self._classic = classic

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class GroupSettings(msgspec.Struct, frozen=True):
+class GroupConfig(msgspec.Struct, frozen=True):
     """Times in milliseconds; the defaults are Kafka's. What a group may set for itself (KIP-848) lies
     within `*_min` and `*_max`.
     """
