@@ -30,9 +30,9 @@ from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.shard import Answer
 from sparklog_server.coordinator.txn.events import Answer as Outcome
 from sparklog_server.coordinator.txn.events import MarkersDue, MarkersWritten, Verdict, VerdictDue
-from sparklog_server.coordinator.txn.settings import TxnSettings
 from sparklog_server.coordinator.txn.shard import TxnShard
 from sparklog_server.coordinator.txn.states import FINISHED
+from sparklog_server.coordinator.txn.transaction_config import TransactionConfig
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
 
@@ -304,10 +304,10 @@ def is_there(image: MetadataImage, partition: TopicPartition) -> bool:
     return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
 
-def txn_settings_of(settings: BrokerSettings) -> TxnSettings:
+def txn_settings_of(settings: BrokerSettings) -> TransactionConfig:
     """What transactions are bound by, from the keys of the broker."""
     keys = settings.transactions
-    return TxnSettings(
+    return TransactionConfig(
         timeout_max_ms=keys.max_timeout_ms,
         abort_interval_ms=keys.abort_interval_ms,
         expiration_ms=keys.id_expiration_ms,

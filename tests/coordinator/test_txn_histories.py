@@ -18,13 +18,13 @@ from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitP
 from sparklog_server.coordinator.shard import Decision
 from sparklog_server.coordinator.txn.events import AddOffsets, Answer, MarkersWritten, Verdict
 from sparklog_server.coordinator.txn.records import decode_record
-from sparklog_server.coordinator.txn.settings import TxnSettings
 from sparklog_server.coordinator.txn.states import ENDING, EPOCH_MAX, LEGAL, State, Transaction
+from sparklog_server.coordinator.txn.transaction_config import TransactionConfig
 from tests.coordinator.transactions import TxnWorld
 
 IDS = ("a", "b", "sl.c")
 STEPS = 150
-SETTINGS = TxnSettings(
+SETTINGS = TransactionConfig(
     timeout_max_ms=60_000, expiration_ms=300_000, resolved_expiration_ms=60_000, expiry_interval_ms=40_000
 )
 

@@ -45,9 +45,9 @@ from sparklog_server.coordinator.txn.events import (
     VerdictDue,
 )
 from sparklog_server.coordinator.txn.records import decode_record, encode_record
-from sparklog_server.coordinator.txn.settings import TxnSettings
 from sparklog_server.coordinator.txn.shard import TxnShard
 from sparklog_server.coordinator.txn.states import NAMES
+from sparklog_server.coordinator.txn.transaction_config import TransactionConfig
 from sparklog_server.metadata.features import TRANSACTION_VERSION
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.metadata.records import FeatureLevelRecord
@@ -73,9 +73,9 @@ class TxnWorld:
     """One shard, its clock and its log, and who producers are."""
 
     def __init__(
-        self, settings: TxnSettings | None = None, *, level: int = 2, producer_ids: int = 1_000_000
+        self, settings: TransactionConfig | None = None, *, level: int = 2, producer_ids: int = 1_000_000
     ) -> None:
-        self.settings = settings or TxnSettings()
+        self.settings = settings or TransactionConfig()
         self.now = BEGINNING
         self.log: list[CoordinatorRecord] = []
         self.level = level
@@ -147,12 +147,12 @@ class TxnWorld:
         return list(getattr(self, "_" + words[0].replace("-", "_"))(words[1:], named))
 
     def _shard(self, words: list[str], named: dict[str, str]) -> list[str]:
-        default = TxnSettings()
+        default = TransactionConfig()
 
         def ms(name: str, value: int) -> int:
             return round(float(named[name]) * 1000) if name in named else value
 
-        settings = TxnSettings(
+        settings = TransactionConfig(
             timeout_max_ms=ms("timeout-max", default.timeout_max_ms),
             abort_interval_ms=ms("abort-interval", default.abort_interval_ms),
             expiration_ms=ms("expiration", default.expiration_ms),

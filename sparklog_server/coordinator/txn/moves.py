@@ -16,7 +16,6 @@ from sparklog.model import ProducerId, TopicPartition
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
 from sparklog_server.outcome import Refused
 
-from .settings import TxnSettings
 from .states import (
     BUMPING,
     ENDING,
@@ -32,12 +31,13 @@ from .states import (
     initialised,
     joined,
 )
+from .transaction_config import TransactionConfig
 
 ProducerIds = Callable[[], ProducerId]
 """A producer id that nobody has. Raises Refused with COORDINATOR_LOAD_IN_PROGRESS while none is at hand."""
 
 
-def check_init(request: InitProducerIdRequest, settings: TxnSettings) -> int:
+def check_init(request: InitProducerIdRequest, settings: TransactionConfig) -> int:
     """What an InitProducerId may not say whatever the transaction is; the timeout that it asks for, in ms."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise Refused(ErrorCode.INVALID_REQUEST)

@@ -32,7 +32,6 @@ from .answers import added, described, listed, partitions_of, refused_add, verif
 from .events import DUE, AddOffsets, MarkersDue, MarkersWritten, Verdict, VerdictDue
 from .events import Answer as Said
 from .records import decode_record, encode_record
-from .settings import TxnSettings
 from .states import (
     BUMPING,
     ENDING,
@@ -46,6 +45,7 @@ from .states import (
     ended,
     may_be_forgotten,
 )
+from .transaction_config import TransactionConfig
 from .waits import Completing, Completions, Held, Timeouts
 
 RESOLVED_PREFIX = "sl."
@@ -72,7 +72,7 @@ class TxnShard:
 
     def __init__(
         self,
-        settings: TxnSettings,
+        settings: TransactionConfig,
         *,
         take_producer_id: Callable[[], ProducerId | None],
         trace: Callable[..., None],

@@ -8,7 +8,7 @@ the batch's header and tags.
 """
 
 
-class TxnSettings(msgspec.Struct, frozen=True):
+class TransactionConfig(msgspec.Struct, frozen=True):
     """Times in milliseconds; the defaults are Kafka's, but for `resolved_expiration_ms`, which holds for
     ids that begin with `sl.`.
     """
