@@ -15,7 +15,7 @@ from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicC
 from sparklog_server.broker.session import Wakeable
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.placement import partition_for
-from sparklog_server.coordinator.runtime import Runtime, ShardWaits
+from sparklog_server.coordinator.runtime import CoordinatorRuntime, ShardWaits
 from sparklog_server.coordinator.shard import Answer, Shard
 from sparklog_server.log.answers import BrokenFrame, OffsetOutOfRange
 from sparklog_server.log.validate import RecordsRefused
@@ -125,7 +125,9 @@ class CoordinatorShards:
     ) -> None:
         self.sought = sought
         """Called with every key whose coordinator somebody asks for."""
-        self.runtime = Runtime(topic.name, make_shard, tickets=tickets, entropy=entropy, trace=trace)
+        self.runtime = CoordinatorRuntime(
+            topic.name, make_shard, tickets=tickets, entropy=entropy, trace=trace
+        )
         self.topic = topic.name
         self.topic_wanted = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
         self.partition_count = 0  # of those that keep keys; 0 before their topic exists

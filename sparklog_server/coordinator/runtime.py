@@ -112,7 +112,7 @@ class _Active:
         self.waits_until = Offset(-1)  # of the newest token that was parked
 
 
-class Runtime:
+class CoordinatorRuntime:
     """The shards of one internal topic on this node, by partition.
 
     `answers`, `refused` (tokens without an answer, and why) and `jobs` collect what left the shards; the

@@ -12,7 +12,7 @@ from sparklog.record.batch import build_batch, decode_records, iterate_headers
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog_server.coordinator.command import Command
-from sparklog_server.coordinator.runtime import Runtime, ShardWaits
+from sparklog_server.coordinator.runtime import CoordinatorRuntime, ShardWaits
 from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision, InTransaction
 from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
@@ -190,7 +190,7 @@ class Stage:
         self.shards: list[WordShard] = []
         self.traces: list[str] = []
         self._last = 0
-        self.runtime = Runtime(
+        self.runtime = CoordinatorRuntime(
             "__words",
             self._make,
             tickets=self._ticket,
