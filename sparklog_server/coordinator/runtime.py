@@ -32,7 +32,7 @@ from sparklog_server.outcome import Refused
 
 from .command import Command
 from .home import ShardPartition
-from .load import Loading
+from .loader import CoordinatorLoader
 from .loading import Decided, Lost, Window, read_window
 from .shard import Answer, Decision, InTransaction, Shard
 from .timers import Timer, Timers
@@ -98,13 +98,18 @@ class _Active:
     )
 
     def __init__(
-        self, index: int, shard: Shard, partition: ShardPartition, epoch: LeaderEpoch, loading: Loading
+        self,
+        index: int,
+        shard: Shard,
+        partition: ShardPartition,
+        epoch: LeaderEpoch,
+        loading: CoordinatorLoader,
     ) -> None:
         self.timer = Timer(index)
         self.shard = shard
         self.partition = partition
         self.epoch = epoch
-        self.loading: Loading | None = loading
+        self.loading: CoordinatorLoader | None = loading
         self.next_offset = loading.end_offset
         self.builder: BatchBuilder | None = None
         self.answers: list[Answer] = []  # that rest on what is gathered
@@ -153,7 +158,9 @@ class CoordinatorRuntime:
         if epoch is None:
             return
         self.resigned(index, ErrorCode.NOT_COORDINATOR)
-        loading = Loading(f"{self._topic}-{index}", partition.log_start_offset, partition.log_end_offset, now)
+        loading = CoordinatorLoader(
+            f"{self._topic}-{index}", partition.log_start_offset, partition.log_end_offset, now
+        )
         self._dropped.pop(index, None)
         self._active[index] = _Active(index, self._make_shard(), partition, epoch, loading)
         self._load_on(index, now)
@@ -253,7 +260,7 @@ class CoordinatorRuntime:
         self._replaying[index] = None
         return True
 
-    def _replay_on(self, index: int, active: _Active, loading: Loading, now: Instant) -> None:
+    def _replay_on(self, index: int, active: _Active, loading: CoordinatorLoader, now: Instant) -> None:
         """Replay a slice of what was read; ask for the next window when it is done."""
         steps = loading.steps
         assert steps is not None

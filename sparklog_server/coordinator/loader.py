@@ -17,7 +17,7 @@ from .shard import Shard
 _DOUBTS_TOLD_MAX: Final = 20
 
 
-class Loading:
+class CoordinatorLoader:
     """A shard that is not up to date yet: the next window begins at `offset`, the log ended at
     `end_offset` when this began.
 
