@@ -11,7 +11,7 @@ from sparklog.model import Instant, Offset
 from sparklog_server.metadata.image import TopicImage
 
 from .home import ShardPartition
-from .loading import WINDOW_BYTES, Lost, Step, Window
+from .load_window import WINDOW_BYTES, Lost, Step, Window
 from .shard import Shard
 
 _DOUBTS_TOLD_MAX: Final = 20

@@ -32,8 +32,8 @@ from sparklog_server.outcome import Refused
 
 from .command import Command
 from .home import ShardPartition
+from .load_window import Decided, Lost, Window, read_window
 from .loader import CoordinatorLoader
-from .loading import Decided, Lost, Window, read_window
 from .shard import Answer, Decision, InTransaction, Shard
 from .timers import Timer, Timers
 
