@@ -16,8 +16,8 @@ from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.command import Command
-from sparklog_server.coordinator.group.crowds import Crowds
 from sparklog_server.coordinator.group.group_config import GroupConfig
+from sparklog_server.coordinator.group.joining_clients import JoiningClients
 from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
 from sparklog_server.coordinator.group.shard import RECORD_BYTES_MAX, GroupShard
 from sparklog_server.replica.directory import Trace
@@ -61,7 +61,7 @@ def open_groups(
         configs={"segment.bytes": str(settings.offsets_topic_segment_bytes)},
     )
 
-    crowds = Crowds()
+    crowds = JoiningClients()
     is_delay_set = _INITIAL_DELAY in settings.given
 
     def initial_delay_ms() -> int:

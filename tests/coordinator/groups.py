@@ -46,8 +46,8 @@ from sparklog.wire.messages.offset_fetch import (
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
-from sparklog_server.coordinator.group.crowds import Crowds
 from sparklog_server.coordinator.group.group_config import GroupConfig
+from sparklog_server.coordinator.group.joining_clients import JoiningClients
 from sparklog_server.coordinator.group.records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -99,7 +99,7 @@ class GroupWorld:
         self.log: list[CoordinatorRecord] = []
         self.member_ids: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
-        self.crowds = Crowds()
+        self.crowds = JoiningClients()
         self._entropy = CountingEntropy()
         self._commands = 0
         self.shard = self.make_shard()

@@ -20,7 +20,7 @@ from sparklog_server.coordinator.timers import Timer, Timers
 
 from .classic import REBALANCED_FROM, ClassicGroup, State
 from .classic_member import ABANDONED, ClassicMember, Deadline
-from .crowds import Crowds
+from .joining_clients import JoiningClients
 
 NO_MEMBER_ID = ""
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
@@ -76,7 +76,7 @@ def everyone(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 class Rebalances:
     """The moves of all classic groups of a shard, their timers, and who waits in them."""
 
-    def __init__(self, initial_delay_ms: Callable[[], int], crowds: Crowds) -> None:
+    def __init__(self, initial_delay_ms: Callable[[], int], crowds: JoiningClients) -> None:
         self.timers: Timers[Deadline] = Timers()
         self._delay_ms = initial_delay_ms
         self._crowds = crowds

@@ -25,9 +25,9 @@ from .classic import ClassicGroup, State
 from .classic_join import Joining, Joins
 from .classic_member import Due
 from .classic_rebalance import NO_MEMBER_ID, Draft, Rebalances
-from .crowds import Crowds
 from .group import Group
 from .group_config import GroupConfig
+from .joining_clients import JoiningClients
 from .records import GroupMetadataKey, GroupMetadataValue
 
 PROTOCOL_REQUIRED_SINCE = 5
@@ -52,7 +52,7 @@ class ClassicGroups:
         entropy: Callable[[int], bytes],
         *,
         record_bytes_max: Callable[[], int],
-        crowds: Crowds,
+        crowds: JoiningClients,
         initial_delay_ms: Callable[[], int],
     ) -> None:
         self._groups = groups

@@ -42,9 +42,9 @@ from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decisio
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 
 from .classic_requests import ClassicGroups
-from .crowds import Crowds
 from .group import Group, GroupKind
 from .group_config import GroupConfig
+from .joining_clients import JoiningClients
 from .offsets import Offsets
 from .records import (
     GroupMetadataKey,
@@ -104,7 +104,7 @@ class GroupShard:
         trace: Callable[..., None],
         record_bytes_max: Callable[[], int] = lambda: RECORD_BYTES_MAX,
         make_modern: Callable[[dict[str, Group], ClassicGroups], ModernKind] | None = None,
-        crowds: Crowds | None = None,
+        crowds: JoiningClients | None = None,
         initial_delay_ms: Callable[[], int] | None = None,
     ) -> None:
         """`initial_delay_ms` is asked when the first member of a classic group joins; without it the
@@ -117,7 +117,7 @@ class GroupShard:
             settings,
             entropy,
             record_bytes_max=record_bytes_max,
-            crowds=crowds or Crowds(),
+            crowds=crowds or JoiningClients(),
             initial_delay_ms=initial_delay_ms or (lambda: settings.initial_rebalance_delay_ms),
         )
         self._modern: ModernKind = (

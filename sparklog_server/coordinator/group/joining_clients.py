@@ -15,7 +15,7 @@ LATELY_US = 1_000_000
 _GROUPS_MAX = 4_096
 
 
-class Crowds:
+class JoiningClients:
     """How often the coordinator of each group was asked for within a second; soft, and forgotten first for
     whom was asked first.
     """
