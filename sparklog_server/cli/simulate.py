@@ -20,7 +20,7 @@ def simulate(seed: int, quiet: bool) -> None:
     1 if there are any.
     """
     from sparklog_server.simulation.checkers import check
-    from sparklog_server.simulation.transactions import run
+    from sparklog_server.simulation.transaction_history import run
 
     history = run(seed)
     if not quiet:

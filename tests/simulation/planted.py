@@ -45,7 +45,7 @@ from sparklog_server.coordinator.txn.events import MarkersDue
 from sparklog_server.coordinator.txn.records import decode_record
 from sparklog_server.coordinator.txn.shard import TxnShard
 from sparklog_server.coordinator.txn.states import ENDING
-from sparklog_server.simulation.transactions import TOPIC
+from sparklog_server.simulation.transaction_history import TOPIC
 
 FETCH, OFFSET_FETCH, TXN_OFFSET_COMMIT = 1, 9, 28
 

@@ -6,7 +6,7 @@ import pytest
 
 from sparklog_server.simulation.checkers import check
 from sparklog_server.simulation.history import Outcome
-from sparklog_server.simulation.transactions import run
+from sparklog_server.simulation.transaction_history import run
 from tests.simulation.planted import PLANTED
 
 SEEDS_MAX = 12  # within so many a planted fault must be found
