@@ -213,8 +213,8 @@ def gather(
     shards: CoordinatorShards | None = None,
 ) -> Message | Parked:
     """Have several shards answer, each its (shard, request, refusal), a key's shard being what
-    `CoordinatorShards.shard_of` says; those of groups unless `coordinator_shards` are given. What asks more than a slice is asked
-    over several turns."""
+    `CoordinatorShards.shard_of` says; those of groups unless `shards` are given. What asks more than a
+    slice is asked over several turns."""
     shards = context.groups if shards is None else shards
     if len(asked) > SLICE:
         parts: list[Message] = []

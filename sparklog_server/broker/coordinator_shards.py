@@ -1,8 +1,8 @@
 """The shards of one internal topic on this node: where a key is kept, and how a command finds its shard
 and an answer its token.
 
-Groups and transactions are kept alike, each in a topic of their own: `group_coordinator.py` and `transaction_coordinator.py` say
-what differs.
+Groups and transactions are kept alike, each in a topic of their own: `group_coordinator` and
+`transaction_coordinator` say what differs.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -209,7 +209,7 @@ class CoordinatorShards:
         return self.runtime.decide(partition_for(key, count), command, token, now)
 
     def send_to_shard(self, index: int | None, command: Command, token: object, now: Instant) -> ErrorCode:
-        """Have one shard decide, of those that `shard_of` and `coordinator_shards` give."""
+        """Have one shard decide, of those that `shard_of` and `shards` give."""
         return (
             ErrorCode.COORDINATOR_NOT_AVAILABLE
             if index is None

@@ -76,7 +76,7 @@ class SlicedRequest:
 
     def __init__(
         self,
-        slices: "Slices",
+        slices: "SlicedRequests",
         call: Call,
         asks: Iterator[RequestPart],
         fold: Callable[[list[Message]], None],

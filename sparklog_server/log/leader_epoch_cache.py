@@ -23,7 +23,7 @@ class LeaderEpochCache:
         self.is_saved = True
 
     @classmethod
-    def parse(cls, content: bytes) -> "EpochCache":
+    def parse(cls, content: bytes) -> "LeaderEpochCache":
         """The entries of a checkpoint file. Raises CheckpointCorrupt."""
         cache = cls()
         for entry in parse_lines(content):

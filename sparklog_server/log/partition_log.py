@@ -38,7 +38,7 @@ from .unsynced import NO_CUT, Unsynced
 from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
 from .verification import Verification
 
-__all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
+__all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
 _START = Offset(0)
 _SWEPT_BY_RETENTION = 20_000

@@ -65,7 +65,7 @@ class RecordsRefused(Exception):
 
 @final
 class Checked(msgspec.Struct, frozen=True, gc=False):
-    """A client's batch that may enter a log under `log_config`, as sent or compressed anew; not stamped yet."""
+    """A client's batch that may enter a log under `settings`, as sent or compressed anew; not stamped yet."""
 
     batch: memoryview | bytearray
     header: HeaderFields

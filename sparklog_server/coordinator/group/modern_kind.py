@@ -28,7 +28,7 @@ from .subscriptions import Describable
 
 class ModernGroupKind:
     """`shard.ModernKind`. `describable` says which topics the sender of a command may know about, for
-    patterns; `group_config` gives those that hold now, and is asked again when any have changed.
+    patterns; `settings` gives those that hold now, and is asked again when any have changed.
 
     Give the shard `functools.partial(ModernGroupKind, settings=…, entropy=…, describable=…,
     record_bytes_max=…)` to make it with.
