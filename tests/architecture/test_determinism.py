@@ -25,7 +25,7 @@ LONGER_FOR_A_REASON = dict.fromkeys(
     sparklog_server/config/topic_settings.py sparklog_server/coordinator/group/modern_groups.py
     sparklog_server/coordinator/runtime.py sparklog_server/coordinator/txn/shard.py
     sparklog_server/disk/os_disk.py sparklog_server/log/log_dir.py sparklog_server/metadata/image.py
-    sparklog_server/replica/replica_moves.py sparklog_server/replica/partition.py
+    sparklog_server/replica/replica_moves.py
     sparklog_server/replica/partitions.py
     tests/broker/imagined.py tests/broker/test_administration.py tests/broker/test_full_disk.py
     tests/client/test_shells.py tests/coordinator/test_runtime.py tests/log/history.py
