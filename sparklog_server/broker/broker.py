@@ -22,7 +22,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.context import AutoCreation, Context, Proposed, RequestJob
+from sparklog_server.broker.context import AutoCreation, Context, Finish, Proposed
 from sparklog_server.broker.coordinator_requests import committed, settle
 from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
@@ -47,6 +47,7 @@ from sparklog_server.broker.session import (
 )
 from sparklog_server.broker.transaction_coordinator import Resolver, TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
@@ -88,8 +89,8 @@ class Broker:
         self._sessions: dict[SessionId, Session] = {}
         self._resumable: list[Session] = []
         self._mute_changes: list[tuple[SessionId, bool]] = []
-        self._effects: list[Effect] = []
-        self._last_ticket = 0
+        self._continuations = Continuations()
+        self._effects = self._continuations.effects
         self.quotas = ClientQuotas(settings, work_clock)
         self._memory = RequestMemory(settings.connections.queued_max_request_bytes)
         self._replying = ReplySender(settings.connections.sparklog_reply_memory_max, self._mute)
@@ -124,39 +125,40 @@ class Broker:
             self._live,
             self._disk,
             log_dirs,
+            self._continuations,
             failed=self._failed_directories,
-            tickets=self._ticket,
             entropy=self._entropy,
             trace=self._trace,
         )
         self._partitions.retention.begin(now)
-        self._quorum, effects = Quorum.open(
+        self._quorum = Quorum.open(
             self._disk,
             settings,
             metadata_directory_id,
             cluster_id,
-            tickets=self._ticket,
+            self._continuations,
             entropy=self._entropy,
             trace=self._trace,
             now=now,
         )
-        self._effects.extend(effects)
         self._context = Context(
             self._live,
             cluster_id,
             self._quorum,
             self._partitions,
             open_groups(
-                self._live, self._allow, tickets=self._ticket, entropy=self._entropy, trace=self._trace
+                self._live, self._allow, self._continuations, entropy=self._entropy, trace=self._trace
             ),
-            self.transactions(self._live, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
+            self.transactions(self._live, self._continuations, entropy=self._entropy, trace=self._trace),
             self._allow,
-            newest_served=newest_served(settings),
-            tickets=self._ticket,
+            newest_served(settings),
+            self._continuations,
+            job_finished=self._job_finished,
             receive_buffers=(self._receive_buffer, *self._spare_buffers),
             memory=self._memory,
             replies=self._replying.memory,
             quotas=self.quotas,
+            trace=self._trace,
         )
         self._context.transactions.write = marker_writer(self._context)
         self._replying.hold_up = self._context.slices.unread
@@ -180,10 +182,6 @@ class Broker:
         self.is_stopping = True
         self._partitions.stop()
         return self._end_of_turn(now)
-
-    def _ticket(self) -> Ticket:
-        self._last_ticket += 1
-        return Ticket(self._last_ticket)
 
     # -- sessions
 
@@ -279,40 +277,16 @@ class Broker:
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         """A sync (None or StorageError) or a job (its result or exception) came back."""
-        error = result if isinstance(result, StorageError) else None
-        job = self._context.jobs.pop(ticket, None)
-        if (
-            isinstance(result, Exception)
-            and error is None
-            and not (isinstance(result, MemoryError) and job is not None)
-        ):
-            # our own fault: a job may fail only by the disk's, and that of a request for want of memory
-            raise result
-        if job is not None:
-            self._job_finished(job, result, now)
-        elif not self._partitions.finished(ticket, result, now) and not self._context.shard_loaded(
-            ticket, result, now
-        ):
-            self._effects.extend(self._quorum.synced(ticket, error, now))
-        self._effects.extend(self._partitions.jobs)
-        self._partitions.jobs.clear()
+        self._continuations.finished(ticket, result, now)
         return self._end_of_turn(now)
 
-    def _job_finished(self, job: RequestJob, result: object, now: Instant) -> None:
+    def _job_finished(self, call: Call, finish: Finish, now: Instant) -> None:
         """Go on with a request; also when its session is gone, since a produce without acknowledgement
         counts all the same.
         """
-        self._memory.copied_bytes -= job.copied_bytes
         if self.is_stopping:
             return
-        call = job.call
-        if isinstance(result, MemoryError):
-            self._trace("job-out-of-memory", peer=call.session.peer_address, api_key=call.api_key)
-            if job.without_memory is None:
-                self._close(call.session, "a job of its request ran out of memory")
-                return
-            result = job.without_memory
-        answer = job.finished(result, now)
+        answer = finish()
         if call.session.is_closing or call.answer is not None:
             return
         if isinstance(answer, Encoded):
@@ -334,17 +308,14 @@ class Broker:
             ):
                 self._answer(waiting.call, answer, now)
         self._resumable += (*self.quotas.rested(now), *self._replying.take_rested())
-        self._effects.extend(self._partitions.due_checkpoints(now))
-        self._effects.extend(self._partitions.due_openings(now))
-        self._effects.extend(self._partitions.due_retention(now))
-        self._effects.extend(self._partitions.due_cleaning(now))
+        self._partitions.tick(now)
         if not self.is_stopping:
             self._context.tick_shards(now)
             self._standing.tick(now)
         self._memory.close_stalled(now, self._close)
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:
-            self._effects.extend(self._quorum.tick(now))
+            self._quorum.tick(now)
         return self._end_of_turn(now)
 
     def deadline(self) -> Micros | None:
@@ -474,9 +445,7 @@ class Broker:
         while True:
             if context.woken:
                 self._wake(now)
-            elif context.effects or self._quorum.has_news:
-                self._effects.extend(context.effects)
-                context.effects.clear()
+            elif self._quorum.has_news:
                 self._publish(now)
             elif partitions.led or context.has_coordinated:
                 for call, answer in settle(context, now):
@@ -497,7 +466,7 @@ class Broker:
             else:
                 if self.is_stopping:
                     partitions.hurry()
-                self._effects.extend(partitions.due_syncs(now))
+                partitions.begin_due_syncs(now)
                 if not context.woken:  # a sync that the disk refuses to begin releases every waiter
                     break
         if context.disconnects:
@@ -511,15 +480,14 @@ class Broker:
             and not self.is_stopped
             and partitions.is_quiet
             and self._quorum.is_quiet
-            and not context.jobs
+            and context.jobs_running == 0
         ):
             self._quorum.close(now)
             partitions.close(now)
             if self._metadata_dir is not None:
                 close_without_logs(self._metadata_dir, self._trace, now)
             self.is_stopped = True
-        effects, self._effects = self._effects, []
-        return effects
+        return self._continuations.take_effects()
 
     def _wake(self, now: Instant) -> None:
         # A dictionary has each waiter once: one sync may move every partition of a fetch, which then reads
@@ -549,7 +517,7 @@ class Broker:
         """The metadata log has committed more: follow the new image, then answer those who asked for it."""
         quorum = self._quorum
         for delta in quorum.take_deltas():
-            self._effects.extend(follow(self._live, self._partitions, delta, now))
+            follow(self._live, self._partitions, delta, now)
             self.settings = self._live.settings
             if delta.quotas_changed:
                 self.quotas.published(delta.after.quotas)

@@ -76,8 +76,7 @@ class BrokerLifecycle:
         self._context = context
         self._live = context.live
         self._failed = failed
-        moving = context.partitions.moving
-        self._assignments: dict[tuple[Uuid, int], Assignment] = {} if moving is None else moving.assignments
+        self._assignments = context.partitions.moving.assignments
         self._told_cordoned: tuple[str, ...] = ()
         self._trace = trace
         self._again: list[Callable[[Instant], None]] = []
@@ -195,9 +194,7 @@ class BrokerLifecycle:
         )
         if reply.error_code:
             refused = frozenset((one.topic_id, one.partition) for one in told)
-        moving = self._context.partitions.moving
-        if moving is not None:
-            self._context.effects.extend(moving.assigned(told, refused, now))
+        self._context.partitions.moving.assigned(told, refused, now)
 
     def _heartbeat(
         self, *, offline_log_dirs: list[Uuid], tells_cordoned: bool = False

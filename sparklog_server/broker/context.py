@@ -3,11 +3,12 @@ disconnect.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from heapq import heapify, heappush
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from sparklog.effects import Effect, Run
-from sparklog.model import Instant, Micros, Ticket, Uuid, earlier
+from sparklog.effects import Steps
+from sparklog.model import Instant, Micros, Uuid, earlier
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.client_quotas import ClientQuotas
@@ -21,7 +22,10 @@ from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiti
 from sparklog_server.broker.sliced_requests import SlicedRequests
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.continuations import Continuations
+from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import MetadataImage, TopicImage
+from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partitions import Partitions
 
 
@@ -57,17 +61,9 @@ class CoordinatorTopic(NamedTuple):
     shards: CoordinatorShards
 
 
-class RequestJob(NamedTuple):
-    """What part of a request runs beside the loop: `finished` takes its result, and says what becomes of
-    the request.
-
-    A job that ends with MemoryError has the result `without_memory`; if that is None, its session is closed.
-    """
-
-    call: Call
-    finished: Callable[[object, Instant], Message | Encoded | Parked]
-    copied_bytes: int
-    without_memory: object
+Finish = Callable[[], Message | Encoded | Parked]
+"""Goes on with a request whose job has ended."""
+_R = TypeVar("_R")
 
 
 OWN_DISK_WAIT_MS = 30_000
@@ -81,8 +77,9 @@ _TIMERS_SWEPT_FROM = 1024
 
 
 class Context:
-    """The broker as its handlers see it; `effects` and `disconnects` are emptied by the broker at the end
-    of each turn.
+    """The broker as its handlers see it; the broker empties `disconnects` at the end of each turn.
+
+    `jobs_running` counts the jobs of requests that have not ended.
     """
 
     def __init__(
@@ -95,12 +92,14 @@ class Context:
         transactions: TransactionCoordinator,
         allow: Allow,
         newest_served: Mapping[int, int],
+        continuations: Continuations,
         *,
-        tickets: Callable[[], Ticket],
+        job_finished: Callable[[Call, Finish, Instant], None],
         receive_buffers: Sequence[bytearray],
         memory: RequestMemory,
         replies: ReplyMemory,
         quotas: ClientQuotas,
+        trace: Trace,
     ) -> None:
         self.live = live
         self.newest_served = newest_served
@@ -114,15 +113,16 @@ class Context:
         self.coordinators = (groups, transactions.shards)
         self.quotas = quotas
         self.auto_creations: set[str] = set()
-        self.effects: list[Effect] = []
         self.disconnects: list[tuple[Session, str]] = []
         self.paused: list[Session] = []
         self.woken: dict[Wakeable, None] = {}
         self.timers: list[tuple[Micros, int, Waiting]] = []
-        self.jobs: dict[Ticket, RequestJob] = {}
+        self.jobs_running = 0
         self.slices = SlicedRequests(self.wake, self._held, replies)
         self._memory = memory
-        self._tickets = tickets
+        self._continuations = continuations
+        self._job_finished = job_finished
+        self._trace = trace
         self._receive_buffers = receive_buffers
         self._allow = allow
         self._sequence = 0
@@ -145,10 +145,6 @@ class Context:
         if transactions.has_more_due and transactions.may_go_on:
             return True
         return self.groups.runtime.has_news or transactions.shards.runtime.has_news
-
-    def shard_loaded(self, ticket: Ticket, result: object, now: Instant) -> bool:
-        """A job that loads a shard came back; False if the ticket is somebody else's."""
-        return any(shards.finished(ticket, result, now) for shards in self.coordinators)
 
     def tick_shards(self, now: Instant) -> None:
         """Time has passed."""
@@ -186,27 +182,63 @@ class Context:
     def run(
         self,
         call: Call,
-        job: Callable[[], object],
-        finished: Callable[[object, Instant], Message | Encoded | Parked],
-        *,
-        copies: Sequence[bytearray | memoryview] = (),
-        in_steps: bool = False,
-        memory_bytes: int = 0,
-        without_memory: object = None,
+        job: Callable[[], _R],
+        finished: Callable[[_R | StorageError, Instant], Message | Encoded | Parked],
     ) -> None:
         """Run `job` beside the loop, then `finished` with its result or StorageError, within a turn; the
-        call must mute its session.
-
-        `copies` is all that the job holds of the request's bytes: the buffers they came in are filled anew
-        meanwhile. `memory_bytes` is what it makes beside them at most. `without_memory` is its result if
-        memory runs out; if None, the session is closed then.
+        call must mute its session. If the job runs out of memory, the session is closed.
         """
+        then, out_of_memory = self._await(call, finished, (), None)
+        self._continuations.run(job, then, session=call.session.id, out_of_memory=out_of_memory)
+
+    def run_in_steps(
+        self,
+        call: Call,
+        job: Callable[[], Steps[_R]],
+        finished: Callable[[_R | StorageError, Instant], Message | Encoded | Parked],
+        *,
+        copies: Sequence[bytearray | memoryview] = (),
+        memory_bytes: int = 0,
+        without_memory: _R | None = None,
+    ) -> None:
+        """As `run`, for a job that works in steps.
+
+        `copies` is all that the job holds of the request's bytes: the buffers they came in are reused
+        meanwhile. `memory_bytes` is the most that it allocates beside them. `without_memory` is its result
+        if memory runs out; if None, the session is closed then.
+        """
+        then, out_of_memory = self._await(call, finished, copies, without_memory)
+        self._continuations.run_in_steps(
+            job, then, session=call.session.id, memory_bytes=memory_bytes, out_of_memory=out_of_memory
+        )
+
+    def _await(
+        self,
+        call: Call,
+        finished: Callable[[_R | StorageError, Instant], Message | Encoded | Parked],
+        copies: Sequence[bytearray | memoryview],
+        without_memory: _R | None,
+    ) -> tuple[Callable[[_R | StorageError, Instant], None], Callable[[Instant], None]]:
         assert not any(self._is_received_in(copy) for copy in copies), "a job may not hold the receive buffer"
-        ticket = self._tickets()
         copied_bytes = sum(map(len, copies))
         self._memory.copied_bytes += copied_bytes
-        self.jobs[ticket] = RequestJob(call, finished, copied_bytes, without_memory)
-        self.effects.append(Run(job, ticket, in_steps, session=call.session.id, memory_bytes=memory_bytes))
+        self.jobs_running += 1
+
+        def then(result: _R | StorageError, now: Instant) -> None:
+            self._memory.copied_bytes -= copied_bytes
+            self.jobs_running -= 1
+            self._job_finished(call, partial(finished, result, now), now)
+
+        def out_of_memory(now: Instant) -> None:
+            self._trace("job-out-of-memory", peer=call.session.peer_address, api_key=call.api_key)
+            if without_memory is not None:
+                then(without_memory, now)
+                return
+            self._memory.copied_bytes -= copied_bytes
+            self.jobs_running -= 1
+            self.disconnect(call.session, "a job of its request ran out of memory")
+
+        return then, out_of_memory
 
     def _is_received_in(self, part: bytearray | memoryview) -> bool:
         """Whether the buffer of these bytes is one that further requests are received in."""
@@ -256,7 +288,7 @@ class Context:
         """Have the controller decide `command` of `principal`; `token` comes back with its reply once that
         is committed.
         """
-        self.effects.extend(self.quorum.propose(command, token, principal, now))
+        self.quorum.propose(command, token, principal, now)
 
     def pause(self, session: Session) -> None:
         """Run no more requests of the session until the disk has caught up."""

@@ -257,8 +257,7 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
     for shards in context.coordinators:
         for partition in led:
             shards.led(partition, context.woken, now)
-        answers, refused, jobs = shards.take(now)
-        context.effects.extend(jobs)
+        answers, refused = shards.take(now)
         if shards.awaited and shards.is_settled:
             context.woken.update(dict.fromkeys(shards.take_awaited()))
         if shards is transactions.shards and (answers or refused):

@@ -7,12 +7,13 @@ Groups and transactions are kept alike, each in a topic of their own: `group_coo
 
 from collections.abc import Callable, Iterable, Sequence
 
-from sparklog.effects import FileSlice, Run
+from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Offset, Ticket
+from sparklog.model import Instant, LeaderEpoch, Offset
 from sparklog.record.control import Marker
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from sparklog_server.broker.session import Wakeable
+from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.placement import partition_for
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
@@ -136,18 +137,16 @@ class CoordinatorShards:
         self,
         topic: CreatableTopic,
         make_shard: Callable[[], Shard],
+        continuations: Continuations,
         *,
         node_id: int,
-        tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
         trace: Trace,
         sought: Callable[[str, Instant], None] = lambda _key, _now: None,
     ) -> None:
         self.sought = sought
         """Called with every key whose coordinator somebody asks for."""
-        self.runtime = CoordinatorRuntime(
-            topic.name, make_shard, tickets=tickets, entropy=entropy, trace=trace
-        )
+        self.runtime = CoordinatorRuntime(topic.name, make_shard, continuations, entropy=entropy, trace=trace)
         self.topic = topic.name
         self.topic_wanted = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
         self.partition_count = 0  # of those that keep keys; 0 before their topic exists
@@ -249,18 +248,13 @@ class CoordinatorShards:
         """Whether something is to be appended, answered or begun."""
         return self.runtime.has_news
 
-    def take(self, now: Instant) -> tuple[list[Answer], list[tuple[object, ErrorCode]], list[Run]]:
-        """Append what was gathered; the answers, refusals and jobs that are due."""
+    def take(self, now: Instant) -> tuple[list[Answer], list[tuple[object, ErrorCode]]]:
+        """Append what was gathered; the answers and refusals that are due."""
         runtime = self.runtime
         runtime.flush(now)
         answers, runtime.answers = runtime.answers, []
         refused, runtime.refused = runtime.refused, []
-        jobs, runtime.jobs = runtime.jobs, []
-        return answers, refused, jobs
-
-    def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
-        """The result of a job of ours; False if the ticket is somebody else's."""
-        return self.runtime.finished(ticket, result, now)
+        return answers, refused
 
     def tick(self, now: Instant) -> None:
         """Time has passed."""

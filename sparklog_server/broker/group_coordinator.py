@@ -8,13 +8,13 @@ which knows whose answer it is.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sparklog.model import Ticket
 from sparklog.record.batch import HEADER_SIZE, record_size_max
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.coordinator_shards import CoordinatorShards, compacted_topic
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.group.group_config import GroupConfig
 from sparklog_server.coordinator.group.joining_clients import JoiningClients
@@ -30,8 +30,8 @@ _AROUND_A_RECORD = HEADER_SIZE + record_size_max(b"", b"", ())
 def open_groups(
     live: DynamicBrokerConfig,
     allow: Allow,
+    continuations: Continuations,
     *,
-    tickets: Callable[[], Ticket],
     entropy: Callable[[int], bytes],
     trace: Trace,
 ) -> CoordinatorShards:
@@ -83,8 +83,8 @@ def open_groups(
     return CoordinatorShards(
         topic,
         make_shard,
+        continuations,
         node_id=settings.node_id,
-        tickets=tickets,
         entropy=entropy,
         trace=trace,
         sought=crowds.sought,

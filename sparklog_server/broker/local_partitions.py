@@ -4,29 +4,25 @@ their compaction.
 
 from collections.abc import Callable, Sequence
 
-from sparklog.effects import Effect
-from sparklog.model import Instant, NodeId, Ticket, Uuid
+from sparklog.model import Instant, NodeId, Uuid
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.log_settings import cleaning_limits, move_rate_max
 from sparklog_server.config.together import is_cordoned
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
-from sparklog_server.replica.log_cleaner import LogCleaner
 from sparklog_server.replica.partitions import Partitions
-from sparklog_server.replica.removals import Removals
-from sparklog_server.replica.replica_moves import ReplicaMoves
-from sparklog_server.replica.retention import Retention
 
 
 def open_partitions(
     live: DynamicBrokerConfig,
     disk: Disk,
     log_dirs: Sequence[LogDir],
+    continuations: Continuations,
     *,
     failed: list[Uuid],
-    tickets: Callable[[], Ticket],
     entropy: Callable[[int], bytes],
     trace: Trace,
 ) -> Partitions:
@@ -53,34 +49,23 @@ def open_partitions(
         )
         for log_dir in log_dirs
     ]
-    removals = Removals(tickets=tickets, trace=trace)
-    retention = Retention(
-        removals,
-        first_check_ms=settings.log_initial_task_delay_ms,
-        check_interval_ms=settings.log_retention_check_interval_ms,
-        tickets=tickets,
-        trace=trace,
-    )
     partitions = Partitions(
         NodeId(settings.node_id),
         directories,
-        tickets=tickets,
+        disk,
+        continuations,
         settings_for=live.log,
         in_sync_min_for=lambda topic: live.topic(topic).min_insync_replicas,
         waits_for_sync=waits_for_sync,
         parked_max=settings.sparklog_partition_parked_max,
-        retention=retention,
-        removals=removals,
+        first_check_ms=settings.log_initial_task_delay_ms,
+        check_interval_ms=settings.log_retention_check_interval_ms,
+        cleaning_limits=cleaning_limits(settings),
+        move_bytes_per_second_max=move_rate_max(live.layers),
         is_missing_directories=len(log_dirs) < len(settings.log_dirs),
+        entropy=entropy,
         trace=trace,
     )
-    partitions.cleaning = LogCleaner(
-        cleaning_limits(settings), disk, partitions.directories, tickets=tickets, entropy=entropy, trace=trace
-    )
-    partitions.moving = ReplicaMoves(
-        disk, cleaning=partitions.cleaning, retention=retention, tickets=tickets, trace=trace
-    )
-    partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
     _cordon(live, partitions)
     return partitions
 
@@ -91,19 +76,14 @@ def _cordon(live: DynamicBrokerConfig, partitions: Partitions) -> None:
         directory.is_cordoned = is_cordoned(live.settings, directory.log_dir.path)
 
 
-def follow(
-    live: DynamicBrokerConfig, partitions: Partitions, delta: MetadataDelta, now: Instant
-) -> list[Effect]:
+def follow(live: DynamicBrokerConfig, partitions: Partitions, delta: MetadataDelta, now: Instant) -> None:
     """The metadata changed: first what holds, then the partitions, those last whose defaults are others
     now.
     """
     is_changed = live.follow(delta)
-    effects = partitions.apply(delta, now)
+    partitions.apply(delta, now)
     if is_changed:
         _cordon(live, partitions)
-        if partitions.cleaning is not None:
-            partitions.cleaning.limits = cleaning_limits(live.settings)
-        if partitions.moving is not None:
-            partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
+        partitions.cleaning.limits = cleaning_limits(live.settings)
+        partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
         partitions.reconfigure(delta.after, now)
-    return effects

@@ -17,12 +17,12 @@ from typing import Final
 
 import msgspec
 
-from sparklog.effects import Effect
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, Uuid, earlier
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid, earlier
 from sparklog.wire.schema import Message
 from sparklog_server.broker.snapshot_generator import SnapshotGenerator
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.continuations import Continuations
 from sparklog_server.controller.controller import Controller
 from sparklog_server.controller.refusals import refusal_of
 from sparklog_server.disk.door import Disk, StorageError
@@ -69,6 +69,7 @@ class Quorum:
         self._snapshotting = snapshotting
         self._controller = controller
         self._trace = trace
+        self._is_active = False  # the controller was activated
         self._parked: deque[_Parked] = deque()
         self._waiting: deque[tuple[Message, object, str]] = deque()
         self._committed: list[tuple[object, Message]] = []
@@ -81,12 +82,12 @@ class Quorum:
         settings: BrokerSettings,
         directory_id: Uuid,
         cluster_id: str,
+        continuations: Continuations,
         *,
-        tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
         trace: Callable[..., None],
         now: Instant,
-    ) -> tuple["Quorum", list[Effect]]:
+    ) -> "Quorum":
         """Open the metadata log, replay it and stand for election. `directory_id` is that of the directory
         of the metadata log.
 
@@ -94,6 +95,7 @@ class Quorum:
         this release does not know.
         """
         node_id = NodeId(settings.node_id)
+        scope = continuations.followed_by(lambda now: quorum._finished(now))
         raft = RaftNode.open(
             disk,
             settings.metadata_log_dir,
@@ -106,14 +108,15 @@ class Quorum:
             node_id=node_id,
             directory_id=directory_id,
             voters=VoterSet({node_id: directory_id}),
-            tickets=tickets,
+            continuations=scope,
             trace=trace,
             now=now,
         )
-        snapshotting = SnapshotGenerator(disk, raft, settings, tickets=tickets, trace=trace, now=now)
+        snapshotting = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
         quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshotting, trace)
         quorum._replay_log()
-        return quorum, raft.campaign(now)
+        raft.campaign(now)
+        return quorum
 
     @property
     def has_news(self) -> bool:
@@ -151,13 +154,14 @@ class Quorum:
         """The end of the metadata log."""
         return self._raft.log_end_offset
 
-    def propose(self, command: Message, token: object, principal: str, now: Instant) -> list[Effect]:
+    def propose(self, command: Message, token: object, principal: str, now: Instant) -> None:
         """Decide on a wire request of `principal`; its reply comes with `token` out of `take_committed`.
         Commands share syncs.
         """
         if self._raft.is_leader:
-            return [*self._decide(command, token, principal, now), *self._raft.flush(now)]
-        if self._raft.role is Role.CANDIDATE:
+            self._decide(command, token, principal, now)
+            self._raft.flush(now)
+        elif self._raft.role is Role.CANDIDATE:
             self._waiting.append((command, token, principal))
         else:
             self._committed.append(
@@ -168,25 +172,20 @@ class Quorum:
                     ),
                 )
             )
-        return []
 
-    def synced(self, ticket: Ticket, error: StorageError | None, now: Instant) -> list[Effect]:
-        """The result of a Sync or Run of this quorum."""
-        was_leader = self._raft.is_leader
-        if self._snapshotting.awaits(ticket):
-            effects = self._snapshotting.finished(error, now)
-        else:
-            effects = self._raft.synced(ticket, error, now)
-        effects += self._settle(now, was_leader=was_leader)
-        return effects + self._snapshotting.due(self.image, now)
+    def _finished(self, now: Instant) -> None:
+        """A sync or job of this quorum has ended."""
+        self._settle(now)
+        self._snapshotting.begin_due(self.image, now)
 
-    def _settle(self, now: Instant, *, was_leader: bool) -> list[Effect]:
-        """Take up or give up leadership as the raft node has, and hand out what is public now."""
-        effects = self._begin_leadership(now) if self._raft.is_leader and not was_leader else []
+    def _settle(self, now: Instant) -> None:
+        """Take up or give up leadership as the raft node has, and publish what is committed now."""
+        if self._raft.is_leader and not self._is_active:
+            self._is_active = True
+            self._begin_leadership(now)
         if not self._raft.is_leader and self._raft.role is not Role.CANDIDATE:
             self._drop()
         self._publish()
-        return effects
 
     def take_committed(self) -> list[tuple[object, Message]]:
         """The (token, reply) pairs committed since the last call, in the order of their commands."""
@@ -198,17 +197,19 @@ class Quorum:
         deltas, self._deltas = self._deltas, []
         return deltas
 
-    def tick(self, now: Instant) -> list[Effect]:
+    def tick(self, now: Instant) -> None:
         """Let the controller act on time: fence a silent broker, begin a snapshot; and the raft node."""
         was_leader = self._raft.is_leader
-        effects = self._raft.tick(now)
+        self._raft.tick(now)
         if self._raft.is_leader != was_leader or self._raft.role is Role.HALTED:
-            effects += self._settle(now, was_leader=was_leader)
+            self._settle(now)
         if not self._raft.is_leader:
-            return effects
+            return
         records = self._controller.tick(now)
-        effects += self._append_unasked(Outcome(records, None, is_atomic=False), now) if records else []
-        return effects + self._raft.flush(now) + self._snapshotting.due(self.image, now)
+        if records:
+            self._append_unasked(Outcome(records, None, is_atomic=False), now)
+        self._raft.flush(now)
+        self._snapshotting.begin_due(self.image, now)
 
     def deadline(self) -> Micros | None:
         """When `tick` wants to be called."""
@@ -248,19 +249,19 @@ class Quorum:
             self._snapshotting.grown(len(batches))
             yield from records_of(batches)
 
-    def _begin_leadership(self, now: Instant) -> list[Effect]:
+    def _begin_leadership(self, now: Instant) -> None:
         self._controller.activate(now)
         records = self._controller.bootstrap()
-        effects = self._append_unasked(Outcome(records, None), now) if records else []
+        if records:
+            self._append_unasked(Outcome(records, None), now)
         while self._waiting and self._raft.is_leader:
-            effects += self._decide(*self._waiting.popleft(), now)
-        return effects + self._raft.flush(now)
+            self._decide(*self._waiting.popleft(), now)
+        self._raft.flush(now)
 
-    def _decide(self, command: Message, token: object, principal: str, now: Instant) -> list[Effect]:
+    def _decide(self, command: Message, token: object, principal: str, now: Instant) -> None:
         """Decide, append, and park the reply behind what it rests on."""
         outcome = self._controller.decide(command, self._raft.log_end_offset, now)
         reply = outcome.reply
-        effects: list[Effect] = []
         if outcome.records:
             self._trace(
                 "metadata-change",
@@ -269,17 +270,16 @@ class Quorum:
                 records=len(outcome.records),
             )
             try:
-                effects = self._append(outcome, now)
+                self._append(outcome, now)
             except _Full as full:
                 reply = refusal_of(command, ErrorCode.KAFKA_STORAGE_ERROR, str(full))
         if not self._raft.is_leader:
             self._drop()
-            return effects
+            return
         self._parked.append(_Parked(self._raft.log_end_offset, token=token, reply=reply))
         self._publish()
-        return effects
 
-    def _append(self, outcome: Outcome[Message, object], now: Instant) -> list[Effect]:
+    def _append(self, outcome: Outcome[Message, object], now: Instant) -> None:
         """Append an outcome's records and replay them into the pending image."""
         size = len(outcome.records) if outcome.is_atomic else _RECORDS_PER_BATCH
         for first in range(0, len(outcome.records), size):
@@ -292,19 +292,18 @@ class Quorum:
                     # Nothing was written, so this command alone fails: the cluster lives on for those who
                     # delete.
                     raise _Full(error) from error
-                return self._raft.halt(error)
+                self._raft.halt(error)
+                return
             self._replay(records, base_offset, len(batch))
-        return []
 
-    def _append_unasked(self, outcome: Outcome[Message, None], now: Instant) -> list[Effect]:
+    def _append_unasked(self, outcome: Outcome[Message, None], now: Instant) -> None:
         """Append what no command asked for; without room for it this node cannot go on as leader."""
         try:
-            effects = self._append(outcome, now)
+            self._append(outcome, now)
         except _Full as full:
-            effects = self._raft.halt(full.error)
+            self._raft.halt(full.error)
         if not self._raft.is_leader:
             self._drop()
-        return effects
 
     def _replay(self, records: Sequence[Message], base_offset: Offset, size: int) -> None:
         pairs = [(Offset(base_offset + index), record) for index, record in enumerate(records)]

@@ -15,10 +15,10 @@ from itertools import islice
 
 import msgspec
 
-from sparklog.effects import Effect, Run
-from sparklog.model import Instant, Micros, Millis, Offset, OffsetAndEpoch, Ticket
+from sparklog.model import Instant, Micros, Millis, Offset, OffsetAndEpoch
 from sparklog.record.batch import read_header
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.segment import LOG_SUFFIX
 from sparklog_server.metadata.batches import batch_of
@@ -53,7 +53,6 @@ class _Job(msgspec.Struct, frozen=True):
     """What is under way; `new_bytes` are those that the snapshot now written makes old."""
 
     task: _Task
-    ticket: Ticket
     snapshot: OffsetAndEpoch
     new_bytes: int = 0
 
@@ -68,15 +67,15 @@ class SnapshotGenerator:
         disk: Disk,
         raft: RaftNode,
         settings: BrokerSettings,
+        continuations: Continuations,
         *,
-        tickets: Callable[[], Ticket],
         trace: Callable[..., None],
         now: Instant,
     ) -> None:
         self._disk = disk
         self._raft = raft
         self._settings = settings
-        self._tickets = tickets
+        self._continuations = continuations
         self._trace = trace
         self._job: _Job | None = None
         self._new_bytes = 0
@@ -90,16 +89,12 @@ class SnapshotGenerator:
         """Whether no job is under way."""
         return self._job is None
 
-    def awaits(self, ticket: Ticket) -> bool:
-        """Whether the ticket is that of a job of ours."""
-        return self._job is not None and self._job.ticket == ticket
-
     def grown(self, size: int) -> None:
         """So many bytes more were committed, or replayed, that no snapshot holds."""
         self._new_bytes += size
 
     def deadline(self, image: MetadataImage) -> Micros | None:
-        """When `due` wants to be called, if nothing happens before."""
+        """When `begin_due` wants to be called, if nothing happens before."""
         if self._job is not None:
             return None
         clean_us = self._clean_us if len(self._raft.snapshots) > 1 else None
@@ -108,61 +103,59 @@ class SnapshotGenerator:
         write_us = self._old_at_us if self._old_at_us > self._not_before_us else self._not_before_us
         return write_us if clean_us is None or write_us < clean_us else clean_us
 
-    def due(self, image: MetadataImage, now: Instant) -> list[Effect]:
+    def begin_due(self, image: MetadataImage, now: Instant) -> None:
         """Begin to write a snapshot of the published image if one is due, or else remove the oldest if it
         is no longer kept.
         """
         if self._job is not None or not self._raft.is_leader:
-            return []
+            return
         is_large = self._new_bytes >= self._settings.metadata_log.bytes_between_snapshots_max
         is_old = self._interval_us != 0 and now.mono_us >= self._old_at_us
         try:
             if (is_large or is_old) and now.mono_us >= self._not_before_us and self._has_news(image):
-                return self._begin_write(image, now)
-            if len(self._raft.snapshots) > 1 and now.mono_us >= self._clean_us:
-                return self._check_retention(now)
+                self._begin_write(image, now)
+            elif len(self._raft.snapshots) > 1 and now.mono_us >= self._clean_us:
+                self._check_retention(now)
         except StorageError as error:
-            return self._refused(error, now)
-        return []
+            self._refused(error, now)
 
-    def finished(self, error: StorageError | None, now: Instant) -> list[Effect]:
+    def _finished(self, error: StorageError | None, now: Instant) -> None:
         """The job under way has ended. Only a full disk and a damaged file are no reason to stop for good."""
         assert self._job is not None
         job, self._job = self._job, None
         snapshots = self._raft.snapshots
         if not self._raft.is_leader:
-            return []
+            return
         if isinstance(error, SnapshotDamaged):
             snapshots.remove(job.snapshot)
             self._trace(
                 "metadata-snapshot-damaged", path=error.path, position=error.position, reason=error.reason
             )
         elif error is not None:
-            return self._refused(error, now)
+            self._refused(error, now)
         elif job.task is _Task.WRITE:
             snapshots.append(job.snapshot)
             self._new_bytes -= job.new_bytes
             self._old_at_us, self._clean_us = Micros(now.mono_us + self._interval_us), now.mono_us
             self._trace("metadata-snapshot", offset=job.snapshot.offset, epoch=job.snapshot.epoch)
         elif job.task is _Task.CHECK:
-            return self._begin_removal(job.snapshot, now)
+            self._begin_removal(job.snapshot, now)
         else:
             snapshots.remove(job.snapshot)
-        return []
 
-    def _refused(self, error: StorageError, now: Instant) -> list[Effect]:
+    def _refused(self, error: StorageError, now: Instant) -> None:
         """The disk refused a call: try again later for want of room or of descriptors, else halt."""
         if not error.is_full:
-            return self._raft.halt(error)
+            self._raft.halt(error)
+            return
         self._not_before_us = self._clean_us = Micros(now.mono_us + _RETRY_US)
         self._trace("metadata-snapshot-failed", path=error.path, reason=error.reason)
-        return []
 
     def _has_news(self, image: MetadataImage) -> bool:
         newest = self._raft.snapshots[-1].offset if self._raft.snapshots else 0
         return image.offset >= newest and image.open_transaction is None
 
-    def _begin_write(self, image: MetadataImage, now: Instant) -> list[Effect]:
+    def _begin_write(self, image: MetadataImage, now: Instant) -> None:
         raft = self._raft
         last = read_header(next(raft.read(image.offset, Offset(image.offset + 1))))
         snapshot = OffsetAndEpoch(Offset(image.offset + 1), raft.log.epochs.epoch_at(image.offset))
@@ -175,9 +168,9 @@ class SnapshotGenerator:
             last_timestamp=Millis(last.max_timestamp),
             wall_ms=now.wall_ms,
         )
-        return self._begin(_Task.WRITE, snapshot, job, new_bytes=self._new_bytes)
+        self._begin(_Task.WRITE, snapshot, job, new_bytes=self._new_bytes)
 
-    def _check_retention(self, now: Instant) -> list[Effect]:
+    def _check_retention(self, now: Instant) -> None:
         raft, directory = self._raft, self._raft.log.directory
         oldest, successor = raft.snapshots[:2]
         if not is_outdated(
@@ -193,27 +186,26 @@ class SnapshotGenerator:
             now_ms=now.wall_ms,
         ):
             self._clean_us = Micros(now.mono_us + _CLEAN_INTERVAL_US)
-            return []
+            return
         # Read once more before what it stands for goes for good.
-        return self._begin(_Task.CHECK, successor, partial(check, self._disk, directory, successor))
+        self._begin(_Task.CHECK, successor, partial(check, self._disk, directory, successor))
 
-    def _begin_removal(self, successor: OffsetAndEpoch, now: Instant) -> list[Effect]:
+    def _begin_removal(self, successor: OffsetAndEpoch, now: Instant) -> None:
         raft = self._raft
         oldest = raft.snapshots[0]
         raft.log.move_log_start(successor.offset)
         try:
             retire = raft.log.retire(raft.high_watermark, now)
         except StorageError as error:
-            return self._refused(error, now)
-        return self._begin(
-            _Task.REMOVE, oldest, partial(remove, self._disk, raft.log.directory, oldest, retire)
-        )
+            self._refused(error, now)
+            return
+        self._begin(_Task.REMOVE, oldest, partial(remove, self._disk, raft.log.directory, oldest, retire))
 
     def _begin(
         self, task: _Task, snapshot: OffsetAndEpoch, job: Callable[[], None], *, new_bytes: int = 0
-    ) -> list[Effect]:
-        self._job = _Job(task, self._tickets(), snapshot, new_bytes)
-        return [Run(job, self._job.ticket)]
+    ) -> None:
+        self._job = _Job(task, snapshot, new_bytes)
+        self._continuations.run(job, self._finished)
 
 
 def _batches_of(image: MetadataImage, wall_ms: Millis) -> Iterator[bytearray]:

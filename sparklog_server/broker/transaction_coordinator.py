@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol, cast
 import msgspec
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, ProducerId, Ticket, TopicPartition
+from sparklog.model import Instant, ProducerId, TopicPartition
 from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -26,6 +26,7 @@ from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.internal_topics import TRANSACTIONS_TOPIC
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.shard import Answer
 from sparklog_server.coordinator.txn.events import Answer as Outcome
@@ -98,8 +99,8 @@ class TransactionCoordinator:
     def __init__(
         self,
         live: DynamicBrokerConfig,
+        continuations: Continuations,
         *,
-        tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
         trace: Trace,
     ) -> None:
@@ -121,7 +122,7 @@ class TransactionCoordinator:
 
         self.producer_ids = ProducerIds()
         self.shards = CoordinatorShards(
-            topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace
+            topic, make_shard, continuations, node_id=settings.node_id, entropy=entropy, trace=trace
         )
         self.resolver: Resolver = NobodyKnows()
         self.write: WriteMarkers = nobody_writes

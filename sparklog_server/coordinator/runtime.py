@@ -21,12 +21,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from sparklog.effects import FileSlice, Run
+from sparklog.effects import FileSlice
 from sparklog.errors import DecodeError, ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
+from sparklog.model import Instant, LeaderEpoch, Micros, Offset
 from sparklog.record.batch import HEADER_SIZE, BatchBuilder, Record, record_size_max
 from sparklog.record.control import ControlType, Marker
 from sparklog.wire.schema import Message
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
@@ -113,25 +114,24 @@ class _Active:
 class CoordinatorRuntime:
     """The shards of one internal topic on this node, by partition.
 
-    `answers`, `refused` (tokens without an answer, and why) and `jobs` collect what left the shards; the
-    broker drains them each turn, after `flush`.
+    `answers` and `refused` (tokens without an answer, and why) collect the outcomes of commands; the broker
+    drains them each turn, after `flush`.
     """
 
     def __init__(
         self,
         topic: str,
         make_shard: Callable[[], Shard],
+        continuations: Continuations,
         *,
-        tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
         trace: Callable[..., None],
     ) -> None:
         self.answers: list[Answer] = []
         self.refused: list[tuple[object, ErrorCode]] = []
-        self.jobs: list[Run] = []
         self._topic = topic
         self._make_shard = make_shard
-        self._tickets = tickets
+        self._continuations = continuations
         self._entropy = entropy
         self._trace = trace
         self._image = MetadataImage()
@@ -139,7 +139,6 @@ class CoordinatorRuntime:
         self._gathering: dict[int, None] = {}
         self._replaying: dict[int, None] = {}
         self._timers: Timers[int] = Timers()
-        self._loads: dict[Ticket, tuple[int, _Active, FileSlice]] = {}
         self._reloads: dict[int, tuple[Micros, ShardPartition, LeaderEpoch]] = {}
         self._dropped: dict[int, None] = {}
 
@@ -210,11 +209,11 @@ class CoordinatorRuntime:
             self.resigned(index, refused.code)
             return
         if window is not None:
-            ticket = self._tickets()
             window.file.retain()
-            self._loads[ticket] = index, active, window
-            seed = self._entropy(16)
-            self.jobs.append(Run(lambda: read_window(window, seed, is_rest=is_rest), ticket))
+            self._continuations.run(
+                partial(read_window, window, self._entropy(16), is_rest=is_rest),
+                partial(self._loaded, index, active, window),
+            )
             return
         active.loading = None
         loading.done(active.shard, self._trace)
@@ -231,27 +230,21 @@ class CoordinatorRuntime:
             delta = MetadataDelta(self._image, self._image, topics_deleted=tuple(loading.deleted))
             self._take(index, active, active.shard.image_changed(delta, now), now)
 
-    def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
-        """The result of a load job; False if the ticket is somebody else's."""
-        load = self._loads.pop(ticket, None)
-        if load is None:
-            return False
-        index, active, window = load
+    def _loaded(
+        self, index: int, active: _Active, window: FileSlice, result: Window | StorageError, now: Instant
+    ) -> None:
         window.file.release()
         if self._active.get(index) is not active or active.loading is None:
-            return True
-        if not isinstance(result, Window):
+            return
+        if isinstance(result, StorageError):
             self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(result))
-            if (
-                isinstance(result, StorageError) and result.call == "open"
-            ):  # the file was closed meanwhile: another has its place
+            if result.call == "open":  # the file was closed meanwhile: another has its place
                 self._resign_for_a_moment(index, active, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
             else:
                 self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return True
+            return
         active.loading.took(result, active.partition)
         self._replaying[index] = None
-        return True
 
     def _replay_on(self, index: int, active: _Active, loading: CoordinatorLoader, now: Instant) -> None:
         """Replay a slice of what was read; ask for the next window when it is done."""
@@ -523,7 +516,7 @@ class CoordinatorRuntime:
     @property
     def has_news(self) -> bool:
         """Whether `flush` has something to do, or something left the shards."""
-        return bool(self._gathering or self.answers or self.refused or self.jobs)
+        return bool(self._gathering or self.answers or self.refused)
 
     def flush(self, now: Instant) -> None:
         """The turn ends: append what it gathered, and let go of what need not wait."""

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from sparklog.effects import Effect, Halt, Sync
+from sparklog.effects import Halt
 from sparklog.kernels import scan
 from sparklog.model import (
     Instant,
@@ -24,13 +24,13 @@ from sparklog.model import (
     NodeId,
     Offset,
     OffsetAndEpoch,
-    Ticket,
     TopicPartition,
     Uuid,
     earlier,
 )
 from sparklog.record.batch import LENGTH_OVERHEAD
 from sparklog.record.control import LeaderChange, build_control
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log import ballast
 from sparklog_server.log.cuts import Cuts
@@ -58,7 +58,6 @@ _RETRY_US = 1_000_000
 _Result = TypeVar("_Result")
 
 Trace = Callable[..., None]
-Tickets = Callable[[], Ticket]
 
 
 class Role(Enum):
@@ -99,7 +98,7 @@ class RaftNode:
         directory_id: Uuid,
         voters: VoterSet,
         log_dir: str,
-        tickets: Tickets,
+        continuations: Continuations,
         trace: Trace,
     ) -> None:
         self.role = Role.UNATTACHED
@@ -114,15 +113,21 @@ class RaftNode:
         self._directory_id = directory_id
         self._voters = voters
         self._log_dir = log_dir
-        self._tickets = tickets
+        self._continuations = continuations
         self._trace = trace
         self._leading: Leading | None = None
-        self._vote_ticket: Ticket | None = None
+        self._is_voting = False
         self._is_elected = False
-        self._sync: tuple[Ticket, Offset] | None = None
+        self._is_syncing = False
         self.retry_at_us: Micros | None = None  # a full disk refused a write: when `tick` is wanted
         self._is_full = False  # and that was told
-        self.recovery = RecoveryPoint(disk, log.directory, METADATA_PARTITION, tickets=tickets)
+        self.recovery = RecoveryPoint(
+            disk,
+            log.directory,
+            METADATA_PARTITION,
+            continuations,
+            written=self._recovery_point_written,
+        )
 
     @classmethod
     def open(
@@ -134,7 +139,7 @@ class RaftNode:
         node_id: NodeId,
         directory_id: Uuid,
         voters: VoterSet,
-        tickets: Tickets,
+        continuations: Continuations,
         trace: Trace,
         now: Instant,
     ) -> "RaftNode":
@@ -165,7 +170,7 @@ class RaftNode:
             directory_id=directory_id,
             voters=voters,
             log_dir=log_dir,
-            tickets=tickets,
+            continuations=continuations,
             trace=trace,
         )
 
@@ -192,32 +197,32 @@ class RaftNode:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing waits for the disk but room on it."""
-        return self._sync is None and self._vote_ticket is None and self.recovery.is_quiet
+        return not self._is_syncing and not self._is_voting and self.recovery.is_quiet
 
-    def tick(self, now: Instant) -> list[Effect]:
+    def tick(self, now: Instant) -> None:
         """Retry writes that a full disk refused, and write the recovery point if it is due."""
-        effects: list[Effect] = []
         if self.retry_at_us is not None and self.retry_at_us <= now.mono_us:
             self.retry_at_us = None
             if self.role is not Role.CANDIDATE:
-                effects += self.flush(now)
+                self.flush(now)
+            elif self._is_elected:
+                self._lead(now)
             else:
-                effects += self._lead(now) if self._is_elected else self._vote(now)
+                self._vote(now)
         if self.is_leader:
-            effects += self.recovery.due(self.log.recovery_point, now)
-        return effects
+            self.recovery.begin_due(self.log.recovery_point, now)
 
     def deadline(self) -> Micros | None:
         """When `tick` wants to be called."""
         return earlier(self.retry_at_us, self.recovery.deadline()) if self.is_leader else self.retry_at_us
 
-    def campaign(self, now: Instant) -> list[Effect]:
+    def campaign(self, now: Instant) -> None:
         """Stand for election in the next epoch: the vote for oneself goes to disk first."""
         self._become(Role.CANDIDATE)
         self.epoch = LeaderEpoch(self.epoch + 1)
-        return self._vote(now)
+        self._vote(now)
 
-    def _vote(self, now: Instant) -> list[Effect]:
+    def _vote(self, now: Instant) -> None:
         # On disk before anything is done in the epoch: a crash must not let us vote twice in it (KIP-595).
         state = ElectionState(epoch=self.epoch, voted_id=self._node_id, voted_directory_id=self._directory_id)
         try:
@@ -225,9 +230,10 @@ class RaftNode:
                 lambda: self._disk.replace(f"{self.log.directory}/{FILE_NAME}", state.render())
             )
         except StorageError as error:
-            return self._refused(error, now)
-        self._vote_ticket = self._tickets()
-        return [Sync(self._vote_ticket, [file], self._log_dir)]
+            self._refused(error, now)
+            return
+        self._is_voting = True
+        self._continuations.sync([file], self._log_dir, self._voted)
 
     def append(self, batch: bytearray, now: Instant) -> Offset:
         """Append a leader's batch and return its base offset; `flush` makes it count. Raises StorageError,
@@ -237,46 +243,49 @@ class RaftNode:
         assert self.is_leader
         return self._written(lambda: self.log.append_own(batch, self.epoch, now)).base_offset
 
-    def flush(self, now: Instant) -> list[Effect]:
+    def flush(self, now: Instant) -> None:
         """Start a sync of appended records; if one is in flight, the next one follows it."""
-        if self._sync is not None or not self.is_leader or self.log.recovery_point >= self.log_end_offset:
-            return []
+        if self._is_syncing or not self.is_leader or self.log.recovery_point >= self.log_end_offset:
+            return
         try:
             files, end_offset = self._written(self.log.begin_sync)
         except StorageError as error:
-            return self._refused(error, now)
+            self._refused(error, now)
+            return
         self._is_full = False
-        ticket = self._tickets()
-        self._sync = (ticket, end_offset)
-        return [Sync(ticket, files, self._log_dir)]
+        self._is_syncing = True
+        self._continuations.sync(files, self._log_dir, partial(self._synced, end_offset))
 
-    def synced(self, ticket: Ticket, error: StorageError | None, now: Instant) -> list[Effect]:
-        """The result of a sync or job this node asked for: a vote that elects it, or records that count
-        from now on.
-        """
-        if self.recovery.finished(ticket):
-            if error is not None and error.is_full:
-                self.recovery.moved(now)  # the one that is there stays true
-            elif error is not None and self.role is not Role.HALTED:
-                return self.halt(error)
-            return []
+    def _recovery_point_written(self, error: StorageError | None, now: Instant) -> None:
+        if error is not None and error.is_full:
+            self.recovery.moved(now)  # the previous one stays true
+        elif error is not None and self.role is not Role.HALTED:
+            self.halt(error)
+
+    def _voted(self, error: StorageError | None, now: Instant) -> None:
+        """The vote is on disk, and elects this node."""
+        self._is_voting = False
         if error is not None:
-            return self.halt(error)
-        if ticket == self._vote_ticket:
-            self._vote_ticket = None
-            assert self._voters.majority == 1, "votes of others are not asked for yet"
-            self._is_elected = True
-            return self._lead(now)
-        assert self._sync is not None
-        assert self._sync[0] == ticket, "a sync nobody asked for"
-        end_offset = self._sync[1]
-        self._sync = None
+            self.halt(error)
+            return
+        assert self._voters.majority == 1, "votes of others are not asked for yet"
+        self._is_elected = True
+        self._lead(now)
+
+    def _synced(self, end_offset: Offset, error: StorageError | None, now: Instant) -> None:
+        """The records below `end_offset` count from now on."""
+        self._is_syncing = False
+        if self.role is Role.HALTED:
+            return
+        if error is not None:
+            self.halt(error)
+            return
         self.log.synced(end_offset)
         self.recovery.moved(now)
         if self._leading is not None:
             self._leading.voter_synced(self._node_id, end_offset)
         assert self.high_watermark <= self.log_end_offset
-        return self.flush(now)
+        self.flush(now)
 
     def read(self, start: Offset, limit: Offset) -> Iterator[bytes]:
         """The batches of `[start, limit)` in pieces of whole batches, each with its checksum checked.
@@ -368,14 +377,15 @@ class RaftNode:
             )
         return found
 
-    def halt(self, error: StorageError) -> list[Effect]:
+    def halt(self, error: StorageError) -> None:
         """Stop for good: the disk of the metadata log cannot be trusted any more."""
         self._trace("metadata-log-failed", path=error.path, call=error.call, reason=error.reason)
-        self._sync = self._vote_ticket = self.retry_at_us = None
+        self._is_syncing = self._is_voting = False
+        self.retry_at_us = None
         self._become(Role.HALTED)
-        return [
+        self._continuations.effects.append(
             Halt(f"the metadata log cannot be kept: {error}" + (f" ({error.remedy})" if error.remedy else ""))
-        ]
+        )
 
     def close(self, now: Instant) -> None:
         """Close the log; cleanly unless the node was halted or the disk refuses, and then the next start
@@ -397,7 +407,7 @@ class RaftNode:
             )
             self.log.close()
 
-    def _lead(self, now: Instant) -> list[Effect]:
+    def _lead(self, now: Instant) -> None:
         """Begin the epoch with a record of its own, without which nothing older can be committed."""
         start = self.log_end_offset
         granted = [voter for voter in self._voters.listed() if voter.voter_id == self._node_id]
@@ -410,10 +420,10 @@ class RaftNode:
                 lambda: self.log.append_own(build_control(change, timestamp_ms=now.wall_ms), self.epoch, now)
             )
         except StorageError as error:
-            return self._refused(error, now)
+            self._refused(error, now)
+            return
         self._become(Role.LEADER)
         self._leading = Leading(self.epoch, start, self._voters, high_watermark=Offset(0))
-        return []
 
     def _written(self, write: Callable[[], _Result]) -> _Result:
         """What `write` gives, at the price of half the ballast if the disk is full. Raises StorageError,
@@ -423,15 +433,15 @@ class RaftNode:
             self._disk, self._log_dir, write, lambda: self._trace("disk-ballast-halved", path=self._log_dir)
         )
 
-    def _refused(self, error: StorageError, now: Instant) -> list[Effect]:
+    def _refused(self, error: StorageError, now: Instant) -> None:
         """The disk refused a write: try again later if it is full, else halt."""
         if not error.is_full:
-            return self.halt(error)
+            self.halt(error)
+            return
         if not self._is_full:
             self._is_full = True
             self._trace("metadata-log-awaits-room", path=error.path, call=error.call, reason=error.reason)
         self.retry_at_us = Micros(now.mono_us + _RETRY_US)
-        return []
 
     def _become(self, role: Role) -> None:
         assert role in LEGAL[self.role], f"{self.role.name} → {role.name}"

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from sparklog.effects import Run
-from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
+from sparklog.model import Instant, Micros, Offset, TopicPartition
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
-from sparklog_server.disk.door import Disk
+from sparklog_server.disk.door import Disk, StorageError
 
 FILE_NAME: Final = "recovery-point-checkpoint"
 _DELAY_US: Final = 500_000
@@ -36,22 +36,29 @@ def write(disk: Disk, directory: str, log: TopicPartition, offset: Offset) -> No
 
 
 class RecoveryPoint:
-    """When it is written down. Invariant: one job at most is under way, by `_ticket`."""
+    """When it is written down. Invariant: one job at most is under way."""
 
     def __init__(
-        self, disk: Disk, directory: str, log: TopicPartition, *, tickets: Callable[[], Ticket]
+        self,
+        disk: Disk,
+        directory: str,
+        log: TopicPartition,
+        continuations: Continuations,
+        *,
+        written: Callable[[StorageError | None, Instant], None],
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._log = log
-        self._tickets = tickets
-        self._ticket: Ticket | None = None
+        self._continuations = continuations
+        self._written = written
+        self._is_writing = False
         self.due_us: Micros | None = None  # also while one is being written, after which it is `deadline`
 
     @property
     def is_quiet(self) -> bool:
         """Whether no job is under way."""
-        return self._ticket is None
+        return not self._is_writing
 
     def moved(self, now: Instant) -> None:
         """More is durable than was written down."""
@@ -59,24 +66,24 @@ class RecoveryPoint:
             self.due_us = Micros(now.mono_us + _DELAY_US)
 
     def deadline(self) -> Micros | None:
-        """When `due` has something to begin."""
-        return self.due_us if self._ticket is None else None
+        """When `begin_due` has something to begin."""
+        return None if self._is_writing else self.due_us
 
-    def due(self, recovery_point: Offset, now: Instant) -> list[Run]:
-        """The job that writes it down, if it is time."""
-        if self._ticket is not None or self.due_us is None or self.due_us > now.mono_us:
-            return []
+    def begin_due(self, recovery_point: Offset, now: Instant) -> None:
+        """Begin the job that writes it down, if it is time."""
+        if self._is_writing or self.due_us is None or self.due_us > now.mono_us:
+            return
         self.due_us = None
-        self._ticket = self._tickets()
-        return [Run(partial(write, self._disk, self._directory, self._log, recovery_point), self._ticket)]
+        self._is_writing = True
+        self._continuations.run(
+            partial(write, self._disk, self._directory, self._log, recovery_point), self._finished
+        )
 
-    def finished(self, ticket: Ticket) -> bool:
-        """Whether the ticket is that of the job, which is over now."""
-        if ticket != self._ticket:
-            return False
-        self._ticket = None
-        return True
+    def _finished(self, error: StorageError | None, now: Instant) -> None:
+        self._is_writing = False
+        self._written(error, now)
 
     def stop(self) -> None:
         """Begin no job more."""
-        self.due_us = self._ticket = None
+        self.due_us = None
+        self._is_writing = False

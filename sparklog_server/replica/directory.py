@@ -15,9 +15,9 @@ below them is no trace of a crash.
 from collections.abc import Callable
 from typing import Final
 
-from sparklog.effects import Steps, Sync
+from sparklog.effects import Steps
 from sparklog.errors import ErrorCode, without_frames
-from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid, earlier
+from sparklog.model import Instant, Micros, Offset, TopicPartition, Uuid, earlier
 from sparklog_server.disk.door import DiskFile, OutOfDescriptors, StorageError
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.log_dir import LogDir
@@ -164,9 +164,9 @@ class ReplicaDirectory:
         """Somebody waits for what is dirty now."""
         self._is_awaited = True
 
-    def begin_sync(self, ticket: Ticket, now: Instant) -> Sync | None:
-        """The effect that makes everything appended so far durable; None if nothing was left to sync, or
-        the disk refused.
+    def begin_sync(self, now: Instant) -> list[DiskFile] | None:
+        """The files to sync so that everything appended so far is durable; None if nothing was left to sync,
+        or the disk refused.
 
         A partition for which a full disk has no room for what goes with its sync is tried again soon.
         """
@@ -192,7 +192,7 @@ class ReplicaDirectory:
         self.sync_at_us = Micros(now.mono_us + _PUT_OFF_US) if put_off else None
         self._settling_bytes, self._unsynced_bytes = self._unsynced_bytes if self._in_flight else 0, 0
         self.is_congested = self._settling_bytes > self._unsynced_bytes_max
-        return Sync(ticket, files, self.log_dir.path) if self._in_flight else None
+        return files if self._in_flight else None
 
     def synced(self, now: Instant) -> list[Partition]:
         """The sync in flight returned: its records are durable, and a checkpoint should soon say so. Gives

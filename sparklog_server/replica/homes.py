@@ -8,7 +8,6 @@ on without it. The one that goes further is taken, and of equals the one where t
 
 from collections.abc import Callable, Mapping, Set, Sized
 
-from sparklog.effects import Run
 from sparklog.model import ZERO_UUID, Instant, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
@@ -29,7 +28,7 @@ class Homes:
         *,
         is_missing: bool,
         settings_for: Callable[[str], LogConfig],
-        remove: Callable[[ReplicaDirectory, list[TopicPartition]], list[Run]],
+        remove: Callable[[ReplicaDirectory, list[TopicPartition]], None],
         trace: Trace,
     ) -> None:
         self._directories = directories
@@ -82,14 +81,13 @@ class Homes:
 
     def settle(
         self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant
-    ) -> list[Run] | None:
-        """Before a partition is opened: leave one log of it, if a move was interrupted; None if a full
+    ) -> bool:
+        """Before a partition is opened: leave one log of it, if a move was interrupted; False if a full
         disk has no room for that.
 
         Blocks if there is a copy that may be right.
         """
         online = [directory for directory in self._directories if directory.error is None]
-        runs: list[Run] = []
         for directory in online:
             if topic_partition in directory.log_dir.futures:
                 try:
@@ -97,7 +95,7 @@ class Homes:
                 except StorageError as error:
                     if error.is_full:
                         directory.room.ran_out(error, now)
-                        return None
+                        return False
                     directory.storage_failed(error)
         rivals = [one for one in online if one.error is None and _has(one, topic_partition, topic_id)]
         if len(rivals) > 1:
@@ -114,8 +112,8 @@ class Homes:
                         kept=best.log_dir.path,
                         removed=one.log_dir.path,
                     )
-                    runs += self._remove(one, [topic_partition])
-        return runs
+                    self._remove(one, [topic_partition])
+        return True
 
     def set_strays_aside(self, held: Set[TopicPartition], now: Instant) -> None:
         """After the first image: the logs that no topic claims, left by a crash between a deletion and its

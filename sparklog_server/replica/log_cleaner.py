@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from sparklog.effects import Run, Steps
+from sparklog.effects import Steps
 from sparklog.kernels import clean
-from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
+from sparklog.model import Instant, Micros, Offset, TopicPartition
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.aborted import IndexReading
@@ -66,7 +67,15 @@ class _Work:
     meanwhile.
     """
 
-    __slots__ = ("directory", "end_offset", "is_committing", "partition", "resume_at_us", "step", "ticket")
+    __slots__ = (
+        "directory",
+        "end_offset",
+        "is_committing",
+        "is_running",
+        "partition",
+        "resume_at_us",
+        "step",
+    )
 
     def __init__(
         self, directory: ReplicaDirectory, partition: Partition, step: Round | IndexReading, now: Instant
@@ -76,7 +85,7 @@ class _Work:
         self.step = step
         self.end_offset = partition.log.log_end_offset  # when it began
         self.resume_at_us: Micros = now.mono_us
-        self.ticket: Ticket | None = None
+        self.is_running = False
         self.is_committing: Swap | None = None
 
 
@@ -92,8 +101,8 @@ class LogCleaner:
         limits: CleaningLimits,
         disk: Disk,
         directories: list[ReplicaDirectory],
+        continuations: Continuations,
         *,
-        tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
         trace: Trace,
     ) -> None:
@@ -102,16 +111,15 @@ class LogCleaner:
         self.look_at_us: Micros | None = None
         self._disk = disk
         self._directories = directories
-        self._tickets = tickets
+        self._continuations = continuations
         self._entropy = entropy
         self._trace = trace
         self._rounds: dict[Partition, _Work] = {}
-        self._waiting: dict[Ticket, _Work] = {}
-        self._checkpoints: dict[Ticket, ReplicaDirectory] = {}
+        self._jobs_running = 0
+        self._checkpoints: dict[ReplicaDirectory, None] = {}  # being written
         self._named: dict[
             ReplicaDirectory, dict[TopicPartition, Offset]
         ] = {}  # by the checkpoint on disk, or one on its way there
-        self._rendered: dict[ReplicaDirectory, dict[TopicPartition, Offset]] = {}
         self._dirty: dict[ReplicaDirectory, None] = {}
         self._uncleanable: dict[Partition, None] = {}
         self._late: dict[
@@ -145,7 +153,7 @@ class LogCleaner:
         self._paused.pop(partition, None)
         self._put_off.pop(partition, None)
         work = self._rounds.get(partition)
-        if work is not None and work.ticket is None:
+        if work is not None and not work.is_running:
             self._drop(work)  # its next job would meet, under the same paths, the files of another log
         if partition.topic_partition in self._named.get(directory, {}):
             self._dirty[directory] = None
@@ -154,7 +162,7 @@ class LogCleaner:
         """Leave a log as it is until `resume`; gives whether no job touches it any more."""
         self._paused[partition] = None
         work = self._rounds.get(partition)
-        if work is not None and work.ticket is None and work.is_committing is None:
+        if work is not None and not work.is_running and work.is_committing is None:
             self._drop(work)
         return partition not in self._rounds
 
@@ -178,7 +186,7 @@ class LogCleaner:
             self._dirty[directory] = None
             return True
         return any(
-            work.ticket is not None and work.partition.topic_partition == topic_partition
+            work.is_running and work.partition.topic_partition == topic_partition
             for work in self._rounds.values()
         )
 
@@ -190,13 +198,13 @@ class LogCleaner:
             self.look_at_us = Micros(0)
 
     def deadline(self) -> Micros | None:
-        """When `due_jobs` has something to begin."""
+        """When `begin_due` has something to begin."""
         if self.is_stopping:
             return None
         if not self._rounds and not self._dirty:
             return self.look_at_us if self.limits.threads > 0 else None
-        times = [work.resume_at_us for work in self._rounds.values() if work.ticket is None]
-        if any(directory not in self._checkpoints.values() for directory in self._dirty):
+        times = [work.resume_at_us for work in self._rounds.values() if not work.is_running]
+        if any(directory not in self._checkpoints for directory in self._dirty):
             times.append(self._checkpoint_at_us)
         if self.look_at_us is not None and len(self._rounds) < self.limits.threads:
             times.append(self.look_at_us)
@@ -205,32 +213,29 @@ class LogCleaner:
     @property
     def is_quiet(self) -> bool:
         """Whether no job is under way."""
-        return not self._waiting and not self._checkpoints
+        return not self._jobs_running and not self._checkpoints
 
     def stop(self) -> None:
         """Begin nothing more; what is swapped in is committed still."""
         self.is_stopping = True
 
-    def due_jobs(self, now: Instant) -> list[Run]:
-        """The jobs to begin now."""
+    def begin_due(self, now: Instant) -> None:
+        """Begin the jobs that are due."""
         if self.is_stopping:
-            return []
+            return
         if self.look_at_us is not None and self.look_at_us <= now.mono_us:
             self._look(now)
-        runs = [
-            self._work_on(work, now)
-            for work in self._rounds.values()
-            if work.ticket is None and work.resume_at_us <= now.mono_us
-        ]
+        for work in self._rounds.values():
+            if not work.is_running and work.resume_at_us <= now.mono_us:
+                self._work_on(work, now)
         if now.mono_us < self._checkpoint_at_us:
-            return runs
+            return
         dirty, self._dirty = self._dirty, {}
         for directory in dirty:
-            if directory in self._checkpoints.values():
+            if directory in self._checkpoints:
                 self._dirty[directory] = None  # two at once could put the older over the newer
             elif directory.error is None:
-                runs.append(self._checkpoint(directory))
-        return runs
+                self._checkpoint(directory)
 
     def _compacted(self) -> Iterator[tuple[ReplicaDirectory, Partition]]:
         for directory in self._directories:
@@ -274,73 +279,76 @@ class LogCleaner:
         )
         return Round(self._disk, plan)
 
-    def _work_on(self, work: _Work, now: Instant) -> Run:
+    def _work_on(self, work: _Work, now: Instant) -> None:
         if work.is_committing is not None:
-            return self._begin(work, partial(commit, self._disk, work.is_committing))
+            self._commit(work, work.is_committing)
+            return
         if isinstance(work.step, IndexReading):
-            return self._begin(work, work.step.run)
+            self._began(work)
+            self._continuations.run(work.step.run, partial(self._read, work, work.step))
+            return
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
         io_bytes_max = int(min(WORK_BYTES, max(rate / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
         work.resume_at_us = now.mono_us
-        return self._begin(work, partial(_work, work.step, io_bytes_max), in_steps=True)
+        self._began(work)
+        self._continuations.run_in_steps(
+            partial(_work, work.step, io_bytes_max), partial(self._worked, work, work.step), is_calm=True
+        )
 
-    def _begin(self, work: _Work, job: Callable[[], object], *, in_steps: bool = False) -> Run:
-        ticket = work.ticket = self._tickets()
-        self._waiting[ticket] = work
-        return Run(job, ticket, in_steps, is_calm=in_steps)
+    def _commit(self, work: _Work, swap: Swap) -> None:
+        self._began(work)
+        self._continuations.run(partial(commit, self._disk, swap), partial(self._committed, work, swap))
+
+    def _began(self, work: _Work) -> None:
+        work.is_running = True
+        self._jobs_running += 1
 
     # -- results
 
-    def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:
-        """The result of a job of ours and what follows at once; None if the ticket is somebody else's."""
-        directory = self._checkpoints.pop(ticket, None)
-        if directory is not None:
-            rendered = self._rendered.pop(directory)
-            if isinstance(result, StorageError) and result.is_full:
-                directory.room.ran_out(result, now)
-                self._checkpoint_at_us = Micros(now.mono_us + _AGAIN_US)
-                self._dirty[directory] = None
-                return []
-            self._named[directory] = rendered
-            if isinstance(result, StorageError):
-                directory.storage_failed(result)
-            return []
-        work = self._waiting.pop(ticket, None)
-        if work is None:
-            return None
-        work.ticket = None
+    def _is_over(self, work: _Work, result: object, now: Instant) -> bool:
+        """A job of the round has finished; whether the round ends here, or waits for room to commit."""
+        work.is_running = False
+        self._jobs_running -= 1
         if work.partition.log.is_closed or work.directory.error is not None:
             self._drop(work)
         elif isinstance(result, StorageError) and result.is_full:
             self._found_full(work, result, now)
         elif isinstance(result, StorageError):
             self._failed(work, result)
-        elif isinstance(result, Uncleanable):
-            self._trace(
-                "log-uncleanable", partition=str(work.partition.topic_partition), reason=result.reason
-            )
-            self._uncleanable[work.partition] = None
-            self._drop(work)
-        elif work.is_committing is not None:
-            self._committed(work)
-        elif work.partition in self._paused:
-            self._drop(work)
-        elif isinstance(work.step, IndexReading):
-            self._read(work, work.step, now)
-        elif isinstance(result, Progress):
-            return self._progressed(work, work.step, result, now)
-        return []
+        else:
+            return False
+        return True
 
-    def _read(self, work: _Work, reading: IndexReading, now: Instant) -> None:
+    def _read(self, work: _Work, reading: IndexReading, result: StorageError | None, now: Instant) -> None:
         """Look again: what is due may have changed meanwhile, and a round of it begins at once now."""
+        if self._is_over(work, result, now):
+            return
         self._drop(work)
+        if work.partition in self._paused:
+            return
         self.look_at_us = now.mono_us
         try:
             reading.learn()
         except StorageError as error:
             work.partition.disk.storage_failed(error)
 
-    def _progressed(self, work: _Work, one: Round, progress: Progress, now: Instant) -> list[Run]:
+    def _worked(
+        self, work: _Work, one: Round, result: Progress | Uncleanable | StorageError, now: Instant
+    ) -> None:
+        if self._is_over(work, result, now) or isinstance(result, StorageError):
+            return
+        if isinstance(result, Uncleanable):
+            self._trace(
+                "log-uncleanable", partition=str(work.partition.topic_partition), reason=result.reason
+            )
+            self._uncleanable[work.partition] = None
+            self._drop(work)
+        elif work.partition in self._paused:
+            self._drop(work)
+        else:
+            self._progressed(work, one, result, now)
+
+    def _progressed(self, work: _Work, one: Round, progress: Progress, now: Instant) -> None:
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
         work.resume_at_us = Micros(work.resume_at_us + int(progress.io_bytes * 1_000_000 / rate))
         if progress.is_done:
@@ -365,18 +373,18 @@ class LogCleaner:
                 is_in = work.partition.log.segments.swap_in(progress.cleaned)
             except StorageError as error:
                 self._failed(work, error)
-                return []
+                return
             if not is_in:
                 self._drop(work)
-                return []
+                return
             work.is_committing = progress.cleaned.swap
-            return [self._begin(work, partial(commit, self._disk, work.is_committing))]
-        return []
+            self._commit(work, work.is_committing)
 
-    def _committed(self, work: _Work) -> None:
-        assert work.is_committing is not None
+    def _committed(self, work: _Work, swap: Swap, result: StorageError | None, now: Instant) -> None:
+        if self._is_over(work, result, now):
+            return
         try:
-            work.partition.log.segments.swapped(work.is_committing.base_offset)
+            work.partition.log.segments.swapped(swap.base_offset)
         except StorageError as error:
             self._failed(work, error)
         work.is_committing = None
@@ -408,21 +416,36 @@ class LogCleaner:
     def _drop(self, work: _Work) -> None:
         self._rounds.pop(work.partition, None)
 
-    def _checkpoint(self, directory: ReplicaDirectory) -> Run:
-        """The job that writes down how far the logs of a directory are clean."""
+    def _checkpoint(self, directory: ReplicaDirectory) -> None:
+        """Write down, in a job, how far the logs of a directory are clean."""
         offsets = {
             topic_partition: log.first_dirty_offset
             for topic_partition, log in directory.log_dir.logs.items()
             if log.settings.is_compacted and log.first_dirty_offset > log.log_start_offset
         }
-        ticket = self._tickets()
-        self._checkpoints[ticket] = directory
-        self._rendered[directory] = offsets
+        self._checkpoints[directory] = None
         self._named[directory] = self._named.get(directory, {}) | offsets
-        return Run(
+        self._continuations.run(
             partial(self._disk.write, f"{directory.log_dir.path}/{CHECKPOINT_FILE}", render_offsets(offsets)),
-            ticket,
+            partial(self._checkpointed, directory, offsets),
         )
+
+    def _checkpointed(
+        self,
+        directory: ReplicaDirectory,
+        offsets: dict[TopicPartition, Offset],
+        result: StorageError | None,
+        now: Instant,
+    ) -> None:
+        del self._checkpoints[directory]
+        if result is not None and result.is_full:
+            directory.room.ran_out(result, now)
+            self._checkpoint_at_us = Micros(now.mono_us + _AGAIN_US)
+            self._dirty[directory] = None
+            return
+        self._named[directory] = offsets
+        if result is not None:
+            directory.storage_failed(result)
 
 
 def _work(one: Round, io_bytes_max: int) -> Steps[Progress | Uncleanable]:

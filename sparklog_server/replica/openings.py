@@ -11,10 +11,10 @@ log is begun under it.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from sparklog.effects import Run
-from sparklog.model import Instant, Ticket, TopicPartition
+from sparklog.model import Instant, TopicPartition
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.partition_log import PartitionLog
@@ -51,11 +51,19 @@ class Openings:
     and in no log.
     """
 
-    def __init__(self, removals: Removals, *, tickets: Callable[[], Ticket]) -> None:
-        self._tickets = tickets
+    def __init__(
+        self,
+        removals: Removals,
+        continuations: Continuations,
+        *,
+        begun: Callable[[Begun, Instant], None],
+    ) -> None:
+        """`begun` is told the outcome of each job that begins logs."""
+        self._continuations = continuations
+        self._begun = begun
         self._queues: dict[ReplicaDirectory, dict[TopicPartition, Wanted]] = {}
-        self._creations: dict[Ticket, tuple[ReplicaDirectory, tuple[TopicPartition, ...]]] = {}
-        self._renames: dict[Ticket, _Renaming] = {}
+        self._creations: dict[ReplicaDirectory, tuple[TopicPartition, ...]] = {}
+        self._renames_running = 0
         self._put_off: list[_Renaming] = []
         self._removals = removals
         self._held: dict[TopicPartition, None] = {}
@@ -70,13 +78,12 @@ class Openings:
 
     def awaited(self, directory: ReplicaDirectory) -> int:
         """How many logs are to be begun in a directory."""
-        beginning = sum(len(names) for at, names in self._creations.values() if at is directory)
-        return len(self._queues.get(directory, ())) + beginning
+        return len(self._queues.get(directory, ())) + len(self._creations.get(directory, ()))
 
     @property
     def is_quiet(self) -> bool:
         """Whether no log is being begun or renamed."""
-        return not self._creations and not self._renames
+        return not self._creations and not self._renames_running
 
     def stop(self) -> None:
         """Begin nothing more; what the metadata still wants is begun at the next start."""
@@ -85,11 +92,11 @@ class Openings:
 
     # -- begin
 
-    def begin(self, directory: ReplicaDirectory, wanted: Iterable[Wanted], now: Instant) -> list[Run]:
+    def begin(self, directory: ReplicaDirectory, wanted: Iterable[Wanted], now: Instant) -> None:
         """Have logs begun in a directory; their names must be free."""
         queue = self._queues.setdefault(directory, {})
         queue.update((one.topic_partition, one) for one in wanted)
-        return self._begin_next(directory, now)
+        self._begin_next(directory, now)
 
     def forget(self, topic: str) -> None:
         """A topic is gone: begin no log of it that is not being begun."""
@@ -97,66 +104,57 @@ class Openings:
             for topic_partition in [one for one in queue if one.topic == topic]:
                 del queue[topic_partition]
 
-    def _begin_next(self, directory: ReplicaDirectory, now: Instant) -> list[Run]:
-        if any(at is directory for at, _ in self._creations.values()):
-            return []
+    def _begin_next(self, directory: ReplicaDirectory, now: Instant) -> None:
         queue = self._queues.get(directory)
-        if not queue:
-            return []
+        if not queue or directory in self._creations:
+            return
         names = tuple(queue)[:_LOGS_PER_JOB]
         job = directory.log_dir.create_job([queue.pop(name) for name in names], now)
-        ticket = self._tickets()
-        self._creations[ticket] = directory, names
+        self._creations[directory] = names
         self._held.update(dict.fromkeys(names))
-        return [Run(job, ticket)]
+        self._continuations.run(job, partial(self._created, directory))
 
     # -- remove
 
-    def remove(self, directory: ReplicaDirectory, names: Iterable[TopicPartition]) -> list[Run]:
+    def remove(self, directory: ReplicaDirectory, names: Iterable[TopicPartition]) -> None:
         """Take logs out of a directory, and then their files off the disk."""
         doomed = tuple(names)
-        if not doomed:
-            return []
-        self._held.update(dict.fromkeys(doomed))
-        return [self._rename(_Renaming(directory, doomed, directory.log_dir.delete_job(doomed)))]
+        if doomed:
+            self._held.update(dict.fromkeys(doomed))
+            self._rename(_Renaming(directory, doomed, directory.log_dir.delete_job(doomed)))
 
-    def go_on_renaming(self) -> list[Run]:
+    def go_on_renaming(self) -> None:
         """Try again what a full disk had no room for."""
         put_off, self._put_off = self._put_off, []
-        return [self._rename(one) for one in put_off]
+        for one in put_off:
+            self._rename(one)
 
-    def _rename(self, renaming: _Renaming) -> Run:
-        ticket = self._tickets()
-        self._renames[ticket] = renaming
-        return Run(renaming.job, ticket)
+    def _rename(self, renaming: _Renaming) -> None:
+        self._renames_running += 1
+        self._continuations.run(renaming.job, partial(self._renamed, renaming))
 
     # -- results
 
-    def finished(self, ticket: Ticket, result: object, now: Instant) -> tuple[Begun | None, list[Run]] | None:
-        """The result of a job: the logs it began, if it did, and what follows; None if the ticket is
-        somebody else's.
-        """
-        renamed = self._renames.pop(ticket, None)
-        if renamed is not None:
-            self._renamed(renamed, result, now)
-            return None, []
-        created = self._creations.pop(ticket, None)
-        if created is None:
-            return None
-        directory, names = created
+    def _created(
+        self, directory: ReplicaDirectory, result: list[PartitionLog] | StorageError, now: Instant
+    ) -> None:
+        names = self._creations.pop(directory)
         self._release(names)
-        is_put_off = isinstance(result, StorageError) and result.is_full
         if isinstance(result, StorageError):
-            if is_put_off:
+            if result.is_full:
                 directory.room.ran_out(result, now)
             else:
                 directory.storage_failed(result)
-        if is_put_off or directory.error is not None:
+        if isinstance(result, StorageError) or directory.error is not None:
+            is_put_off = isinstance(result, StorageError) and result.is_full
             dropped = self._queues.pop(directory, {})
-            return Begun(directory, (*names, *dropped), [], is_put_off), []
-        return Begun(directory, names, cast(list[PartitionLog], result)), self._begin_next(directory, now)
+            self._begun(Begun(directory, (*names, *dropped), [], is_put_off), now)
+            return
+        self._begin_next(directory, now)
+        self._begun(Begun(directory, names, result), now)
 
-    def _renamed(self, renaming: _Renaming, result: object, now: Instant) -> None:
+    def _renamed(self, renaming: _Renaming, result: Removal | StorageError, now: Instant) -> None:
+        self._renames_running -= 1
         directory, names, job = renaming
         if isinstance(result, StorageError) and result.is_full and directory.error is None:
             directory.room.ran_out(result, now)

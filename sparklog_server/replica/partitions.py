@@ -1,8 +1,8 @@
 """Every partition this node holds, kept in step with the metadata image, over all its log directories."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
-from sparklog.effects import Effect, Run, Sync
 from sparklog.errors import ErrorCode
 from sparklog.model import (
     NO_EPOCH,
@@ -12,12 +12,12 @@ from sparklog.model import (
     Micros,
     NodeId,
     Offset,
-    Ticket,
     TopicPartition,
     Uuid,
     earlier,
 )
-from sparklog_server.disk.door import StorageError
+from sparklog_server.continuations import Continuations
+from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
@@ -25,7 +25,7 @@ from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, Metada
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes
-from sparklog_server.replica.log_cleaner import LogCleaner
+from sparklog_server.replica.log_cleaner import CleaningLimits, LogCleaner
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.producer_snapshots import ProducerSnapshots
@@ -37,33 +37,35 @@ from sparklog_server.replica.retention import Retention
 class Partitions:
     """The partitions of this node by topic and index.
 
-    `jobs` collects the jobs that follow from finished ones, `led` the partitions whose leadership begins; the
-    broker drains both each turn. Invariants: a topic's entry
-    exists only while the image places at least one of its partitions here; whoever it places here is open,
-    in `_wanted` or in `_offline`. A wanted one waits while a job or a checkpoint may still touch or name
-    an earlier log of its name.
+    `led` collects the partitions whose leadership begins; the broker drains it each turn. Invariants: a
+    topic's entry exists only while the image places at least one of its partitions here; each partition that
+    the image places here is open, in `_wanted` or in `_offline`. A wanted one waits while a job or a
+    checkpoint may still touch or name an earlier log of its name.
     """
 
     def __init__(
         self,
         node_id: NodeId,
         directories: list[ReplicaDirectory],
+        disk: Disk,
+        continuations: Continuations,
         *,
-        tickets: Callable[[], Ticket],
         settings_for: Callable[[str], LogConfig],
         in_sync_min_for: Callable[[str], int],
         waits_for_sync: Callable[[str, int], bool],
         parked_max: int,
-        retention: Retention,
-        removals: Removals,
+        first_check_ms: int,
+        check_interval_ms: int,
+        cleaning_limits: CleaningLimits,
+        move_bytes_per_second_max: float,
         is_missing_directories: bool,
+        entropy: Callable[[int], bytes],
         trace: Trace,
     ) -> None:
         """`is_missing_directories` says that one at least could not be opened: logs may lie in it."""
-        self.jobs: list[Run] = []
         self._node_id = node_id
         self.directories = directories
-        self._tickets = tickets
+        self._continuations = continuations
         self._settings_for = settings_for
         self._in_sync_min_for = in_sync_min_for
         self._waits_for_sync = waits_for_sync
@@ -73,20 +75,35 @@ class Partitions:
         ] = {}  # the image places them here, in a directory that cannot be used
         self._trace = trace
         self._by_topic: dict[str, dict[int, Partition]] = {}
-        self._syncs: dict[Ticket, ReplicaDirectory] = {}
-        self._checkpoints: dict[Ticket, ReplicaDirectory] = {}
         self.led: list[Partition] = []
-        self._openings = Openings(removals, tickets=tickets)
-        self.retention = retention
-        self._removals = removals
-        self._producer_snapshots = ProducerSnapshots(tickets)
+        self._jobs = continuations.followed_by(self._job_finished)
+        self._checkpoints_running = 0
+        self._removals = Removals(self._jobs, trace=trace)
+        self._openings = Openings(self._removals, self._jobs, begun=self._begun)
+        self.retention = Retention(
+            self._removals,
+            self._jobs,
+            first_check_ms=first_check_ms,
+            check_interval_ms=check_interval_ms,
+            trace=trace,
+        )
+        self._producer_snapshots = ProducerSnapshots(self._jobs)
         self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
         self._waiting: dict[TopicPartition, None] = {}  # of the wanted, those whose names are held
         self._awaits_room: dict[
             TopicPartition, None
         ] = {}  # of the wanted, those that a full disk did not let begin
-        self.cleaning: LogCleaner | None = None
-        self.moving: ReplicaMoves | None = None
+        self.cleaning = LogCleaner(
+            cleaning_limits, disk, directories, self._jobs, entropy=entropy, trace=trace
+        )
+        self.moving = ReplicaMoves(
+            disk,
+            self._jobs,
+            cleaning=self.cleaning,
+            retention=self.retention,
+            bytes_per_second_max=move_bytes_per_second_max,
+            trace=trace,
+        )
         self._homes = Homes(
             directories,
             is_missing=is_missing_directories,
@@ -127,34 +144,28 @@ class Partitions:
 
     # -- metadata
 
-    def apply(self, delta: MetadataDelta, now: Instant) -> list[Effect]:
+    def apply(self, delta: MetadataDelta, now: Instant) -> None:
         """Follow the image: close what it no longer has, open and lead what it places here."""
-        effects: list[Effect] = []
         for topic in delta.topics_deleted:
-            effects.extend(self._remove(topic.name))
+            self._remove(topic.name)
         for changed in delta.partitions_changed:
             if self._node_id in changed.after.replicas:
                 self._follow(changed.topic_partition, changed.topic_id, changed.after, now)
-        effects.extend(self._open([changed.topic_partition for changed in delta.partitions_changed], now))
+        self._open([changed.topic_partition for changed in delta.partitions_changed], now)
         for resource_type, name in delta.configs_changed:
             if resource_type == TOPIC_RESOURCE:
                 self._reconfigure(name, delta.after, now)
         if delta.before.offset < 0:
             self._homes.set_strays_aside(self._offline.keys() | self._wanted.keys(), now)
-            effects.extend(self._discard_copies())
+            self._discard_copies()
             for directory in self.directories:
                 if directory.error is None:
                     directory.remove_left_overs(now)
-        effects.extend(self.jobs)
-        self.jobs.clear()
-        return effects
 
-    def _discard_copies(self) -> list[Run]:
+    def _discard_copies(self) -> None:
         """After the first image: the copies of logs that no topic claims, or that are of another topic of
         the name.
         """
-        if self.moving is None:
-            return []
         online = [directory for directory in self.directories if directory.error is None]
         paths = [
             path
@@ -164,7 +175,7 @@ class Partitions:
             )
             for path in directory.log_dir.take_futures(topic_partition)
         ]
-        return self.moving.discard(paths)
+        self.moving.discard(paths)
 
     def _follow(
         self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant
@@ -188,8 +199,7 @@ class Partitions:
         settings, in_sync_min = self._settings_for(topic), self._in_sync_min_for(topic)
         for partition in partitions.values():
             partition.settings = settings
-            if self.cleaning is not None:
-                self.cleaning.watch(partition)
+            self.cleaning.watch(partition)
             partition.in_sync_min = in_sync_min
             placement = image.partition(partition.topic_partition)
             if placement is not None:
@@ -197,7 +207,7 @@ class Partitions:
 
     # -- begin and open
 
-    def _open(self, names: Iterable[TopicPartition], now: Instant) -> list[Run]:
+    def _open(self, names: Iterable[TopicPartition], now: Instant) -> None:
         """Open those of these that are wanted and whose names are free; logs that are yet to be made are
         made by jobs if they are many.
         """
@@ -208,16 +218,14 @@ class Partitions:
                 continue
             topic_id, placement = self._wanted[topic_partition]
             assigned = placement.directory_of(self._node_id)
-            settled = self._homes.settle(topic_partition, topic_id, assigned, now)
-            if settled is None:
+            if not self._homes.settle(topic_partition, topic_id, assigned, now):
                 self._awaits_room[topic_partition] = None
                 continue
-            self.jobs.extend(settled)
             home = self._homes.find(
                 topic_partition,
                 topic_id,
                 assigned,
-                wish=None if self.moving is None else self.moving.wishes.get(topic_partition),
+                wish=self.moving.wishes.get(topic_partition),
                 loads=lambda directory: len(directory.partitions) + self._openings.awaited(directory),
                 missing=missing,
             )
@@ -240,13 +248,12 @@ class Partitions:
                     Wanted(topic_partition, topic_id, settings[topic], self._led_epoch(placement))
                 )
         if sum(map(len, missing.values())) > IN_TURN_MAX:
-            return [
-                run for home, wanted in missing.items() for run in self._openings.begin(home, wanted, now)
-            ]
+            for home, wanted in missing.items():
+                self._openings.begin(home, wanted, now)
+            return
         for home, wanted in missing.items():
             for one in wanted:
                 self._begin(one, home, now)
-        return []
 
     def _led_epoch(self, placement: PartitionImage) -> LeaderEpoch:
         """The epoch in which this node leads; -1 if another does."""
@@ -290,9 +297,7 @@ class Partitions:
             return True
         if topic_partition in self.retention.renaming or self._openings.holds(topic_partition):
             return True
-        if self.moving is not None and self.moving.holds(topic_partition, home):
-            return True
-        return self.cleaning is not None and self.cleaning.holds(topic_partition, home)
+        return self.moving.holds(topic_partition, home) or self.cleaning.holds(topic_partition, home)
 
     def _begin(self, wanted: Wanted, home: ReplicaDirectory, now: Instant) -> None:
         try:
@@ -307,21 +312,21 @@ class Partitions:
             return
         self._serve(log, home, self._wanted[wanted.topic_partition][1], now)
 
-    def _begun(self, begun: Begun, now: Instant) -> list[Run]:
+    def _begun(self, begun: Begun, now: Instant) -> None:
         """A job has begun logs: serve those that are wanted still."""
         directory = begun.directory
         if begun.is_put_off:
             for name in begun.names:
                 if name in self._wanted and name not in self._waiting:
                     self._awaits_room[name] = None
-            return []
+            return
         if directory.error is not None:
             for name in begun.names:
                 if (
                     name not in self._waiting
                 ):  # else it is asked for anew: another topic may have the name by now
                     self._give_up(name)
-            return []
+            return
         doomed = []
         for log in begun.logs:
             directory.log_dir.adopt(log)
@@ -330,7 +335,7 @@ class Partitions:
                 self._serve(log, directory, placement, now)
             else:
                 doomed.append(log.topic_partition)
-        return self._openings.remove(directory, doomed)
+        self._openings.remove(directory, doomed)
 
     def _serve(
         self, log: PartitionLog, home: ReplicaDirectory, placement: PartitionImage, now: Instant
@@ -356,13 +361,9 @@ class Partitions:
             home.mark_dirty(
                 partition, 0, now
             )  # with its epochs, for where it begins is not told by these files for long
-        if self.cleaning is not None:
-            self.cleaning.watch(partition)
+        self.cleaning.watch(partition)
         siblings[topic_partition.partition] = partition
-        if self.moving is not None:
-            self.jobs.extend(
-                self.moving.serve(partition, home, self.directories, placement.directory_of(self._node_id))
-            )
+        self.moving.serve(partition, home, self.directories, placement.directory_of(self._node_id))
         self._place(partition, placement, now)
 
     def _give_up(self, topic_partition: TopicPartition) -> None:
@@ -375,8 +376,7 @@ class Partitions:
         if partition.placed(placement, now):
             self.led.append(partition)
 
-    def _remove(self, topic: str) -> list[Effect]:
-        effects: list[Effect] = []
+    def _remove(self, topic: str) -> None:
         self._wanted = {one: wanted for one, wanted in self._wanted.items() if one.topic != topic}
         self._waiting = {one: None for one in self._waiting if one.topic != topic}
         self._awaits_room = {one: None for one in self._awaits_room if one.topic != topic}
@@ -385,8 +385,7 @@ class Partitions:
         partitions = self._by_topic.pop(topic, {})
         for partition in partitions.values():
             partition.close()
-            if self.moving is not None:
-                effects.extend(self.moving.removed(partition))
+            self.moving.removed(partition)
         for directory in self.directories:
             removed = [
                 partition
@@ -397,114 +396,73 @@ class Partitions:
                 doomed = [one for one in directory.log_dir.damaged if one.topic == topic]
                 for partition in removed:
                     doomed.append(partition.topic_partition)
-                    if self.cleaning is not None:
-                        self.cleaning.removed(partition, directory)
-                effects.extend(self._openings.remove(directory, doomed))
-        return effects
+                    self.cleaning.removed(partition, directory)
+                self._openings.remove(directory, doomed)
 
     # -- syncs
 
-    def due_syncs(self, now: Instant) -> list[Sync]:
-        """The syncs that should begin now: at most one per directory is in flight."""
-        syncs = []
+    def begin_due_syncs(self, now: Instant) -> None:
+        """Begin the syncs that are due: at most one per directory is in flight."""
         for directory in self.directories:
             if directory.sync_at_us is not None and directory.is_sync_due(now):
-                ticket = self._tickets()
-                sync = directory.begin_sync(ticket, now)
-                if sync is not None:
-                    self._syncs[ticket] = directory
-                    syncs.append(sync)
-        return syncs
+                files = directory.begin_sync(now)
+                if files is not None:
+                    self._continuations.sync(files, directory.log_dir.path, partial(self._synced, directory))
 
-    def due_checkpoints(self, now: Instant) -> list[Run]:
-        """The jobs that write down how far each directory is durable, where that is due."""
-        runs = []
+    def tick(self, now: Instant) -> None:
+        """Begin the jobs that are due: checkpoints, logs that waited for room, retention, removals,
+        compaction and moves between directories.
+        """
         for directory in self.directories:
             if directory.is_checkpoint_due(now):
-                ticket = self._tickets()
-                self._checkpoints[ticket] = directory
-                runs.append(Run(directory.begin_checkpoint(), ticket))
+                self._checkpoints_running += 1
+                self._jobs.run(directory.begin_checkpoint(), partial(self._checkpointed, directory))
             elif directory.are_recovery_points_due(now):
-                ticket = self._tickets()
-                self._checkpoints[ticket] = directory
-                runs.append(Run(directory.begin_recovery_points(), ticket, in_steps=True))
-        return runs
-
-    def due_openings(self, now: Instant) -> list[Run]:
-        """The jobs that begin the logs for which there was no room, tried while a disk is full and once it
-        is not.
-        """
-        if not look_for_room(self.directories, self.retention, self._removals, now):
-            return []
-        awaiting, self._awaits_room = self._awaits_room, {}
-        runs = [*self._openings.go_on_renaming(), *self._open(awaiting, now), *self.jobs]
-        self.jobs.clear()
-        return runs
-
-    def due_cleaning(self, now: Instant) -> list[Run]:
-        """The jobs of compaction, and of moves between directories, that should begin now."""
-        runs = [] if self.cleaning is None else self.cleaning.due_jobs(now)
-        return runs if self.moving is None else runs + self.moving.due_jobs(now)
-
-    def due_retention(self, now: Instant) -> list[Run]:
-        """The jobs of retention, and of removals, that should begin now."""
-        return self.retention.due_jobs(self, now) + self._removals.due_jobs(now)
+                self._checkpoints_running += 1
+                self._jobs.run_in_steps(
+                    directory.begin_recovery_points(), partial(self._checkpointed, directory)
+                )
+        if look_for_room(self.directories, self.retention, self._removals, now):
+            awaiting, self._awaits_room = self._awaits_room, {}
+            self._openings.go_on_renaming()
+            self._open(awaiting, now)
+        self.retention.begin_due(self, now)
+        self._removals.begin_due(now)
+        self.cleaning.begin_due(now)
+        self.moving.begin_due(now)
 
     def deadline(self) -> Micros | None:
         """When the next sync, checkpoint, compaction or check of retention is due."""
         earliest = earlier(self.retention.deadline(), self._removals.deadline())
         for directory in self.directories:
             earliest = earlier(earliest, directory.deadline())
-        if self.moving is not None and self.moving.moves:
-            earliest = earlier(earliest, self.moving.deadline())
-        return earliest if self.cleaning is None else earlier(earliest, self.cleaning.deadline())
+        return earlier(earlier(earliest, self.moving.deadline()), self.cleaning.deadline())
 
     def hurry(self) -> None:
         """Have everything appended become durable as soon as can be."""
         for directory in self.directories:
             directory.hurry()
 
-    def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
-        """The result of a sync or job of ours; False if the ticket is somebody else's."""
-        directory = self._syncs.pop(ticket, None)
-        if directory is not None:
-            if isinstance(result, StorageError):
-                directory.storage_failed(result)
-            elif directory.error is None:
-                synced = directory.synced(now)
-                self.jobs.extend(self._producer_snapshots.begin(directory, synced))
-            if self.moving is not None:
-                self.jobs.extend(self.moving.advance(now))
-            return True
-        directory = self._checkpoints.pop(ticket, None)
-        if directory is not None:
-            directory.checkpoint_finished(result if isinstance(result, StorageError) else None, now)
-            for removal in directory.take_forgotten():
-                self._removals.add(removal)
-            self.retention.log_starts_written()
-        elif not self._job_finished(ticket, result, now):
-            return False
-        if self.moving is not None:
-            self.jobs.extend(self.moving.advance(now))
+    def _synced(self, directory: ReplicaDirectory, result: StorageError | None, now: Instant) -> None:
+        if result is not None:
+            directory.storage_failed(result)
+        elif directory.error is None:
+            self._producer_snapshots.begin(directory, directory.synced(now))
+        self.moving.advance(now)
+
+    def _checkpointed(self, directory: ReplicaDirectory, result: StorageError | None, now: Instant) -> None:
+        self._checkpoints_running -= 1
+        directory.checkpoint_finished(result, now)
+        for removal in directory.take_forgotten():
+            self._removals.add(removal)
+        self.retention.log_starts_written()
+
+    def _job_finished(self, now: Instant) -> None:
+        """A job has ended, which may have released a file or a name."""
+        self.moving.advance(now)
         if self._waiting:
             waiting, self._waiting = self._waiting, {}
-            self.jobs.extend(self._open(waiting, now))
-        return True
-
-    def _job_finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
-        opened = self._openings.finished(ticket, result, now)
-        if opened is not None:
-            begun, runs = opened
-            self.jobs.extend(runs)
-            if begun is not None:
-                self.jobs.extend(self._begun(begun, now))
-            return True
-        for owner in (self._removals, self.retention, self._producer_snapshots, self.cleaning, self.moving):
-            followed = None if owner is None else owner.finished(ticket, result, now)
-            if followed is not None:
-                self.jobs.extend(followed)
-                return True
-        return False
+            self._open(waiting, now)
 
     @property
     def is_congested(self) -> bool:
@@ -516,17 +474,12 @@ class Partitions:
         """Whether everything appended is durable, as far as it ever will be, and no checkpoint is being
         written.
         """
-        is_clean = self.cleaning is None or self.cleaning.is_quiet
-        is_moved = self.moving is None or self.moving.is_quiet
-        is_settled = (
-            is_clean
-            and is_moved
+        return (
+            self.cleaning.is_quiet
+            and self.moving.is_quiet
             and self.retention.is_quiet
             and self._openings.is_quiet
-            and not self._checkpoints
-        )
-        return (
-            is_settled
+            and self._checkpoints_running == 0
             and self._removals.is_quiet
             and all(directory.is_quiet for directory in self.directories)
         )
@@ -540,15 +493,12 @@ class Partitions:
         self._openings.stop()
         self._waiting.clear()
         self._awaits_room.clear()
-        if self.cleaning is not None:
-            self.cleaning.stop()
-        if self.moving is not None:
-            self.moving.stop()
+        self.cleaning.stop()
+        self.moving.stop()
 
     def close(self, now: Instant) -> None:
         """Close every log cleanly, with its checkpoints; offline directories are left as they are."""
-        if self.moving is not None:
-            self.moving.close()
+        self.moving.close()
         for directory in self.directories:
             if directory.error is not None:
                 continue

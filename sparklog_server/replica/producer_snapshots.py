@@ -6,11 +6,11 @@ A log that has few writes its snapshot when it rolls. After a crash in between, 
 older snapshot.
 """
 
-from collections.abc import Callable, Iterable
-from typing import cast
+from collections.abc import Iterable
+from functools import partial
 
-from sparklog.effects import Run
-from sparklog.model import Instant, Ticket
+from sparklog.model import Instant
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.producer_state import FrozenProducers
 from sparklog_server.replica.directory import ReplicaDirectory
@@ -20,37 +20,35 @@ from sparklog_server.replica.partition import Partition
 class ProducerSnapshots:
     """Invariant: a log has at most one job under way."""
 
-    def __init__(self, tickets: Callable[[], Ticket]) -> None:
-        self._tickets = tickets
-        self._jobs: dict[Ticket, tuple[ReplicaDirectory, Partition, FrozenProducers]] = {}
+    def __init__(self, continuations: Continuations) -> None:
+        self._continuations = continuations
 
-    def begin(self, directory: ReplicaDirectory, partitions: Iterable[Partition]) -> list[Run]:
-        """The jobs for those of these logs that have rolled."""
-        runs = []
+    def begin(self, directory: ReplicaDirectory, partitions: Iterable[Partition]) -> None:
+        """Begin the jobs for those of these logs that have rolled."""
         for partition in partitions:
             if (
                 partition.log.frozen is not None
                 and (frozen := partition.log.producers_to_render()) is not None
             ):
-                ticket = self._tickets()
-                self._jobs[ticket] = directory, partition, frozen
-                runs.append(Run(frozen.render, ticket, in_steps=True, is_calm=True))
-        return runs
+                rendered = partial(self._rendered, directory, partition, frozen)
+                self._continuations.run_in_steps(frozen.render, rendered, is_calm=True)
 
-    def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:
-        """A job came back; None if the ticket belongs to another."""
-        found = self._jobs.pop(ticket, None)
-        if found is None:
-            return None
-        directory, partition, frozen = found
+    def _rendered(
+        self,
+        directory: ReplicaDirectory,
+        partition: Partition,
+        frozen: FrozenProducers,
+        result: bytes | StorageError,
+        now: Instant,
+    ) -> None:
+        assert not isinstance(result, StorageError), "rendering reads no disk"
         try:
-            file = partition.log.producers_rendered(frozen, cast(bytes, result))
+            file = partition.log.producers_rendered(frozen, result)
         except StorageError as error:
             if error.is_full:  # recovery begins with an older snapshot
                 directory.room.ran_out(error, now)
             else:
                 partition.disk.storage_failed(error)
-            return []
+            return
         if file is not None and partition in directory.partitions:
             directory.mark_dirty(partition, 0, now)
-        return []

@@ -12,7 +12,7 @@ stands still.
 from enum import Enum, auto
 from typing import NamedTuple
 
-from sparklog.model import Offset, Ticket, TopicPartition, Uuid
+from sparklog.model import Offset, TopicPartition, Uuid
 from sparklog_server.log.copying import Copying, Piece
 from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.partition import Partition
@@ -42,7 +42,7 @@ class Left(NamedTuple):
 class ReplicaMove:
     """Invariants: `copied` has the bytes of each segment's log that are known to be in the copy, `whole`
     those with all their files, and `found` the segments that an earlier life has left in it; at most one
-    job is under way, by `ticket`; `end_offset` is durable in the copy up to there.
+    job is under way; `end_offset` is durable in the copy up to there.
     """
 
     __slots__ = (
@@ -56,6 +56,7 @@ class ReplicaMove:
         "is_assigned",
         "is_cancelled",
         "is_due",
+        "is_running",
         "leftovers",
         "partition",
         "path",
@@ -63,7 +64,6 @@ class ReplicaMove:
         "source",
         "stage",
         "target",
-        "ticket",
         "waits_for",
         "whole",
     )
@@ -80,7 +80,7 @@ class ReplicaMove:
         self.home = home
         self.target = target
         self.stage = Stage.COPYING
-        self.ticket: Ticket | None = None
+        self.is_running = False  # a job works on it
         self.is_due = True  # a job should begin
         self.is_asked = False
         self.is_assigned = False
@@ -118,7 +118,7 @@ class ReplicaMove:
     @property
     def wants_job(self) -> bool:
         """Whether a job should copy more, or try again to rename the old log."""
-        return self.is_due and self.ticket is None and self.stage in (Stage.COPYING, Stage.REMOVING)
+        return self.is_due and not self.is_running and self.stage in (Stage.COPYING, Stage.REMOVING)
 
     @property
     def size(self) -> int:

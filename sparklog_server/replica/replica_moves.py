@@ -8,11 +8,11 @@ the copy gets the log's name, and the log goes on in it. See `replica_move` for 
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from sparklog.effects import Run
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, Micros, Ticket, TopicPartition, Uuid
+from sparklog.model import Instant, Micros, TopicPartition, Uuid
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.ballast import rename_all
 from sparklog_server.log.copying import Copied, Copying, SourceFailed, catch_up, copy
@@ -24,6 +24,7 @@ from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.replica_move import CATCH_UP_BYTES, Left, ReplicaMove, Stage
 from sparklog_server.replica.retention import Retention
 
+_Result = TypeVar("_Result")
 WORK_BYTES = 8 << 20
 """What one job copies at most."""
 _WORK_BYTES_MIN = 64 << 10
@@ -49,29 +50,29 @@ class ReplicaMoves:
     """All moves of this broker.
 
     Invariants: a partition has at most one move; `assignments` waits to be told to the controller; a move
-    that was cancelled has left `moves`, and stays in `_jobs` until its job is over.
+    that was cancelled has left `moves`, and stays in `_running` until its job is over.
     """
 
     def __init__(
         self,
         disk: Disk,
+        continuations: Continuations,
         *,
-        cleaning: LogCleaner | None,
+        cleaning: LogCleaner,
         retention: Retention,
-        tickets: Callable[[], Ticket],
+        bytes_per_second_max: float,
         trace: Trace,
     ) -> None:
-        self.bytes_per_second_max = float("inf")
+        self.bytes_per_second_max = bytes_per_second_max
         self.assignments: dict[tuple[Uuid, int], Assignment] = {}
         self.wishes: dict[TopicPartition, ReplicaDirectory] = {}
         self._disk = disk
         self._cleaning = cleaning
         self._retention = retention
-        self._tickets = tickets
+        self._continuations = continuations
         self._trace = trace
         self.moves: dict[Partition, ReplicaMove] = {}
-        self._jobs: dict[Ticket, tuple[ReplicaMove, Copying | None]] = {}
-        self._removals: dict[Ticket, None] = {}
+        self._running: dict[ReplicaMove, None] = {}
         self._resume_at_us = Micros(0)
         self._next: dict[Partition, ReplicaDirectory] = {}  # asked for while a move was ending
         self._left: dict[
@@ -90,21 +91,20 @@ class ReplicaMoves:
 
     def move(
         self, partition: Partition, home: ReplicaDirectory, target: ReplicaDirectory, now: Instant
-    ) -> list[Run]:
+    ) -> None:
         """Have a replica move, or with `home` for a target, stay: whatever move was under way to elsewhere
         is cancelled.
         """
-        runs: list[Run] = []
         move = self.moves.get(partition)
         if move is not None and move.stage is not Stage.COPYING:
             self._next[partition] = target
-            return []
+            return
         if move is not None and move.target is not target:
-            runs = self._cancel(move, "another directory was asked for")
+            self._cancel(move, "another directory was asked for")
             move = None
         if move is None and target is not home:
             self.begin(partition, home, target)
-        return runs + self.advance(now)
+        self.advance(now)
 
     def begin(
         self,
@@ -131,7 +131,7 @@ class ReplicaMoves:
         home: ReplicaDirectory,
         directories: Sequence[ReplicaDirectory],
         assigned: Uuid | None,
-    ) -> list[Run]:
+    ) -> None:
         """A partition is open in a directory: have the controller know, and go on with the move that an
         earlier life left unfinished.
         """
@@ -139,7 +139,6 @@ class ReplicaMoves:
         self.wishes.pop(topic_partition, None)
         if assigned != home.log_dir.directory_id:
             self.assign(partition.log.topic_id, topic_partition.partition, home)
-        runs: list[Run] = []
         for target in directories:
             copies = target.log_dir.futures.get(topic_partition, ())
             if not copies or target.error is not None:
@@ -155,20 +154,20 @@ class ReplicaMoves:
                     continue
                 self.begin(partition, home, target, tuple(paths), left)
             else:
-                runs += self.discard(paths)
-        return runs
+                self.discard(paths)
 
     def assign(self, topic_id: Uuid, index: int, directory: ReplicaDirectory) -> None:
         """Have the controller know where a replica lies."""
         self.assignments[topic_id, index] = Assignment(topic_id, index, directory.log_dir.directory_id)
 
-    def discard(self, paths: list[str]) -> list[Run]:
+    def discard(self, paths: list[str]) -> None:
         """Remove copies that came to nothing."""
-        if not paths:
-            return []
-        ticket = self._tickets()
-        self._removals[ticket] = None
-        return [Run(partial(self._disk.remove, *paths), ticket)]
+        if paths:
+            self._continuations.run(partial(self._disk.remove, *paths), self._discarded)
+
+    def _discarded(self, result: StorageError | None, now: Instant) -> None:
+        if result is not None:
+            self._trace("removal-failed", reason=str(result))
 
     def copies(self) -> Iterator[tuple[ReplicaDirectory, Partition, int, int]]:
         """(directory, partition, bytes, how many offsets it is behind) of every copy on its way."""
@@ -181,28 +180,27 @@ class ReplicaMoves:
                     max(partition.log.log_end_offset - move.end_offset, 0),
                 )
 
-    def removed(self, partition: Partition) -> list[Run]:
+    def removed(self, partition: Partition) -> None:
         """A partition is gone."""
         self._next.pop(partition, None)
         left = self._left.pop(partition, None)
-        if left is not None:
-            return self._remove_old(left)
         move = self.moves.get(partition)
-        if move is None:
-            return []
-        if move.stage is Stage.COPYING:
-            return self._cancel(move, "the partition was deleted")
-        return [] if move.ticket is not None else self._remove_old(move)
+        if left is not None:
+            self._remove_old(left)
+        elif move is not None and move.stage is Stage.COPYING:
+            self._cancel(move, "the partition was deleted")
+        elif move is not None and not move.is_running:
+            self._remove_old(move)
 
     def holds(self, topic_partition: TopicPartition, directory: ReplicaDirectory) -> bool:
         """Whether files of this name in a directory are on their way in or out."""
-        moves = [*self.moves.values(), *(move for move, _ in self._jobs.values())]
+        moves = (*self.moves.values(), *self._running)
         return any(
             move.topic_partition == topic_partition and directory in (move.home, move.target)
             for move in moves
         )
 
-    def _cancel(self, move: ReplicaMove, reason: str) -> list[Run]:
+    def _cancel(self, move: ReplicaMove, reason: str) -> None:
         """End a move that was not swapped; its copy goes, but where the disk has failed it stays, and a
         restart has the move go on.
         """
@@ -216,23 +214,23 @@ class ReplicaMoves:
         )
         if move.is_asked and not move.partition.log.is_closed:
             self.assign(*move.key, move.home)
-        return [] if move.ticket is not None else self._discard_copy(move)
+        if not move.is_running:
+            self._discard_copy(move)
 
-    def _discard_copy(self, move: ReplicaMove) -> list[Run]:
-        is_online = move.target.error is None and move.home.error is None and not _is_unreadable(move)
-        return self.discard([move.path, *(move.leftovers or ())]) if is_online else []
+    def _discard_copy(self, move: ReplicaMove) -> None:
+        if move.target.error is None and move.home.error is None and not _is_unreadable(move):
+            self.discard([move.path, *(move.leftovers or ())])
 
     def _drop(self, move: ReplicaMove) -> None:
         self.moves.pop(move.partition, None)
-        if self._cleaning is not None:
-            self._cleaning.resume(move.partition)
+        self._cleaning.resume(move.partition)
 
     # -- when
 
     @property
     def is_quiet(self) -> bool:
         """Whether no job is under way that a stop must wait for."""
-        return not self._jobs
+        return not self._running
 
     def stop(self) -> None:
         """Begin nothing more; a move that was not swapped begins anew at the next start."""
@@ -249,43 +247,44 @@ class ReplicaMoves:
                     move.target.storage_failed(error)
 
     def deadline(self) -> Micros | None:
-        """When `due_jobs` has something to begin."""
+        """When `begin_due` has something to begin."""
         if not self.moves or self._is_stopping:
             return None
         if any(move.stage is Stage.FOLLOWING for move in self.moves.values()):
             return Micros(0)
-        is_due = len(self._jobs) < _JOBS_MAX and any(move.wants_job for move in self.moves.values())
+        is_due = len(self._running) < _JOBS_MAX and any(move.wants_job for move in self.moves.values())
         return self._resume_at_us if is_due else None
 
-    def due_jobs(self, now: Instant) -> list[Run]:
-        """The jobs to begin now."""
-        runs: list[Run] = []
+    def begin_due(self, now: Instant) -> None:
+        """Begin the jobs that are due."""
         if self._is_stopping:
-            return runs
+            return
         for move in list(self.moves.values()):
             if move.stage is Stage.FOLLOWING:
-                runs += self._follow(move)
-            elif len(self._jobs) < _JOBS_MAX and move.wants_job and self._resume_at_us <= now.mono_us:
-                runs += self._remove_old(move) if move.stage is Stage.REMOVING else self._copy(move, now)
-        return runs
+                self._follow(move)
+            elif len(self._running) < _JOBS_MAX and move.wants_job and self._resume_at_us <= now.mono_us:
+                if move.stage is Stage.REMOVING:
+                    self._remove_old(move)
+                else:
+                    self._copy(move, now)
 
-    def advance(self, now: Instant) -> list[Run]:
+    def advance(self, now: Instant) -> None:
         """A sync, a checkpoint or a job has ended: go on with whoever waited for it."""
-        runs: list[Run] = []
         for move in list(self.moves.values()) if not self._is_stopping else ():
-            runs += self._advance(move, now)
-        return runs
+            self._advance(move, now)
 
-    def _advance(self, move: ReplicaMove, now: Instant) -> list[Run]:
+    def _advance(self, move: ReplicaMove, now: Instant) -> None:
         log, target = move.partition.log, move.target
         is_lost = move.home.error is not None or _is_unreadable(move)
         if target.error is not None or (move.stage is Stage.COPYING and is_lost):
             if move.stage is Stage.COPYING:
-                return self._cancel(move, "the partition or a log directory is offline")
-            return [] if move.ticket is not None else self._leave(move)
+                self._cancel(move, "the partition or a log directory is offline")
+            elif not move.is_running:
+                self._leave(move)
+            return
         match move.stage:
-            case Stage.COPYING if move.ticket is None:
-                return self._go_on(move, now)
+            case Stage.COPYING if not move.is_running:
+                self._go_on(move, now)
             case Stage.SYNCING if log.recovery_point >= move.waits_for:
                 # With its log start: without it the records that were deleted would be back after a crash.
                 move.waits_for, move.stage = target.checkpoints_begun + 1, Stage.CHECKPOINTING
@@ -293,17 +292,16 @@ class ReplicaMoves:
             case Stage.CHECKPOINTING if target.checkpoints_done >= move.waits_for:
                 move.stage = Stage.NAMING
                 path = target.log_dir.swap_path(move.topic_partition)
-                return [self._begin(move, partial(self._disk.rename, path, path))]
+                self._begin(move, partial(self._disk.rename, path, path), self._named)
             case _:
                 pass
-        return []
 
     # -- copying
 
-    def _go_on(self, move: ReplicaMove, now: Instant) -> list[Run]:
+    def _go_on(self, move: ReplicaMove, now: Instant) -> None:
         """Copy more, ask the controller, or swap, whichever it is time for."""
         log = move.partition.log
-        if self._cleaning is not None and not self._cleaning.pause(move.partition):
+        if not self._cleaning.pause(move.partition):
             move.is_due = False  # until the round is over
         elif move.target.log_dir.is_vouched(move.topic_partition):
             move.is_due = False  # until no checkpoint speaks of an earlier log of this name
@@ -321,36 +319,48 @@ class ReplicaMoves:
             move.is_asked = True
             self.assign(*move.key, move.target)
         elif move.is_assigned:
-            return self._swap(move, now)
-        return []
+            self._swap(move, now)
 
     def _settle_soon(self, move: ReplicaMove, now: Instant) -> None:
         """What is sealed can be copied once it is synced."""
         move.home.mark_dirty(move.partition, 0, now, within_us=0)
         move.home.hurry()
 
-    def _copy(self, move: ReplicaMove, now: Instant) -> list[Run]:
+    def _copy(self, move: ReplicaMove, now: Instant) -> None:
         if not move.target.room.has_room(now):
-            return self._cancel(move, move.target.room.refusal)
+            self._cancel(move, move.target.room.refusal)
+            return
         bytes_max = int(min(WORK_BYTES, max(self.bytes_per_second_max / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
         move.is_due = False
         todo = move.plan(bytes_max)
         if todo is None:
             self._settle_soon(move, now)
-            return []
+            return
         self._resume_at_us = max(self._resume_at_us, now.mono_us)
-        return [self._begin(move, partial(copy, self._disk, todo), todo)]
+        self._begin(move, partial(copy, self._disk, todo), partial(self._copy_done, todo))
 
-    def _begin(self, move: ReplicaMove, job: Callable[[], object], todo: Copying | None = None) -> Run:
-        ticket = move.ticket = self._tickets()
-        self._jobs[ticket] = move, todo
-        return Run(job, ticket)
+    def _begin(
+        self,
+        move: ReplicaMove,
+        job: Callable[[], _Result],
+        then: Callable[[ReplicaMove, _Result | StorageError, Instant], None],
+    ) -> None:
+        def done(result: _Result | StorageError, now: Instant) -> None:
+            del self._running[move]
+            move.is_running = False
+            if move.is_cancelled:
+                self._discard_copy(move)
+            else:
+                then(move, result, now)
+
+        move.is_running = True
+        self._running[move] = None
+        self._continuations.run(job, done)
 
     def assigned(
         self, told: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant
-    ) -> list[Run]:
+    ) -> None:
         """The controller has written down where replicas are to lie, but for those it refused."""
-        runs: list[Run] = []
         by_key = {(*move.key, move.target.log_dir.directory_id): move for move in self.moves.values()}
         for one in told:
             move = by_key.get(one)
@@ -358,27 +368,27 @@ class ReplicaMoves:
                 continue
             if one[:2] in refused:
                 move.is_asked = False
-                runs += self._cancel(move, "the controller refused")
+                self._cancel(move, "the controller refused")
             else:
                 move.is_assigned = True
-        return runs + self.advance(now)
+        self.advance(now)
 
     # -- the swap
 
-    def _swap(self, move: ReplicaMove, now: Instant) -> list[Run]:
+    def _swap(self, move: ReplicaMove, now: Instant) -> None:
         """Within a turn: copy the rest, give the copy the log's name, and go on in it. Waits while jobs or
         a sync rely on the old paths.
         """
         partition, log = move.partition, move.partition.log
         move.is_due = False
         if log.is_syncing or log.segments.is_swapping or move.topic_partition in self._retention.renaming:
-            return []
+            return
         if not log.segments.is_all_settled:
             self._settle_soon(move, now)
-            return []
+            return
         if move.gone:
             move.is_due = True
-            return []
+            return
         path = move.target.log_dir.swap_path(move.topic_partition)
         active = log.segments.active
         try:
@@ -394,124 +404,103 @@ class ReplicaMoves:
                 bytes_max=CATCH_UP_BYTES,
             ):
                 move.is_due = True
-                return []
+                return
             self._disk.rename(move.path, path, is_lasting=False)
             log.move_active(path, move.end_offset)
         except StorageError as error:
-            return self._failed(move, error)
+            self._failed(move, error)
+            return
         move.doomed = move.home.let_go(partition, now)
         move.target.take_in(partition, now)
-        if self._cleaning is not None:
-            self._cleaning.moved(partition, move.home, move.target)
+        self._cleaning.moved(partition, move.home, move.target)
         move.stage, move.waits_for = Stage.SYNCING, log.log_end_offset
-        return []
 
-    def _follow(self, move: ReplicaMove) -> list[Run]:
+    def _follow(self, move: ReplicaMove) -> None:
         """Read a few more segments from the new directory; then nothing needs the old one."""
         try:
             if _is_unreadable(move):
-                return self._leave(move)
-            if move.partition.log.is_closed or move.partition.log.segments.move_sealed(_SEALED_PER_TURN):
-                return self._remove_old(move)
+                self._leave(move)
+            elif move.partition.log.is_closed or move.partition.log.segments.move_sealed(_SEALED_PER_TURN):
+                self._remove_old(move)
         except StorageError as error:
             move.target.storage_failed(error)
-            return self._leave(move)
-        return []
+            self._leave(move)
 
-    def _leave(self, move: ReplicaMove) -> list[Run]:
+    def _leave(self, move: ReplicaMove) -> None:
         """The target failed after the swap: the old files stay, as all that there is, until the topic is
         deleted.
         """
         if move.partition.log.is_closed and not _is_unreadable(move):
-            return self._remove_old(move)
+            self._remove_old(move)
+            return
         self._left[move.partition] = move
-        return self._end(move)
-
-    def _remove_old(self, move: ReplicaMove) -> list[Run]:
-        if move.home.error is not None:
-            return self._end(move)
-        move.stage, move.is_due = Stage.REMOVING, False
-        return [self._begin(move, partial(rename_all, self._disk, move.home.log_dir.path, [move.doomed]))]
-
-    def _end(self, move: ReplicaMove) -> list[Run]:
         self._drop(move)
-        return []
+
+    def _remove_old(self, move: ReplicaMove) -> None:
+        if move.home.error is not None:
+            self._drop(move)
+            return
+        move.stage, move.is_due = Stage.REMOVING, False
+        self._begin(
+            move, partial(rename_all, self._disk, move.home.log_dir.path, [move.doomed]), self._old_renamed
+        )
 
     # -- results
 
-    def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:
-        """The result of a job of ours and what follows at once; None if the ticket is somebody else's."""
-        if ticket in self._removals:
-            del self._removals[ticket]
-            if isinstance(result, StorageError):
-                self._trace("removal-failed", reason=str(result))
-            return []
-        found = self._jobs.pop(ticket, None)
-        if found is None:
-            return None
-        move, todo = found
-        move.ticket = None
-        if move.is_cancelled:
-            return self._discard_copy(move)
-        if todo is not None:
-            return self._copy_done(move, todo, result)
-        if move.stage is Stage.NAMING:
-            return self._named(move, result)
+    def _old_renamed(self, move: ReplicaMove, result: StorageError | None, now: Instant) -> None:
         if isinstance(result, StorageError):
             if result.is_full and move.home.error is None:
                 move.home.room.ran_out(result, now)
                 move.is_due = True
                 self._resume_at_us = Micros(now.mono_us + _PUT_OFF_US)
-                return []
+                return
             move.home.storage_failed(result)
-        self._end(move)
+        self._drop(move)
         self._trace("replica-moved", partition=str(move.topic_partition), target=move.target.log_dir.path)
         following = self._next.pop(move.partition, None)
-        runs: list[Run] = []
-        if not isinstance(result, StorageError):
+        if result is None:
             if move.home.log_dir.is_vouched(move.topic_partition):
                 move.home.hold(removal(self._disk, [move.doomed[1]]), now)
             else:
-                runs = self.discard([move.doomed[1]])
+                self.discard([move.doomed[1]])
         if following is not None and not move.partition.log.is_closed:
-            runs += self.move(move.partition, move.target, following, now)
-        return runs
+            self.move(move.partition, move.target, following, now)
 
-    def _copy_done(self, move: ReplicaMove, todo: Copying, result: object) -> list[Run]:
+    def _copy_done(
+        self, todo: Copying, move: ReplicaMove, result: Copied | SourceFailed | StorageError, now: Instant
+    ) -> None:
         if isinstance(result, StorageError):
-            return self._failed(move, result)
-        if isinstance(result, SourceFailed):
+            self._failed(move, result)
+        elif isinstance(result, SourceFailed):
             bases = {segment.base_offset for segment in move.partition.log.segments.settled} | {
                 move.partition.log.segments.active.base_offset
             }
             if all(piece.base_offset in bases for piece in todo.pieces):
                 move.partition.disk.storage_failed(result.error)
             move.leftovers = None  # else retention took a segment away while it was copied
-        elif isinstance(result, Copied):
+        else:
             move.copied_to(todo)
             self._resume_at_us = Micros(
                 self._resume_at_us + int(result.io_bytes * 1_000_000 / self.bytes_per_second_max)
             )
-        return []
 
-    def _named(self, move: ReplicaMove, result: object) -> list[Run]:
-        if isinstance(result, StorageError) and not move.partition.log.is_closed:
+    def _named(self, move: ReplicaMove, result: StorageError | None, now: Instant) -> None:
+        if result is not None and not move.partition.log.is_closed:
             move.target.storage_failed(result)
-            return self._leave(move)
+            self._leave(move)
+            return
         if not move.partition.log.is_closed:
             move.partition.moved()
         move.stage = Stage.FOLLOWING
-        return []
 
-    def _failed(self, move: ReplicaMove, error: StorageError) -> list[Run]:
+    def _failed(self, move: ReplicaMove, error: StorageError) -> None:
         """The target's disk refused; where it is only full the move ends, and those who live there live
         on.
         """
-        if error.is_full:
-            return self._cancel(move, str(error))
-        at_fault = move.partition.disk if error.path.startswith(f"{move.source}/") else move.target
-        at_fault.storage_failed(error)
-        return self._cancel(move, str(error))
+        if not error.is_full:
+            at_fault = move.partition.disk if error.path.startswith(f"{move.source}/") else move.target
+            at_fault.storage_failed(error)
+        self._cancel(move, str(error))
 
 
 def _is_unreadable(move: ReplicaMove) -> bool:

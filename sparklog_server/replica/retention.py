@@ -9,11 +9,10 @@ segments have not told their ages in this life is looked at once a job has read 
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import cast
 
-from sparklog.effects import Run
-from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, earlier
+from sparklog.model import Instant, Micros, Offset, TopicPartition, earlier
 from sparklog.record.batch import NO_TIMESTAMP
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.removal import Removal, go_on
 from sparklog_server.log.retention import Ages, note_ages, read_ages, unread
@@ -36,10 +35,10 @@ class Retention:
     def __init__(
         self,
         removals: Removals,
+        continuations: Continuations,
         *,
         first_check_ms: int,
         check_interval_ms: int,
-        tickets: Callable[[], Ticket],
         trace: Callable[..., None],
     ) -> None:
         self.renaming: dict[TopicPartition, None] = {}
@@ -50,12 +49,9 @@ class Retention:
         self._hurried_us = -_HURRIED_US
         self._again: dict[Partition, None] = {}
         self._queue: deque[Partition] = deque()
-        self._tickets = tickets
+        self._continuations = continuations
         self._trace = trace
-        self._renames: dict[
-            Ticket, tuple[Partition, Offset]
-        ] = {}  # with the log start that takes their files out
-        self._readings: dict[Ticket, Partition] = {}
+        self._jobs_running = 0
         self._removals = removals
         self._held: list[
             tuple[Partition, Offset, Removal, Micros]
@@ -82,18 +78,18 @@ class Retention:
     @property
     def is_quiet(self) -> bool:
         """Whether no file is being read or renamed."""
-        return not self._readings and not self._renames
+        return self._jobs_running == 0
 
     def deadline(self) -> Micros | None:
-        """When `due_jobs` has something to do."""
+        """When `begin_due` has something to do."""
         if self._queue:
             return Micros(0)
         return (
             self._check_at_us if self._again_at_us is None else earlier(self._again_at_us, self._check_at_us)
         )
 
-    def due_jobs(self, partitions: Iterable[Partition], now: Instant) -> list[Run]:
-        """Look at the next few logs if it is time; the jobs that follow."""
+    def begin_due(self, partitions: Iterable[Partition], now: Instant) -> None:
+        """Check the next few logs if it is time, and begin the jobs that follow."""
         if self._check_at_us is not None and self._check_at_us <= now.mono_us:
             self._check_at_us = Micros(now.mono_us + self._interval_us)
             self._queue = deque(partitions)
@@ -101,46 +97,38 @@ class Retention:
             self._again_at_us = None
             self._queue.extend(self._again)
             self._again = {}
-        return [
-            run
-            for _ in range(min(len(self._queue), _LOGS_PER_TURN))
-            for run in self._check(self._queue.popleft(), now)
-        ]
+        for _ in range(min(len(self._queue), _LOGS_PER_TURN)):
+            self._check(self._queue.popleft(), now)
 
-    def _check(self, partition: Partition, now: Instant) -> list[Run]:
+    def _check(self, partition: Partition, now: Instant) -> None:
         if partition.topic_partition in self.renaming or partition.log.is_closed:
-            return []
+            return
         log = partition.log
         segments = unread(log.segments.settled, log.settings, now.wall_ms)
         if not segments or log.segments.is_swapping:
-            return self._retire(partition, now)
-        ticket = self._tickets()
-        self._readings[ticket] = partition
-        return [Run(partial(read_ages, segments, now.wall_ms - log.settings.retention_ms), ticket)]
+            self._retire(partition, now)
+            return
+        self._jobs_running += 1
+        job = partial(read_ages, segments, now.wall_ms - log.settings.retention_ms)
+        self._continuations.run(job, partial(self._read, partition))
 
-    def _retire(self, partition: Partition, now: Instant) -> list[Run]:
+    def _retire(self, partition: Partition, now: Instant) -> None:
         job = partition.retire(now)
         if partition.log.has_sealed_unsynced:
             self._again[partition] = None
             self._again_at_us = Micros(now.mono_us + _AGAIN_US)
         if job is None:
-            return []
+            return
         log_start = partition.log.log_start_offset
         self._trace("segments-retired", partition=str(partition.topic_partition), log_start_offset=log_start)
-        ticket = self._tickets()
-        self._renames[ticket] = partition, log_start
+        self._jobs_running += 1
         self.renaming[partition.topic_partition] = None
-        return [Run(job, ticket)]
+        self._continuations.run(job, partial(self._renamed, partition, log_start))
 
-    def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:
-        """The result of a job and what follows; None if the ticket is somebody else's."""
-        reading = self._readings.pop(ticket, None)
-        if reading is not None:
-            return self._read(reading, result, now)
-        renamed = self._renames.pop(ticket, None)
-        if renamed is None:
-            return None
-        partition, log_start = renamed
+    def _renamed(
+        self, partition: Partition, log_start: Offset, result: Removal | StorageError, now: Instant
+    ) -> None:
+        self._jobs_running -= 1
         del self.renaming[partition.topic_partition]
         removal = go_on(result)
         if removal is not None:
@@ -153,7 +141,6 @@ class Retention:
         elif isinstance(result, StorageError) and not partition.log.is_closed:
             # Where the log is closed its directory has another name by now, and what is in it goes with it.
             partition.disk.storage_failed(result)
-        return []
 
     def log_starts_written(self) -> None:
         """A checkpoint is on disk: what lies below the log starts in it, and the durable epochs, may leave
@@ -172,15 +159,16 @@ class Retention:
             elif not partition.log.is_closed:  # else the files go with their directory
                 self._held.append((partition, log_start, removal, due_us))
 
-    def _read(self, partition: Partition, result: object, now: Instant) -> list[Run]:
+    def _read(self, partition: Partition, result: Ages | StorageError, now: Instant) -> None:
+        self._jobs_running -= 1
         log = partition.log
         if log.is_closed or partition.topic_partition in self.renaming or self._check_at_us is None:
-            return []
+            return
         if not isinstance(result, StorageError):
-            ages = cast(Ages, result)
-            note_ages(log.segments.settled, ages)
-            if all(timestamp != NO_TIMESTAMP for timestamp, _ in ages.values()):
-                return self._check(partition, now)
+            note_ages(log.segments.settled, result)
+            if all(timestamp != NO_TIMESTAMP for timestamp, _ in result.values()):
+                self._check(partition, now)
+                return
         # A segment without timestamps never knows them; and where the job failed, a file that is gone is no
         # fault, and one that cannot be read is told here.
-        return self._retire(partition, now)
+        self._retire(partition, now)

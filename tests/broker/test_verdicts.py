@@ -2,10 +2,11 @@
 a time.
 """
 
-from sparklog.model import Instant, Micros, Millis, ProducerEpoch, ProducerId, Ticket
+from sparklog.model import Instant, Micros, Millis, ProducerEpoch, ProducerId
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.shard import Answer
 from sparklog_server.coordinator.txn.events import DUE, VerdictDue
 from sparklog_server.coordinator.txn.events import Answer as Outcome
@@ -28,9 +29,7 @@ class Asked:
 
 def test_no_turn_asks_about_more_than_a_few_transactions_and_in_the_end_all_are_asked_about() -> None:
     live = DynamicBrokerConfig(BrokerSettings.of({}), lambda *_, **__: None)
-    transactions = TransactionCoordinator(
-        live, tickets=lambda: Ticket(0), entropy=bytes, trace=lambda *_, **__: None
-    )
+    transactions = TransactionCoordinator(live, Continuations(), entropy=bytes, trace=lambda *_, **__: None)
     transactions.resolver = asked = Asked()
     names = [f"sl.sink.0.{number}.u" for number in range(OVERDUE)]
     due = [

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from sparklog.effects import FileSlice
+from sparklog.effects import FileSlice, Run
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.kernels import scan
-from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset, Ticket, Uuid
+from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset, Uuid
 from sparklog.record.batch import build_batch, decode_records, iterate_headers
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision, InTransaction
@@ -191,11 +192,11 @@ class Stage:
     def __init__(self) -> None:
         self.shards: list[WordShard] = []
         self.traces: list[str] = []
-        self._last = 0
+        self.continuations = Continuations()
         self.runtime = CoordinatorRuntime(
             "__words",
             self._make,
-            tickets=self._ticket,
+            self.continuations,
             entropy=lambda count: bytes(range(count)),
             trace=lambda event, **_: self.traces.append(event),
         )
@@ -204,9 +205,12 @@ class Stage:
         self.shards.append(WordShard())
         return self.shards[-1]
 
-    def _ticket(self) -> Ticket:
-        self._last += 1
-        return Ticket(self._last)
+    def jobs(self) -> list[Run]:
+        """The jobs requested since the last call."""
+        return [effect for effect in self.continuations.take_effects() if isinstance(effect, Run)]
+
+    def finished(self, job: Run, result: object) -> None:
+        self.continuations.finished(job.ticket, result, NOW)
 
     @property
     def shard(self) -> WordShard:
@@ -218,10 +222,9 @@ class Stage:
 
     def load(self) -> None:
         for _ in range(10_000):
-            jobs, self.runtime.jobs = self.runtime.jobs, []
-            for job in jobs:
-                assert self.runtime.finished(job.ticket, job.job(), NOW)
-            if self.runtime.deadline() is None and not self.runtime.jobs:
+            for job in self.jobs():
+                self.finished(job, job.job())
+            if self.runtime.deadline() is None and not self.continuations.effects:
                 return
             self.runtime.tick(NOW)
         raise AssertionError("the shard is never loaded")
@@ -425,11 +428,8 @@ def test_a_load_whose_file_was_closed_meanwhile_is_tried_again(stage: Stage) -> 
     partition = ListPartition()
     partition.append(build_batch([(b"a", b"1", (), 1)]), NOW)
     stage.runtime.elected(0, partition, NOW)
-    (job,) = stage.runtime.jobs
-    stage.runtime.jobs.clear()
-    assert stage.runtime.finished(
-        job.ticket, StorageError("/data/t-0/0.log", "open", "the file was closed meanwhile"), NOW
-    )
+    (job,) = stage.jobs()
+    stage.finished(job, StorageError("/data/t-0/0.log", "open", "the file was closed meanwhile"))
     stage.runtime.tick(LATER)
     stage.load()
     assert stage.decide("get") is ErrorCode.NONE
@@ -440,10 +440,9 @@ def test_a_job_of_an_earlier_leadership_is_not_taken_for_one_of_this(stage: Stag
     partition = ListPartition()
     partition.append(build_batch([(b"old", b"1", (), 1)]), NOW)
     stage.runtime.elected(0, partition, NOW)
-    (late,) = stage.runtime.jobs
-    stage.runtime.jobs.clear()
+    (late,) = stage.jobs()
     stage.elect(ListPartition())
-    assert stage.runtime.finished(late.ticket, late.job(), NOW)
+    stage.finished(late, late.job())
     stage.load()
     assert stage.shard.words == {}
 
@@ -453,9 +452,8 @@ def test_a_large_partition_is_replayed_in_slices(stage: Stage) -> None:
     for base in range(0, 1_000, 100):
         partition.append(build_batch([(b"%d" % (base + number), b"v", (), 1) for number in range(100)]), NOW)
     stage.runtime.elected(0, partition, NOW)
-    (job,) = stage.runtime.jobs
-    stage.runtime.jobs.clear()
-    stage.runtime.finished(job.ticket, job.job(), NOW)
+    (job,) = stage.jobs()
+    stage.finished(job, job.job())
     stage.runtime.tick(NOW)
     assert 0 < len(stage.shard.words) < 200
     assert stage.runtime.deadline() == 0

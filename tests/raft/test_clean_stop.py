@@ -1,6 +1,7 @@
 """What a clean stop saves the next start, and what must not pass for one."""
 
-from sparklog.model import NodeId, Ticket
+from sparklog.model import NodeId
+from sparklog_server.continuations import Continuations
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.voters import VoterSet
@@ -19,7 +20,7 @@ def opened(disk: SimulatedDisk) -> RaftNode:
         node_id=NodeId(1),
         directory_id=DIRECTORY,
         voters=VoterSet({NodeId(1): DIRECTORY}),
-        tickets=lambda: Ticket(1),
+        continuations=Continuations(),
         trace=untold,
         now=NOW,
     )

@@ -225,10 +225,11 @@ def test_the_first_delta_tells_the_whole_cluster() -> None:
     world.propose(topic("t", partitions=2), "t")
     world.settle()
     world.crash()
-    world.effects, due = [], world.effects
+    due = world.continuations.take_effects()
     for effect in due:
         world.disk.sync(effect.files)
-        due += world.quorum.synced(effect.ticket, None, NOW)
+        world.continuations.finished(effect.ticket, None, NOW)
+        due += world.continuations.take_effects()
     deltas = world.quorum.take_deltas()
     assert deltas[0].before == MetadataImage()
     assert [str(changed.topic_partition) for changed in deltas[0].partitions_changed] == ["t-0", "t-1"]

@@ -2,14 +2,15 @@
 
 from random import Random
 
-from sparklog.effects import Effect, Halt, Run, Sync
-from sparklog.model import Instant, Micros, Millis, NodeId, Ticket, Uuid
+from sparklog.effects import Halt, Run, Sync
+from sparklog.model import Instant, Micros, Millis, NodeId, Uuid
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.simulation.disk import SimulatedDisk
 
@@ -45,39 +46,38 @@ class World:
         self.told: list[str] = []
         self.replies: dict[object, Message] = {}
         self.halts: list[str] = []
-        self._tickets = 0
         self.open()
 
     def open(self) -> None:
         """Begin a life."""
         self.sync_count = 0
-        self.effects: list[Effect] = []
-        self.quorum, effects = Quorum.open(
+        self.continuations = Continuations()
+        self.effects = self.continuations.effects
+        self.quorum = Quorum.open(
             self.disk,
             self.settings,
             DIRECTORY,
             "a-cluster",
-            tickets=self._ticket,
+            self.continuations,
             entropy=self.random.randbytes,
             trace=self._trace,
             now=self.now,
         )
-        self.effects += effects
 
     def propose(self, command: Message, token: object) -> None:
-        self.effects += self.quorum.propose(command, token, "User:test", self.now)
+        self.quorum.propose(command, token, "User:test", self.now)
         self._collect()
 
     def sync(self) -> int:
         """Carry out the syncs and jobs asked for so far, and return how many syncs."""
-        due, self.effects = self.effects, []
+        due = self.continuations.take_effects()
         for run in (effect for effect in due if isinstance(effect, Run)):
-            failed_job = None
+            failed_job: object = None
             try:
                 run.work()
             except StorageError as failed:
                 failed_job = failed
-            self.effects += self.quorum.synced(run.ticket, failed_job, self.now)
+            self.continuations.finished(run.ticket, failed_job, self.now)
         syncs = [effect for effect in due if isinstance(effect, Sync)]
         self.halts += [effect.reason for effect in due if isinstance(effect, Halt)]
         self.sync_count += len(syncs)
@@ -87,7 +87,7 @@ class World:
                 self.disk.sync(sync.files)
             except StorageError as failed:
                 error = failed
-            self.effects += self.quorum.synced(sync.ticket, error, self.now)
+            self.continuations.finished(sync.ticket, error, self.now)
         self._collect()
         return len(syncs)
 
@@ -103,7 +103,7 @@ class World:
         self.now = Instant(Micros(self.now.mono_us + ms * 1000), Millis(self.now.wall_ms + ms))
         deadline = self.quorum.deadline()
         if deadline is not None and deadline <= self.now.mono_us:
-            self.effects += self.quorum.tick(self.now)
+            self.quorum.tick(self.now)
         self.settle()
 
     def stop(self) -> None:
@@ -139,10 +139,6 @@ class World:
 
     def _trace(self, event: str, **_fields: object) -> None:
         self.told.append(event)
-
-    def _ticket(self) -> Ticket:
-        self._tickets += 1
-        return Ticket(self._tickets)
 
     def _collect(self) -> None:
         self.quorum.take_deltas()

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket
+from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
@@ -76,9 +76,9 @@ class World:
             self.partition.append(batch(value=value), NOW)
 
     def sync(self) -> None:
-        effect = self.directory.begin_sync(Ticket(1), NOW)
-        assert effect is not None
-        self.disk.sync(effect.files)
+        files = self.directory.begin_sync(NOW)
+        assert files is not None
+        self.disk.sync(files)
         self.directory.synced(NOW)
 
     def checkpoint(self) -> None:
@@ -133,10 +133,10 @@ def test_a_segment_that_is_cut_while_its_indexes_are_synced_keeps_them_in_memory
 def test_a_disk_that_fails_behind_a_sync_of_what_was_cut_takes_its_directory_offline() -> None:
     world = World().filled()
     world.append(40, b"more")
-    effect = world.directory.begin_sync(Ticket(1), NOW)
-    assert effect is not None
+    files = world.directory.begin_sync(NOW)
+    assert files is not None
     assert world.directory.cut(world.partition, Offset(60), NOW)
-    world.disk.sync(effect.files)
+    world.disk.sync(files)
     world.disk.fault = lambda call, _: "Input/output error" if call in ("list", "remove") else None
     world.directory.synced(NOW)
     assert isinstance(world.directory.error, StorageError)
@@ -146,8 +146,8 @@ def test_a_disk_that_fails_behind_a_sync_of_what_was_cut_takes_its_directory_off
 def test_the_high_watermark_does_not_pass_what_a_late_sync_has_not_made_durable() -> None:
     world = World()
     world.append(40, b"old")
-    effect = world.directory.begin_sync(Ticket(1), NOW)
-    assert effect is not None
+    files = world.directory.begin_sync(NOW)
+    assert files is not None
     assert world.directory.cut(world.partition, Offset(10), NOW)
     world.append(50, b"new")
     world.directory.synced(NOW)

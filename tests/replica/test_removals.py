@@ -1,8 +1,10 @@
 """When files leave the disks: one step at a time, with rests."""
 
-from itertools import count, pairwise
+from itertools import pairwise
 
-from sparklog.model import Instant, Micros, Millis, Ticket
+from sparklog.effects import Run
+from sparklog.model import Instant, Micros, Millis
+from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.removal import Removal
 from sparklog_server.replica.removals import Removals
@@ -14,13 +16,11 @@ class World:
     """Removals of so many steps, each of which takes so long."""
 
     def __init__(self) -> None:
-        tickets = count(100)
         self.told: list[str] = []
         self.now_us = 0
         self.begun_us: list[int] = []
-        self.removals = Removals(
-            tickets=lambda: Ticket(next(tickets)), trace=lambda what, **_: self.told.append(what)
-        )
+        self.continuations = Continuations()
+        self.removals = Removals(self.continuations, trace=lambda what, **_: self.told.append(what))
 
     @property
     def now(self) -> Instant:
@@ -29,16 +29,22 @@ class World:
     def removal(self, steps: int) -> Removal:
         return lambda: self.removal(steps - 1) if steps > 1 else None
 
+    def due(self) -> list[Run]:
+        """The jobs that are begun now."""
+        self.removals.begin_due(self.now)
+        return [effect for effect in self.continuations.take_effects() if isinstance(effect, Run)]
+
     def run(self, until_us: int, step_us: int = 1000) -> None:
         """Do what is due, and go on to the next deadline."""
         while (deadline := self.removals.deadline()) is not None and max(deadline, self.now_us) < until_us:
             self.now_us = max(deadline, self.now_us)
-            for run in self.removals.due_jobs(self.now):
+            for run in self.due():
                 self.begun_us.append(self.now_us)
                 self.now_us += step_us
                 assert self.removals.deadline() is None
-                assert self.removals.due_jobs(self.now) == []
-                assert self.removals.finished(run.ticket, run.job(), self.now) == []
+                assert self.due() == []
+                self.continuations.finished(run.ticket, run.job(), self.now)
+                assert self.continuations.take_effects() == []
 
 
 def test_after_a_step_there_is_a_rest_of_thirty_times_as_long() -> None:
@@ -81,11 +87,9 @@ def test_a_step_that_fails_is_told_and_others_go_on() -> None:
     world = World()
     world.removals.add(world.removal(2))
     world.removals.add(world.removal(1))
-    (run,) = world.removals.due_jobs(world.now)
-    assert (
-        world.removals.finished(run.ticket, StorageError("p", "remove", "Input/output error"), world.now)
-        == []
-    )
+    (run,) = world.due()
+    world.continuations.finished(run.ticket, StorageError("p", "remove", "Input/output error"), world.now)
+    assert world.continuations.take_effects() == []
     assert world.told == ["removal-failed"]
     world.run(SECOND_US)
     assert len(world.begun_us) == 1
@@ -95,16 +99,14 @@ def test_a_step_that_fails_is_told_and_others_go_on() -> None:
 def test_once_stopped_it_begins_nothing_more() -> None:
     world = World()
     world.removals.add(world.removal(2))
-    (run,) = world.removals.due_jobs(world.now)
+    (run,) = world.due()
     assert not world.removals.is_quiet
     world.removals.stop()
-    assert world.removals.finished(run.ticket, run.job(), world.now) == []
+    world.continuations.finished(run.ticket, run.job(), world.now)
+    assert world.continuations.take_effects() == []
     assert world.removals.is_quiet
     world.removals.add(world.removal(1))
     world.removals.add(world.removal(1), Micros(0))
     assert world.removals.deadline() is None
-    assert world.removals.due_jobs(Instant(Micros(SECOND_US), Millis(0))) == []
-
-
-def test_the_ticket_of_somebody_else_is_left_to_him() -> None:
-    assert World().removals.finished(Ticket(7), None, Instant(Micros(0), Millis(0))) is None
+    world.now_us = SECOND_US
+    assert world.due() == []

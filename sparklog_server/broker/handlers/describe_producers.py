@@ -2,7 +2,6 @@
 
 from functools import partial
 from itertools import islice
-from typing import cast
 
 from sparklog.effects import Steps
 from sparklog.errors import ErrorCode
@@ -20,6 +19,7 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Encoded, Parked
 from sparklog_server.controller.topics import check_name
+from sparklog_server.disk.door import StorageError
 from sparklog_server.log.producer_state import MANY, NO_SEQUENCE, FrozenProducers, Producer
 from sparklog_server.outcome import Refused
 
@@ -57,7 +57,12 @@ def describe_producers(
     if not many:
         return response
     job = partial(_describe, response, many, call)
-    context.run(call, job, lambda result, _: cast(Encoded, result), in_steps=True)
+
+    def described(result: Encoded | StorageError, _: Instant) -> Encoded:
+        assert not isinstance(result, StorageError), "the job reads no disk"
+        return result
+
+    context.run_in_steps(call, job, described)
     return Parked.MUTING
 
 

@@ -92,8 +92,8 @@ class _ParkedFetch:
         self.call.waiting = None
         unread = tuple(self._unread)
 
-        def was_read(result: object, now: Instant) -> FetchResponse | Parked:
-            if not isinstance(result, StorageError):  # else the loop meets it too, and tells whose it is
+        def was_read(result: StorageError | None, now: Instant) -> FetchResponse | Parked:
+            if result is None:  # else the loop meets it too, and tells whose it is
                 for partition, reading in unread:
                     with suppress(PartitionUnavailable):
                         partition.disk.learn(reading)

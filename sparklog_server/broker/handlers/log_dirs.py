@@ -50,11 +50,11 @@ def describe_log_dirs(
     copies = _copies(context)
     results = {path: _described(path, online.get(path), wanted, copies) for path in context.settings.log_dirs}
 
-    def room_of_all() -> object:
+    def room_of_all() -> dict[str, _Room]:
         return {path: _room(directory.log_dir) for path, directory in online.items()}
 
-    def finished(result: object, then: Instant) -> Message:
-        assert isinstance(result, Mapping)
+    def finished(result: dict[str, _Room] | StorageError, then: Instant) -> Message:
+        assert not isinstance(result, StorageError), "each directory tells its own"
         for path, room in result.items():
             if room is None:
                 results[path] = _described(path, None, wanted, {})
@@ -79,9 +79,8 @@ _Copies = Mapping[ReplicaDirectory, list[tuple[TopicPartition, int, int]]]
 
 def _copies(context: Context) -> _Copies:
     copies: dict[ReplicaDirectory, list[tuple[TopicPartition, int, int]]] = {}
-    if context.partitions.moving is not None:
-        for directory, partition, size, lag in context.partitions.moving.copies():
-            copies.setdefault(directory, []).append((partition.topic_partition, size, lag))
+    for directory, partition, size, lag in context.partitions.moving.copies():
+        copies.setdefault(directory, []).append((partition.topic_partition, size, lag))
     return copies
 
 
@@ -149,7 +148,6 @@ def alter_replica_log_dirs(
 
 def _move(context: Context, topic_partition: TopicPartition, path: str, now: Instant) -> ErrorCode:
     partitions = context.partitions
-    assert partitions.moving is not None
     if len(future_name(topic_partition, bytes(16))) > _NAME_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if path not in context.settings.log_dirs:
@@ -173,5 +171,5 @@ def _move(context: Context, topic_partition: TopicPartition, path: str, now: Ins
         return ErrorCode.KAFKA_STORAGE_ERROR  # a copy of it may lie in the directory that could not be opened
     if target is not home and target.is_cordoned:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    context.effects.extend(partitions.moving.move(partition, home, target, now))
+    partitions.moving.move(partition, home, target, now)
     return ErrorCode.NONE

@@ -10,7 +10,7 @@ record is shown only once it is durable. A search runs in a job, for it may read
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Millis, Offset, OffsetAndEpoch
@@ -80,11 +80,10 @@ def list_offsets(
 def _search(context: Context, waiting: "_ParkedOffsets", searches: "list[_Search]", *, attempt: int) -> None:
     """Search the logs beside the loop."""
     job = partial(run_all, tuple(search.search for search in searches))
-    context.run(
+    context.run_in_steps(
         waiting.call,
         job,
         partial(_searched, context, waiting, searches, attempt),
-        in_steps=True,
         memory_bytes=SEARCH_BYTES,
     )
 
@@ -94,13 +93,13 @@ def _searched(
     waiting: "_ParkedOffsets",
     searches: "list[_Search]",
     attempt: int,
-    result: object,
+    result: "Sequence[Found | RecordsRefused | StorageError | None] | StorageError",
     now: Instant,
 ) -> ListOffsetsResponse | Parked:
     """Fill in what was found, and search once more where the log has changed its files meanwhile."""
     again: list[_Search] = []
-    outcomes = cast("Sequence[Found | RecordsRefused | StorageError | None]", result)
-    for search, outcome in zip(searches, outcomes, strict=True):
+    assert not isinstance(result, StorageError), "each search tells its own"
+    for search, outcome in zip(searches, result, strict=True):
         part = search.part
         try:
             if search.search.is_current:

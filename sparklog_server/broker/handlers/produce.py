@@ -10,7 +10,7 @@ checked at once ─────────────────────�
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from sparklog.errors import ErrorCode, without_frames
 from sparklog.model import Instant, Offset
@@ -29,7 +29,8 @@ from sparklog_server.broker.handlers.produce_verified import NO_PROOFS, Proofs, 
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
 from sparklog_server.broker.session import Call, Parked, Wakeable
-from sparklog_server.log.validate import NeedsJob, RecordsRefused, Sent, check_client_batch
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
 from sparklog_server.log.validate_steps import ValidationMemory, check_all
 from sparklog_server.log.verification import Verification
 from sparklog_server.replica.partition import Partition
@@ -222,20 +223,21 @@ def _check_in_job(
 ) -> Parked:
     """Check beside the loop, and append when that is done."""
 
-    def checked(result: object, then: Instant) -> ProduceResponse | Parked:
-        batches = cast("list[Sent | RecordsRefused]", result)
+    def checked(
+        batches: list[Checked | RecordsRefused] | StorageError, then: Instant
+    ) -> ProduceResponse | Parked:
+        assert not isinstance(batches, StorageError), "validation reads no disk"
         return _append_all(context, call, acks, timeout_ms, response, targets, batches, then, proofs)
 
     batches = tuple((copy, partition.settings) for copy, (partition, _) in zip(copies, targets, strict=True))
     room = ValidationMemory(batches)
     job = partial(check_all, batches, room, now.wall_ms)
-    refused = [_NO_MEMORY] * len(targets)
-    context.run(
+    refused: list[Checked | RecordsRefused] = [_NO_MEMORY] * len(targets)
+    context.run_in_steps(
         call,
         job,
         checked,
         copies=copies,
-        in_steps=True,
         memory_bytes=room.total_bytes,
         without_memory=refused,
     )
