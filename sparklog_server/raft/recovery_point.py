@@ -1,10 +1,9 @@
-"""The recovery point of the metadata log: below it everything is durable, also after a stop that was not
-clean.
+"""The recovery point of the metadata log: below it all records are durable, also after an unclean stop.
 
-    records synced ── 0.5 s ──► written down (a job), in the form of Kafka's offset checkpoints
+    records synced ── 0.5 s ──► written (a job), in the form of Kafka's offset checkpoints
 
-Kafka has none for its metadata log. Without one a batch that was damaged looks like the end that a crash
-left, and what follows it is cut.
+Kafka has none for its metadata log. Without one, recovery cannot tell a damaged batch from the torn end that
+a crash leaves, and truncates at it.
 """
 
 from collections.abc import Callable
@@ -18,11 +17,11 @@ from sparklog_server.disk.door import Disk
 
 FILE_NAME: Final = "recovery-point-checkpoint"
 _DELAY_US: Final = 500_000
-"""How long what is synced waits for more: the other half of a second is the disk's."""
+"""The delay before a write, which gathers further syncs; the write itself has the rest of half a second."""
 
 
 def read(disk: Disk, directory: str, log: TopicPartition) -> Offset:
-    """What was written down; 0 if nothing was, or nothing that can be read. Raises StorageError."""
+    """The stored recovery point; 0 if there is none or it is unreadable. Raises StorageError."""
     content = disk.read(f"{directory}/{FILE_NAME}")
     try:
         return Offset(0) if content is None else parse_offsets(content).get(log, Offset(0))
@@ -31,12 +30,12 @@ def read(disk: Disk, directory: str, log: TopicPartition) -> Offset:
 
 
 def write(disk: Disk, directory: str, log: TopicPartition, offset: Offset) -> None:
-    """Write it down, durably. Blocks. Raises StorageError."""
+    """Store the recovery point durably. Blocks. Raises StorageError."""
     disk.write(f"{directory}/{FILE_NAME}", render_offsets({log: offset}))
 
 
 class RecoveryPoint:
-    """When it is written down. Invariant: one job at most is under way, by `_ticket`."""
+    """Schedules the writes. Invariant: at most one job is in flight, identified by `_ticket`."""
 
     def __init__(
         self, disk: Disk, directory: str, log: TopicPartition, *, tickets: Callable[[], Ticket]
@@ -46,24 +45,24 @@ class RecoveryPoint:
         self._log = log
         self._tickets = tickets
         self._ticket: Ticket | None = None
-        self.due_us: Micros | None = None  # also while one is being written, after which it is `deadline`
+        self.due_us: Micros | None = None  # also set while a job runs; it becomes the next `deadline`
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no job is under way."""
+        """Whether no job is in flight."""
         return self._ticket is None
 
     def moved(self, now: Instant) -> None:
-        """More is durable than was written down."""
+        """Records were synced up to this offset."""
         if self.due_us is None:
             self.due_us = Micros(now.mono_us + _DELAY_US)
 
     def deadline(self) -> Micros | None:
-        """When `due` has something to begin."""
+        """The time at which `due` returns a job."""
         return self.due_us if self._ticket is None else None
 
     def due(self, recovery_point: Offset, now: Instant) -> list[Run]:
-        """The job that writes it down, if it is time."""
+        """The job that writes the recovery point, if it is time."""
         if self._ticket is not None or self.due_us is None or self.due_us > now.mono_us:
             return []
         self.due_us = None
@@ -71,12 +70,12 @@ class RecoveryPoint:
         return [Run(partial(write, self._disk, self._directory, self._log, recovery_point), self._ticket)]
 
     def finished(self, ticket: Ticket) -> bool:
-        """Whether the ticket is that of the job, which is over now."""
+        """Whether the ticket belongs to the job, which has ended."""
         if ticket != self._ticket:
             return False
         self._ticket = None
         return True
 
     def stop(self) -> None:
-        """Begin no job more."""
+        """Start no further job."""
         self.due_us = self._ticket = None
