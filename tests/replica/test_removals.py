@@ -1,4 +1,4 @@
-"""When files leave the disks: one step at a time, with rests."""
+"""File removals: one step at a time, with rests."""
 
 from itertools import count, pairwise
 
@@ -11,7 +11,7 @@ SECOND_US = 1_000_000
 
 
 class World:
-    """Removals of so many steps, each of which takes so long."""
+    """Removals of this many steps with this duration each."""
 
     def __init__(self) -> None:
         tickets = count(100)
@@ -30,7 +30,7 @@ class World:
         return lambda: self.removal(steps - 1) if steps > 1 else None
 
     def run(self, until_us: int, step_us: int = 1000) -> None:
-        """Do what is due, and go on to the next deadline."""
+        """Run the due steps, and advance to the next deadline."""
         while (deadline := self.removals.deadline()) is not None and max(deadline, self.now_us) < until_us:
             self.now_us = max(deadline, self.now_us)
             for run in self.removals.due_jobs(self.now):
