@@ -1,5 +1,5 @@
-"""Who may do what: the one question every handler asks before it acts. Nothing authenticates yet, so the
-answer is yes.
+"""The authorization check that every handler makes before it acts. There is no authentication yet, so every
+check allows.
 """
 
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Operation(IntEnum):
-    """What is to be done, by Kafka's numbers (KIP-11)."""
+    """The operation, by Kafka's numbers (KIP-11)."""
 
     READ = 3
     WRITE = 4
@@ -23,7 +23,7 @@ class Operation(IntEnum):
 
 
 class Resource(IntEnum):
-    """What it is done to, by Kafka's numbers."""
+    """The type of the resource, by Kafka's numbers."""
 
     TOPIC = 2
     GROUP = 3
@@ -32,11 +32,11 @@ class Resource(IntEnum):
 
 
 Allow = Callable[[str, Operation, Resource, str], bool]
-"""Whether a principal may do this to the resource of that kind and name."""
+"""Whether a principal may perform the operation on the resource of that type and name."""
 
 CLUSTER_NAME = "kafka-cluster"
 
 
 def allow_all(principal: str, operation: Operation, resource: Resource, name: str) -> bool:
-    """The authorizer of a cluster that has none."""
+    """The authorizer of a cluster without an authorizer."""
     return True

@@ -1,14 +1,15 @@
-"""Client quotas at work: what each client may use, what it has used lately, and how long it must rest
-(KIP-13, KIP-219, KIP-599).
+"""Enforcement of client quotas: the quotas of each client, its recent use, and its throttle time (KIP-13,
+KIP-219, KIP-599).
 
-    request served ─► what it used is recorded ─► within its quota ─► answered
-                                                └► beyond it ───────► answered with throttle_time_ms, and the session rests that long
+    request served ─► its use is recorded ─┬─► within the quota ─► answered
+                                           └─► above it ────────► answered with throttle_time_ms, and the
+                                                                  session is muted that long
 
-A rate is taken over the samples of the last `quota.window.num` windows, the one begun last included.
-Numbers hold for the most specific entity that has any, kind by kind: user and client id, user and any
-client id, user, any user and client id, any user and any client id, any user, client id, any client id.
-Who shares the entity of a user shares the rate; a default is a rate for each.
-"""  # noqa: E501
+A rate is measured over the samples of the last `quota.window.num` windows, including the present one. The
+quota is that of the most specific entity that has one, kind by kind: user and client id, user and any client
+id, user, any user and client id, any user and any client id, any user, client id, any client id. The clients
+of one user entity share the rate; a default entity is a rate for each client.
+"""
 
 from collections.abc import Callable, Iterable
 from enum import IntEnum
@@ -33,18 +34,18 @@ from sparklog_server.metadata.client_quotas import CLIENT_ID, USER, Quotas
 _PRODUCE = 0
 _FETCH = 1
 _CLIENTS_MAX = 10_000
-"""How many clients are remembered; those that were silent longest are forgotten first, and begin anew."""
+"""The maximum number of clients in the table; the longest idle ones are dropped and begin anew."""
 _NS_PER_PERCENT_SECOND = 10_000_000
 _UNLIMITED = 1 << 62
 _SWEPT_FROM = 1024
 _FLEXIBLE_FETCH = 12
 
 WorkClock = Callable[[], int]
-"""Nanoseconds that only grow: how long a request took, for `request_percentage`."""
+"""Monotonic nanoseconds, to measure the time of a request for `request_percentage`."""
 
 
 class Kind(IntEnum):
-    """What is limited."""
+    """The limited resource."""
 
     PRODUCE = 0
     FETCH = 1
@@ -56,8 +57,8 @@ _KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_
 
 
 class _Client:
-    """What holds for one user and client id: (limit per second, what was used) by kind, None where nothing
-    is limited.
+    """The quotas of one user and client id: (limit per second, measured use) by kind, None where there is no
+    limit.
     """
 
     __slots__ = ("fetch", "mutation", "produce", "request")
@@ -72,9 +73,9 @@ class _Client:
 class ClientQuotas:
     """The quotas of the published image and their use on this broker.
 
-    `is_set` is False while no quota can touch a request: nothing else is to be called then, but for
-    `published` and `deadline`. `is_timed` asks for `work_ns` before each request. Invariant: each entry of
-    `resting` has `is_throttled` set until `rested` returns it.
+    `is_set` is False while no quota can apply to a request: the broker then calls only `published` and
+    `deadline`. `is_timed` asks for `work_ns` before each request. Invariant: each entry of `resting` has
+    `is_throttled` set until `rested` returns it.
     """
 
     def __init__(self, settings: BrokerSettings, work_clock: WorkClock) -> None:
@@ -95,7 +96,7 @@ class ClientQuotas:
         self._swept_at = _SWEPT_FROM
 
     def published(self, quotas: Quotas) -> None:
-        """These numbers hold from now on; what was used is remembered."""
+        """Apply the quotas of a new image; measured use is kept."""
         self.connections.published(quotas)
         limits: tuple[dict[tuple[str | None, str | None], float], ...] = ({}, {}, {}, {})
         for entity, numbers in quotas.items():
@@ -112,34 +113,36 @@ class ClientQuotas:
             self._rates.clear()
 
     def served(self, call: Call, request_bytes: int, begun_ns: int) -> None:
-        """A request was run, since `begun_ns` if requests are timed; its answer is charged later."""
+        """Record that a request ran, since `begun_ns` if requests are timed; its response is charged
+        later.
+        """
         work_ns = self.work_ns() - begun_ns if self.is_timed else 0
         call.used = (request_bytes, work_ns, 0 if call.used is None else call.used[2])
 
     def charge_silent(self, call: Call, now: Instant) -> None:
-        """Charge a produce that gets no answer, for its bytes alone, as Kafka does."""
+        """Charge a Produce without a response for its bytes only, as Kafka does."""
         limited = self._client_of(call).produce
         if limited is not None and call.used is not None:
             self._rest(call.session, limited[1].charge(call.used[0], limited[0], now.mono_us // 1000), now)
 
     def charged(self, call: Call, message: Message, chunks: list[Chunk], now: Instant) -> Message | None:
-        """The answer in place of this one if its client used too much, and must rest; None to send it as
-        it is encoded.
+        """The throttled response in place of this one if its client exceeds a quota; None to send the encoded
+        response.
         """
         if call.used is None:
-            return None  # it was run before there was any quota
+            return None  # it ran before any quota was set
         request_bytes, work_ns, delay_ms = call.used
         client = self._clients.get((call.session.principal, call.client_id)) or self._client_of(call)
         now_ms = now.mono_us // 1000
         api_key = call.api_key
         if client.request is not None:
             limit, rate = client.request
-            # Kafka lets nobody rest longer than a window for this.
+            # Kafka bounds this throttle time by one window.
             delay_ms = max(delay_ms, min(rate.charge(work_ns, limit, now_ms), self._window[1]))
         if api_key == _PRODUCE:
             if client.produce is not None:
                 limit, rate = client.produce
-                # No `max` where nearly every answer passes: it would be a tenth of the whole.
+                # No `max()`, since nearly every response passes: it would take a tenth of the whole time.
                 over_ms = rate.charge(request_bytes, limit, now_ms)
                 if over_ms > delay_ms:
                     delay_ms = over_ms
@@ -151,7 +154,7 @@ class ClientQuotas:
                 if delay_ms:
                     rate.charge(-size, limit, now_ms)
             if delay_ms:
-                message = FetchResponse()  # what is withheld is neither sent nor counted
+                message = FetchResponse()  # withheld records are neither sent nor counted
         if not delay_ms:
             return None
         self._rest(call.session, delay_ms, now)
@@ -161,8 +164,8 @@ class ClientQuotas:
         return message
 
     def fetch_bytes_max(self, call: Call) -> int:
-        """The most a fetch of this client may carry without being withheld for sure, had it used nothing
-        yet.
+        """The largest Fetch response of this client that cannot certainly exceed its quota, if it had used
+        nothing yet.
         """
         limited = self._client_of(call).fetch
         return (
@@ -172,8 +175,8 @@ class ClientQuotas:
         )
 
     def admits(self, call: Call, partitions: int, *, is_strict: bool, now: Instant) -> bool:
-        """Take `partitions` created or deleted from what the client may change; False if it has used that
-        up and must be refused.
+        """Charge `partitions` created or deleted to the client's mutation quota; False if the quota is used
+        up and the request must be refused.
         """
         limited = self._client_of(call).mutation
         if limited is None:
@@ -189,25 +192,25 @@ class ClientQuotas:
         return True
 
     def give_back(self, call: Call, partitions: int) -> None:
-        """What was taken was not used: the controller refused it."""
+        """Return a charge that was not used: the controller refused the change."""
         limited = self._client_of(call).mutation
         if limited is not None and partitions:
             limited[1].give_back(partitions, limited[0])
 
-    # -- those who rest
+    # -- throttled sessions
 
     def rested(self, now: Instant) -> list[Session]:
-        """The sessions that have rested long enough since the last call."""
+        """The sessions whose throttle time has ended since the last call."""
         done = []
         while self.resting and self.resting[0][0] <= now.mono_us:
             until_us, _, session = heappop(self.resting)
-            if until_us == session.throttled_until_us:  # else it rests longer by now
+            if until_us == session.throttled_until_us:  # else its throttle time was extended
                 session.throttled_until_us = None
                 done.append(session)
         return done
 
     def deadline(self) -> Micros | None:
-        """When `rested` has something to tell."""
+        """The next time at which `rested` returns a session."""
         while self.resting and self.resting[0][2].is_closing:
             heappop(self.resting)
         return self.resting[0][0] if self.resting else None
@@ -224,8 +227,8 @@ class ClientQuotas:
             heappush(self.resting, (until_us, self._sequence, session))
 
     def _sweep(self) -> None:
-        """Drop those that went away meanwhile, or rest longer by now: a client may come back under another
-        number as often as it likes.
+        """Drop the sessions that were closed, or whose throttle time was extended: a client may reconnect
+        under another number any number of times.
         """
         self.resting = [
             one for one in self.resting if not one[2].is_closing and one[0] == one[2].throttled_until_us
@@ -233,7 +236,7 @@ class ClientQuotas:
         heapify(self.resting)
         self._swept_at = max(_SWEPT_FROM, 2 * len(self.resting))
 
-    # -- who may use how much
+    # -- quotas of each client
 
     def _client_of(self, call: Call) -> _Client:
         key = (call.session.principal, call.client_id)
@@ -241,7 +244,7 @@ class ClientQuotas:
         return client if client is not None else self._resolve(key)
 
     def _resolve(self, key: tuple[str, str | None]) -> _Client:
-        """Find what holds for a client that is new, or new since the numbers changed."""
+        """Find the quotas of a client that is new, or new since the quotas changed."""
         user, client_id = key[0].partition(":")[2], key[1] or ""
         client = _Client()
         client.produce = self._limited(Kind.PRODUCE, user, client_id)
@@ -272,8 +275,8 @@ class ClientQuotas:
         return limit, rate
 
     def _find(self, kind: Kind, user: str, client_id: str) -> tuple[float, tuple[str, str]] | None:
-        """The number that holds and whose use counts towards it; a client without an id has none of its
-        own.
+        """The quota that applies, and the entity whose use counts towards it; a client without an id has no
+        entity of its own.
         """
         limits = self._limits[kind]
         for level, owner in _levels(user, client_id):
@@ -292,7 +295,7 @@ def _level(names: dict[str, str | None], kind: str) -> str | None:
 
 
 def _levels(user: str, client_id: str) -> Iterable[tuple[tuple[str | None, str | None], tuple[str, str]]]:
-    """(level, whose use counts) from the most specific on."""
+    """(quota entity, key of the shared use) from the most specific on."""
     both = (user, client_id)
     if client_id:
         yield (user, client_id), both
@@ -308,5 +311,5 @@ def _levels(user: str, client_id: str) -> Iterable[tuple[tuple[str | None, str |
 
 
 def _size_of_fetch(call: Call, chunks: list[Chunk]) -> int:
-    """The bytes of a whole reply as Kafka counts them: with the length before it, without its header."""
+    """The size of a reply as Kafka counts it: with the length field, without the header."""
     return sum(map(len, chunks)) - (5 if call.version >= _FLEXIBLE_FETCH else 4)

@@ -1,10 +1,12 @@
-"""How fast connections may come: over all, and from each address (KIP-612).
+"""Limits on the rate of new connections: in total, and from each IP address (KIP-612).
 
-    a connection knocks ─► too many from its address ─► held unread for as long as it is over, then closed; it does not count
-                       └─► too many over all ─────────► nobody is admitted for as long as it is over, then this one is the first
+    new connection ─┬─► above the rate of its address ─► held unread until the rate is met, then closed;
+                    │                                    it does not count
+                    └─► above the total rate ──────────► no connection is accepted until the rate is met,
+                                                         then this one is the first
 
-Rates are taken as those of other quotas are; no wait is longer than one of their windows.
-"""  # noqa: E501
+Rates are measured like those of other quotas; no wait is longer than one of their windows.
+"""
 
 from contextlib import suppress
 from ipaddress import ip_address
@@ -16,15 +18,15 @@ from sparklog_server.controller.client_quotas import CONNECTION_CREATION_RATE
 from sparklog_server.metadata.client_quotas import IP, Quotas
 
 RATE_MAX: Final = (1 << 31) - 1
-"""This many a second, or more, is without limit."""
+"""A rate of this many per second, or more, is unlimited."""
 _MAPPED: Final = "::ffff:"
-"""How an IPv4 address begins where a listener of IPv6 hears it."""
+"""The prefix of an IPv4 address on an IPv6 listener."""
 _ADDRESSES_MAX: Final = 10_000
-"""How many addresses are remembered; those that were silent longest are forgotten first, and begin anew."""
+"""The maximum number of addresses in the table; the longest idle ones are dropped and begin anew."""
 
 
 class Throttled(NamedTuple):
-    """What a new connection has to bear, in ms: zero is nothing."""
+    """The delays of a new connection, in ms: zero is none."""
 
     admitted_after_ms: int = 0
     closed_after_ms: int = 0
@@ -34,7 +36,7 @@ _FREE: Final = Throttled()
 
 
 class ConnectionRates:
-    """The limits of the published image, and how fast connections have come lately."""
+    """The limits of the published image, and the recent rates of connections."""
 
     def __init__(self, window_count: int, window_ms: int) -> None:
         self._window = (window_count, window_ms)
@@ -43,10 +45,10 @@ class ConnectionRates:
         self._rates: dict[str, Rate] = {}
 
     def published(self, quotas: Quotas) -> None:
-        """These numbers hold from now on; what came before is remembered.
+        """Apply the limits of a new image; measured rates are kept.
 
-        A host's name, which Kafka's controller takes where it can resolve it, limits nobody: nothing is
-        resolved here.
+        A host name, which Kafka's controller accepts if it can resolve it, limits no connection: this broker
+        resolves no names.
         """
         limits: dict[str | None, float] = {}
         for entity, numbers in quotas.items():
@@ -61,14 +63,14 @@ class ConnectionRates:
             self._rates.clear()
 
     def connecting(self, address: str, per_second: int, now_ms: Millis) -> Throttled:
-        """A connection has come from `address`, where `per_second` are admitted over all; `now_ms` never
-        goes back.
+        """Record a connection from `address`, where `per_second` are accepted in total; `now_ms` never
+        decreases.
         """
         window_ms = self._window[1]
         address = address.removeprefix(_MAPPED)
         waits_ms = 0
         if per_second < RATE_MAX:
-            # A rate of zero would never admit anybody again: Kafka waits a window each time.
+            # A rate of zero would never accept a connection again: Kafka waits a window each time.
             waits_ms = min(
                 self._over_all.charge(1, per_second, now_ms) if per_second > 0 else window_ms, window_ms
             )
@@ -85,7 +87,7 @@ class ConnectionRates:
         return Throttled(admitted_after_ms=waits_ms) if waits_ms else _FREE
 
     def _rate_of(self, address: str) -> Rate:
-        rate = self._rates.pop(address, None)  # and put back behind all others
+        rate = self._rates.pop(address, None)  # and moved behind all others
         if rate is None:
             if len(self._rates) >= _ADDRESSES_MAX:
                 del self._rates[next(iter(self._rates))]

@@ -1,4 +1,4 @@
-"""The data directories at the start of a broker, and the registration that tells the controller of them."""
+"""The log directories at the start of a broker, and the registration that reports them to the controller."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,13 +18,13 @@ from sparklog_server.replica.directory import Trace
 def open_log_dirs(
     settings: BrokerSettings, disk: Disk, entropy: Callable[[int], bytes], trace: Trace, now: Instant
 ) -> list[LogDir]:
-    """The directory of the metadata log, then those of the data; one that cannot be read is left out, for
-    the others can serve without it.
+    """The directory of the metadata log, then those of the data; an unreadable data directory is skipped, and
+    the others serve.
 
-    A log that is damaged costs its partition alone.
+    A damaged log takes only its partition offline.
 
-    Raises DirectoryRefused, DirectoryInUse, and StorageError for the metadata log's or if no other can be
-    read.
+    Raises DirectoryRefused, DirectoryInUse, and StorageError for the metadata log's directory or if no data
+    directory is readable.
     """
     refuse_without_metadata(disk, settings.metadata_log_dir, _listed(disk, settings.log_dirs))
     if not has_metadata_log(disk, settings.metadata_log_dir):
@@ -79,7 +79,7 @@ def open_log_dirs(
 
 
 def _listed(disk: Disk, paths: Sequence[str]) -> list[str]:
-    """Those of the data directories that can be read at all."""
+    """The readable data directories."""
     found: list[str] = []
     for path in paths:
         with suppress(StorageError):
@@ -89,8 +89,8 @@ def _listed(disk: Disk, paths: Sequence[str]) -> list[str]:
 
 
 def close_without_logs(log_dir: LogDir, trace: Trace, now: Instant) -> None:
-    """Close the directory of the metadata log where it is none of the data directories; a disk that fails
-    costs its mark alone.
+    """Close the directory of the metadata log if it is not a data directory; a disk failure costs only its
+    mark of a clean stop.
     """
     try:
         log_dir.close({}, now)
@@ -101,9 +101,7 @@ def close_without_logs(log_dir: LogDir, trace: Trace, now: Instant) -> None:
 def registration(
     settings: BrokerSettings, log_dirs: list[LogDir], cluster_id: str, *, incarnation_id: Uuid
 ) -> BrokerRegistrationRequest:
-    """What the controller is told of this broker; its previous epoch only if it stopped cleanly in every
-    data directory.
-    """
+    """The registration of this broker; its previous epoch only after a clean stop in every data directory."""
     previous_epoch = log_dirs[0].previous_broker_epoch
     if len(log_dirs) < len(settings.log_dirs) or any(
         log_dir.previous_broker_epoch != previous_epoch for log_dir in log_dirs

@@ -1,4 +1,4 @@
-"""The table from API key to handler and request: what is in it is served and advertised, and nothing else."""
+"""The table from API key to handler and request; the broker serves and advertises exactly its entries."""
 
 from collections.abc import Callable
 from typing import Any
@@ -129,7 +129,7 @@ from sparklog_server.broker.handlers.txn_offsets import txn_offset_commit
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.config.settings import BrokerSettings
 
-# Any: each handler takes the request class of its own API, which the table cannot say.
+# Any: each handler takes the request class of its own API, which the type of the table cannot express.
 Handler = Callable[[Context, Call, Any, Instant], Message | Parked]
 
 HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
@@ -198,7 +198,7 @@ _INIT_PRODUCER_ID = 22
 
 
 def newest_served(settings: BrokerSettings) -> dict[int, int]:
-    """The newest version of each API that a broker of these settings serves."""
+    """The newest version of each API that a broker with these settings serves."""
     newest = {key: API_BY_KEY[key].until for key in SERVED}
     unreleased = API_BY_KEY[_INIT_PRODUCER_ID].unreleased
     if settings.transactions.two_phase_commit_enable and unreleased is not None:

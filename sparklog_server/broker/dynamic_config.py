@@ -1,7 +1,7 @@
-"""The settings of this broker while it runs: what it was started with, and what the metadata has changed
-since.
+"""The settings of this broker while it runs: the static ones, and the changes in the metadata.
 
-Whoever must see a change asks here again, or is told by the broker when `follow` says that there is one.
+Objects that depend on a setting read it here each time, or the broker tells them when `follow` reports a
+change.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, Metad
 
 
 class DynamicBrokerConfig:
-    """What holds for this broker and its topics after the newest published metadata."""
+    """The settings of the broker and its topics after the newest published metadata."""
 
     def __init__(self, static: BrokerSettings, trace: Callable[..., None]) -> None:
         self._image = MetadataImage()
@@ -23,20 +23,20 @@ class DynamicBrokerConfig:
         self._resources = (BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(static.node_id))
         self.layers = Layers.of(static)
         self.settings: BrokerSettings = self.layers.effective
-        """What holds for the broker."""
+        """The broker's settings."""
         self._log_defaults = log_settings(static.topics, static)
 
     @property
     def is_only_broker(self) -> bool:
-        """Whether the cluster has no broker but this one, fenced ones counted."""
+        """Whether this broker is the only registered one, counting fenced ones."""
         return len(self._image.brokers) <= 1
 
     def topic(self, name: str) -> TopicSettings:
-        """What holds for a topic."""
+        """The settings of a topic."""
         return TopicSettings.kept(self.settings.topics, self._image.topic_config(name))
 
     def log(self, topic: str) -> LogConfig:
-        """What holds for the logs of a topic; topics without settings of their own share theirs."""
+        """The log configuration of a topic; topics without overrides share one object."""
         overrides = self._image.topic_config(topic)
         return (
             log_settings(TopicSettings.kept(self.settings.topics, overrides), self.settings)
@@ -45,7 +45,7 @@ class DynamicBrokerConfig:
         )
 
     def follow(self, delta: MetadataDelta) -> bool:
-        """The metadata changed; whether settings of this broker did."""
+        """Apply published metadata; returns whether settings of this broker changed."""
         self._image = delta.after
         if not any(resource in delta.configs_changed for resource in self._resources):
             return False
@@ -56,7 +56,7 @@ class DynamicBrokerConfig:
         return True
 
     def _tell(self, before: Layers) -> None:
-        """One line for a change; never the values, of which some are secrets."""
+        """One log line for a change, without the values, since some are secrets."""
         after = self.layers
         pairs = ((before.cluster, after.cluster), (before.broker, after.broker))
         names = sorted(

@@ -1,4 +1,4 @@
-"""Between the coordinator of transactions, which says when markers are due, and those who write them."""
+"""Connects the transaction coordinator, which decides when markers are due, to the writer of markers."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from sparklog_server.coordinator.txn.events import MarkersDue
 
 
 def marker_writer(context: Context) -> WriteMarkers:
-    """The port by which transactions end in the partitions of this node."""
+    """The port through which the coordinator ends transactions in the partitions of this node."""
     return partial(_write, context, Markers())
 
 

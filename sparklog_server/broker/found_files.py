@@ -1,11 +1,12 @@
-"""What a start finds missing or damaged beside the logs, and does without: told once, for the logs serve on.
+"""Files beside the logs that a start finds missing or damaged. Each is logged once, and the logs serve
+without it.
 
-    names before the logs are opened ──► what is missing            after ──► what was damaged, and is made anew
-    checkpoints of the directory     ──► which cannot be read, and what holds instead
+    names before the logs are opened ──► missing files        after ──► damaged files, which are rebuilt
+    checkpoints of the directory     ──► unreadable ones, and the values used in their place
 
-Nothing here reads a log: one listing for each partition. `sparklog log verify` compares every file with
-every other.
-"""  # noqa: E501
+This module reads no log: it makes one listing of each partition directory. `sparklog log verify` compares
+every file with every other.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -45,9 +46,7 @@ _HOLDS_INSTEAD = {
 
 
 class FoundFiles:
-    """The small files of one log directory as a start finds them. Raises StorageError where it lists or
-    reads.
-    """
+    """The small files of one log directory at a start. Raises StorageError where it lists or reads."""
 
     def __init__(self, disk: Disk, path: str, trace: Trace) -> None:
         self._disk = disk
@@ -66,7 +65,7 @@ class FoundFiles:
                 self._check_names(at, disk.list(f"{path}/{name}"))
 
     def opened(self, log_dir: LogDir) -> None:
-        """The logs are open: tell which files were not believed."""
+        """The logs are open: log the files whose content was not used."""
         for at, log in log_dir.logs.items():
             directory = f"{self._path}/{at}"
             if log.topic_id == ZERO_UUID and at in self._identified:
@@ -119,8 +118,8 @@ class FoundFiles:
             )
 
     def _check_names(self, at: TopicPartition, names: Sequence[str]) -> None:
-        """What should be in a partition's directory, below its recovery point, and is not; and a log that
-        no segment can have.
+        """The missing files of a partition's directory below its recovery point, and log files that belong to
+        no segment.
         """
         directory = f"{self._path}/{at}"
         bases: list[Offset] = []
@@ -165,7 +164,7 @@ class FoundFiles:
             )
 
     def _check_offsets(self, at: TopicPartition, log: PartitionLog) -> None:
-        """What a checkpoint says of records that the log does not have."""
+        """The entries of a checkpoint for records that the log does not have."""
         for file in (HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_CHECKPOINT):
             says = self._offsets.get(file, {}).get(at, 0)
             if says > log.log_end_offset or (

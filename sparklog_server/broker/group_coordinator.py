@@ -1,8 +1,8 @@
-"""The group coordinator of this broker: its shards over the partitions of `__consumer_offsets` that this
-node leads.
+"""The group coordinator of this broker: its shards over the partitions of `__consumer_offsets` that this node
+leads.
 
-A request goes to the shard of its group as a command with a token; what comes back goes to the token,
-which knows whose answer it is.
+A request goes to the shard of its group as a command with a token; the reply goes to the token, which sends
+the response.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,9 @@ from sparklog_server.replica.directory import Trace
 
 _INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 _AROUND_A_RECORD = HEADER_SIZE + record_size_max(b"", b"", ())
-"""What a batch of one record has beside its key and value; the lengths of those take a few bytes of it."""
+"""The bytes of a batch of one record besides its key and value; the length fields of those take a few
+of them.
+"""
 
 
 def open_groups(
@@ -35,7 +37,7 @@ def open_groups(
     entropy: Callable[[int], bytes],
     trace: Trace,
 ) -> CoordinatorShards:
-    """The coordinator of groups."""
+    """Open the group coordinator."""
     settings = live.settings
     group_settings = group_settings_of(settings)
 
@@ -65,8 +67,8 @@ def open_groups(
     is_delay_set = _INITIAL_DELAY in settings.given
 
     def initial_delay_ms() -> int:
-        # Kafka's 3 s are for consumers that start with a cluster; a cluster of one waits for no fleet
-        # (decision 0014).
+        # Kafka's 3 s are for consumers that start together in a fleet; a cluster of one does not wait for
+        # them (decision 0014).
         return group_settings.initial_rebalance_delay_ms if is_delay_set or not live.is_only_broker else 0
 
     def make_shard() -> GroupShard:
@@ -92,7 +94,7 @@ def open_groups(
 
 
 def group_settings_of(settings: BrokerSettings) -> GroupConfig:
-    """What groups are bound by, from the keys of the broker."""
+    """The limits of groups, from the keys of the broker."""
     keys = settings.groups
     return GroupConfig(
         session_timeout_min_ms=keys.min_session_timeout_ms,

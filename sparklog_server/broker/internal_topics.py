@@ -1,5 +1,5 @@
-"""The topics that the cluster keeps for itself: clients read them, and write and cut them only through the
-requests that are theirs.
+"""The internal topics: clients may read them, and write and truncate them only through the requests of their
+coordinators.
 """
 
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -1,4 +1,4 @@
-"""From what a topic is told to what its log needs."""
+"""Conversion of a topic's settings into the configuration of its log."""
 
 from typing import Final, NamedTuple, cast
 
@@ -8,20 +8,22 @@ from sparklog_server.log.log_config import CompressionType, LogConfig, Timestamp
 from sparklog_server.replica.log_cleaner import CleaningLimits
 
 INLINE_BYTES_MAX: Final = 256 << 10
-"""How much the batches of one request may decompress to without a job."""
+"""The bytes to which the batches of one request may decompress without a job."""
 
 
 class DecompressMemory(NamedTuple):
-    """How `sparklog.decompress.memory.max` is divided; what is left is for what is decompressed on the
-    loop, one request at a time.
+    """The division of `sparklog.decompress.memory.max`; the remainder is for batches that the loop
+    decompresses, one request at a time.
     """
 
     jobs_bytes: int
-    """For the jobs of requests together."""
+    """For the jobs of all requests together."""
     job_bytes_max: int
-    """For one of them; the rest is always there for smaller ones."""
+    """For one job; the rest stays free for smaller ones."""
     cleaned_batch_bytes_max: int
-    """What compaction may decompress a batch to, which it needs twice: as it was and as it becomes."""
+    """The largest batch that compaction may decompress. It needs this twice: for the old and the new
+    batch.
+    """
 
 
 def decompress_memory(broker: BrokerSettings) -> DecompressMemory:
@@ -40,8 +42,7 @@ def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogConfig:
     return LogConfig(
         segment_bytes=topic.segment_bytes_effective,
         segment_index_bytes=topic.segment_index_bytes,
-        # Compaction leaves the active segment alone, so what must be compacted in time must be rolled in
-        # time.
+        # Compaction skips the active segment, so a segment that must be compacted in time must roll in time.
         segment_ms=min(topic.segment_ms, topic.max_compaction_lag_ms) if is_compacted else topic.segment_ms,
         segment_jitter_ms=topic.segment_jitter_ms,
         index_interval_bytes=topic.index_interval_bytes,
@@ -74,12 +75,12 @@ def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogConfig:
 
 
 def cleaning_limits(broker: BrokerSettings) -> CleaningLimits:
-    """How much compaction may take of this broker."""
+    """The resources of this broker that compaction may use."""
     return CleaningLimits(
         is_enabled=broker.cleaner.enable and broker.cleaner.threads > 0,
         threads=max(broker.cleaner.threads, 1),
         table_bytes_max=broker.cleaner.dedupe_buffer_size,
-        # Kafka sets no bounds to these two; a table must have an empty slot, and a rate must come to an end.
+        # Kafka has no bounds for these two; a table must have an empty slot, and a rate must be finite.
         load_factor=min(max(broker.cleaner.io_buffer_load_factor, 0.01), 0.99),
         io_bytes_per_second_max=max(broker.cleaner.io_max_bytes_per_second, 1.0),
         backoff_ms=broker.cleaner.backoff_ms,
@@ -87,6 +88,6 @@ def cleaning_limits(broker: BrokerSettings) -> CleaningLimits:
 
 
 def move_rate_max(layers: Layers) -> float:
-    """The bytes a second at which replicas may move between directories; without an end if nothing is set."""
+    """The bytes per second at which replicas may move between directories; infinite if nothing is set."""
     text = layers.broker.get(MOVE_RATE, layers.cluster.get(MOVE_RATE))
     return float("inf") if text is None else max(float(text), 1.0)

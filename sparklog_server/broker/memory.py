@@ -1,13 +1,15 @@
-"""The memory that requests hold between turns: frames that are only partly here, frames behind a muted
-session, copies that jobs work on.
+"""The memory that requests hold between turns: incomplete frames, frames behind a muted session, and the
+copies that jobs use.
 
-    total ≤ limit       everybody is read
-    total > limit       who is in the middle of a frame is not read on, but for the eldest of them: its frame comes to an end, or
-                        the session is closed once its frame has not grown for 10 s
-    total > 2 × limit   the session that adds to it is closed, or the youngest frame's if that session has the eldest
+    total ≤ limit       the broker reads every session
+    total > limit       it stops reading sessions with an incomplete frame, except the oldest of them: that
+                        frame completes, or the session is closed when the frame has not grown for 10 s
+    total > 2 × limit   the session that adds memory is closed, or, if that one has the oldest frame, the
+                        session with the youngest frame
 
-Frames that arrive whole and are served at once hold nothing, so what others hold never keeps them waiting.
-"""  # noqa: E501
+A frame that arrives whole and is served at once holds no memory, so the memory of other sessions never delays
+it.
+"""
 
 import sys
 from collections.abc import Callable
@@ -18,15 +20,16 @@ from sparklog_server.broker.session import Session
 
 _CLOSED_BEYOND: Final = 2
 STALLED_US: Final = 10_000_000
-"""The buffer of a frame grows by as much as has arrived, at most by 4 MiB, so a session that sends a byte
-now and then stalls too.
+"""The buffer of a frame grows by the size of the bytes that arrived, at most by 4 MiB, so a session that
+sends single bytes also stalls.
 """
 
 
 class RequestMemory:
-    """Invariants: `held_bytes` is the sum over the sessions' own; `_partial` has the sessions in the
-    middle of a frame, eldest first, and when the buffer of each last grew or it was read on; `starved`
-    those of them that are not read on, empty in nearly every turn."""
+    """Invariants: `held_bytes` is the sum over the sessions' own; `_partial` maps the sessions with an
+    incomplete frame, oldest first, to the time at which the buffer last grew or reading resumed; `starved` is
+    the subset that is not read, empty in nearly every turn.
+    """
 
     __slots__ = ("_partial", "bytes_max", "copied_bytes", "held_bytes", "starved")
 
@@ -34,23 +37,24 @@ class RequestMemory:
         """Zero or less is without limit."""
         self.bytes_max = bytes_max if bytes_max > 0 else sys.maxsize
         self.held_bytes = 0
-        self.copied_bytes = 0  # which jobs work on
+        self.copied_bytes = 0  # used by jobs
         self._partial: dict[Session, Micros] = {}
         self.starved: dict[Session, None] = {}
 
     @property
     def total_bytes(self) -> int:
-        """All that is held."""
+        """All memory held."""
         return self.held_bytes + self.copied_bytes
 
     @property
     def is_beyond(self) -> bool:
-        """Whether who adds is to be closed."""
+        """Whether the session that adds memory is to be closed."""
         return self.total_bytes > _CLOSED_BEYOND * self.bytes_max
 
     def excess(self, session: Session) -> Session | None:
-        """The session to close because `session` adds to what is beyond twice the limit; None if its frame
-        is the only one, or the eldest beside what jobs and muted sessions hold."""
+        """The session to close because `session` adds memory beyond twice the limit: itself, or the one with
+        the youngest frame if `session` has the oldest; None if it has the only incomplete frame.
+        """
         if not self.is_beyond:
             return None
         if session not in self._partial or next(iter(self._partial)) is not session:
@@ -65,8 +69,8 @@ class RequestMemory:
         close: Callable[[Session, str], None],
         mute: Callable[[Session], None],
     ) -> None:
-        """Count what the session holds after it has sent something; close who is in excess, and read it no
-        further if all hold too much.
+        """Count the memory of a session that has sent bytes; close a session that exceeds its share, and stop
+        reading this one if the total exceeds the limit.
         """
         self.count(session, now)
         if not session.held_bytes or session.is_closing:
@@ -80,8 +84,9 @@ class RequestMemory:
             mute(session)
 
     def close_stalled(self, now: Instant, close: Callable[[Session, str], None]) -> None:
-        """Close the session with the eldest frame if it has stalled while others wait for it; if the
-        broker does not read it, for a reason of its own, it makes way as the youngest."""
+        """Close the session with the oldest frame if it has stalled while others wait for it; if the broker
+        has paused that session for another reason, it becomes the youngest instead.
+        """
         deadline = self.deadline()
         if deadline is None or deadline > now.mono_us:
             return
@@ -94,15 +99,13 @@ class RequestMemory:
         close(eldest, f"{held}: the frame that others wait for has not grown for {STALLED_US // 1_000_000} s")
 
     def deadline(self) -> Micros | None:
-        """When the eldest frame has stalled, if it does not grow before; None while no session waits for
-        it.
-        """
+        """The time at which the oldest frame counts as stalled; None while no session waits for it."""
         if not self.starved or self.total_bytes <= self.bytes_max:
             return None
         return Micros(next(iter(self._partial.values())) + STALLED_US)
 
     def count(self, session: Session, now: Instant) -> None:
-        """Take down what the session holds now."""
+        """Record the memory that the session holds now."""
         framed = session.framer.held_bytes
         held = framed + session.backlog_bytes
         if held == session.held_bytes:
@@ -115,7 +118,7 @@ class RequestMemory:
             self._partial.pop(session, None)
 
     def released(self, session: Session) -> None:
-        """The session is over."""
+        """The session has ended."""
         session.framer.release()
         session.backlog.clear()
         session.backlog_bytes = 0
@@ -125,7 +128,7 @@ class RequestMemory:
         self.starved.pop(session, None)
 
     def starves(self, session: Session) -> bool:
-        """Whether the session must not be read on now; if so, `take_readable` gives it back when it may."""
+        """Whether the session must not be read now; if so, `take_readable` returns it when it may."""
         if (
             self.total_bytes <= self.bytes_max
             or session not in self._partial
@@ -137,13 +140,13 @@ class RequestMemory:
 
     @property
     def has_readable(self) -> bool:
-        """Whether some that starved may be read again."""
+        """Whether some starved session may be read again."""
         return bool(self.starved) and (
             self.total_bytes <= self.bytes_max or next(iter(self._partial)) in self.starved
         )
 
     def take_readable(self, now: Instant) -> list[Session]:
-        """Those that starved and may be read again."""
+        """The starved sessions that may be read again."""
         if self.total_bytes <= self.bytes_max:
             readable, self.starved = list(self.starved), {}
         else:

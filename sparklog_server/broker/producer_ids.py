@@ -1,11 +1,11 @@
-"""The producer ids this broker may hand out: a block from the controller at a time (KIP-730)."""
+"""The producer ids that this broker may assign: one block from the controller at a time (KIP-730)."""
 
 from sparklog.model import ProducerId
 from sparklog_server.broker.session import Wakeable
 
 
 class ProducerIds:
-    """A half-open block `[next, limit)` of producer ids, and who waits for the next block."""
+    """A half-open block `[next, limit)` of producer ids, and the requests that wait for the next block."""
 
     __slots__ = ("_limit", "_next", "is_asked", "waiting")
 
@@ -29,9 +29,7 @@ class ProducerIds:
         return taken
 
     def granted(self, first: int, count: int) -> None:
-        """The controller granted the block `[first, first + count)`; what was left of the old one is
-        dropped.
-        """
+        """The controller granted the block `[first, first + count)`; the rest of the old one is dropped."""
         self._next = first
         self._limit = first + count
         self.is_asked = False

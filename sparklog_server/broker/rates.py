@@ -1,6 +1,4 @@
-"""Amounts per second, as Kafka measures them: over the samples of the last windows, or as tokens that come
-back.
-"""
+"""Amounts per second, as Kafka measures them: over the samples of the last windows, or as a token bucket."""
 
 from collections import deque
 from math import floor
@@ -9,8 +7,8 @@ from sparklog.wire.schema import INT32_MAX
 
 
 class Rate:
-    """An amount per second over the last windows (Kafka's Rate over a SampledStat). Amounts are whole;
-    times in ms, never falling.
+    """An amount per second over the last windows (Kafka's Rate over a SampledStat). Amounts are integers;
+    times in ms, never decreasing.
     """
 
     __slots__ = ("_ends_ms", "_full_s", "_newest", "_samples", "_total", "_window_count", "_window_ms")
@@ -18,17 +16,16 @@ class Rate:
     def __init__(self, window_count: int, window_ms: int) -> None:
         self._window_count = window_count
         self._window_ms = window_ms
-        self._full_s = (window_count - 1) * window_ms / 1000  # no rate is ever taken over less
+        self._full_s = (window_count - 1) * window_ms / 1000  # the shortest period of a rate
         self._samples: deque[list[int]] = deque()  # [start, last event, amount], oldest first
         self._newest: list[int] = [0, 0, 0]
-        self._ends_ms = 0  # where the newest sample is complete
+        self._ends_ms = 0  # the start of a complete newest sample
         self._total = 0
 
     def charge(self, amount: int, per_second: float, now_ms: int) -> int:
-        """Count `amount`; how long nothing more may be used until the rate is down at `per_second`, 0 if
-        it is not above.
+        """Add `amount`; returns the time until the rate falls to `per_second`, 0 if it is not above.
 
-        A negative amount takes back what was counted at the same time.
+        A negative amount removes an amount that was added at the same time.
         """
         if now_ms < self._ends_ms:
             newest = self._newest
@@ -40,14 +37,14 @@ class Rate:
         return 0 if total <= per_second * self._full_s else self.delay_ms(per_second, now_ms)
 
     def delay_ms(self, per_second: float, now_ms: int) -> int:
-        """How long nothing may be used until the rate is down at `per_second`; 0 if it is not above."""
+        """The time until the rate falls to `per_second`; 0 if it is not above."""
         samples, window_ms = self._samples, self._window_ms
         while samples and now_ms - samples[0][1] >= self._window_count * window_ms:
             self._total -= samples.popleft()[2]
             if not samples:
                 self._ends_ms = 0
-        # Too little time since the first sample would tell of a rate that is far too high: whole windows are
-        # assumed before it.
+        # A rate over a short time since the first sample would be far too high: whole windows are assumed
+        # before it.
         elapsed_ms = now_ms - samples[0][0] if samples else 0
         missing = self._window_count - 1 - elapsed_ms // window_ms
         if missing > 0:
@@ -67,8 +64,8 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that come back at a rate up to `burst` windows' worth (KIP-599); an amount may be taken while
-    the count is not negative.
+    """Tokens that return at a rate, up to `burst` windows' worth (KIP-599); an amount may be taken while the
+    count is not negative.
     """
 
     __slots__ = ("_refilled_ms", "_span_s", "_tokens")
@@ -79,18 +76,18 @@ class TokenBucket:
         self._refilled_ms = 0
 
     def record(self, amount: int, per_second: float, now_ms: int) -> None:
-        """Take `amount`, also if there is less."""
+        """Take `amount`, even if fewer tokens are left."""
         self._refill(per_second, now_ms)
         assert self._tokens is not None
         self._tokens -= amount
 
     def give_back(self, amount: int, per_second: float) -> None:
-        """Return what was taken and not used."""
+        """Return tokens that were not used."""
         if self._tokens is not None:
             self._tokens = min(per_second * self._span_s, self._tokens + amount)
 
     def delay_ms(self, per_second: float, now_ms: int) -> int:
-        """How long until the count is no longer negative; 0 if it is not."""
+        """The time until the count is no longer negative; 0 if it is not."""
         self._refill(per_second, now_ms)
         assert self._tokens is not None
         return _whole_ms(-self._tokens / per_second * 1000) if self._tokens < 0 else 0
@@ -105,5 +102,5 @@ class TokenBucket:
 
 
 def _whole_ms(delay_ms: float) -> int:
-    """Rounded as Java does, and short enough for the wire."""
+    """Rounded as in Java, and bounded by the wire format."""
     return floor(min(delay_ms, INT32_MAX) + 0.5)

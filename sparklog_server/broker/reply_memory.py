@@ -1,17 +1,17 @@
-"""The memory that replies hold between turns: those made over several turns, those behind an earlier
-request, those that wait to be read.
+"""The memory that replies hold between turns: those made over several turns, those behind an earlier request,
+those that the client has not read.
 
-    total ≤ limit / 2   every session is served
-    total > limit / 2   a session that holds replies is neither read nor served until it has read them; of the replies that are made over
-                        several turns only the eldest goes on; a session that has replies to read and reads
-                        nothing for 10 s is closed
-    total > limit       while sessions hold more than limit / 2, the one whose last read is longest ago is closed, the last that read
-                        excepted; what is made over several turns is not theirs
+    total ≤ limit / 2   the broker serves every session
+    total > limit / 2   a session that holds replies is neither read nor served until its client has read
+                        them; of the replies made over several turns only the oldest continues; a session
+                        whose client has replies to read and reads nothing for 10 s is closed
+    total > limit       while sessions hold more than limit / 2, the one whose last read is oldest is closed,
+                        except the one that read last; replies made over several turns do not count here
 
-A session that reads its replies holds nothing, so what others hold never keeps it waiting. The exception
-lets one reply that is larger than the limit reach a client that reads it. A session whose replies all wait
-behind an earlier request has nothing to read.
-"""  # noqa: E501
+A session whose client reads its replies holds no memory, so the memory of other sessions never delays it. The
+exception lets one reply that is larger than the limit reach a client that reads it. A session whose replies
+all wait behind an earlier request has nothing to read.
+"""
 
 import sys
 from typing import Final
@@ -24,11 +24,11 @@ STALLED_US: Final = 10_000_000
 
 class ReplyMemory:
     """Invariants: `total_bytes` is the sum of `reply_bytes` over the sessions and of `built_bytes`;
-    `_holders` has the sessions that hold replies, the one that read, or whose answers left, longest ago
-    first; `_unread` those of them whose clients have replies to read and when each last read, longest ago
-    first; `starved` those that are to be served again later, `fed` those that were among these and hold
-    nothing any more. While `is_short`, sessions that hold replies are served no further. The broker asks
-    for these at each turn, so they are attributes.
+    `_holders` has the sessions that hold replies, ordered by their last read or response, oldest first;
+    `_unread` maps those whose clients have replies to read to the time of their last read, oldest first;
+    `starved` has the sessions that are to be served again later, `fed` those of them that no longer hold
+    replies. While `is_short`, sessions that hold replies are not served. The broker reads these at each turn,
+    so they are attributes.
     """
 
     __slots__ = ("_holders", "_limit", "_unread", "built_bytes", "fed", "is_short", "starved", "total_bytes")
@@ -44,7 +44,7 @@ class ReplyMemory:
         self.fed: list[Session] = []
 
     def build(self, size: int) -> None:
-        """A reply that is being made has grown by `size` bytes."""
+        """A reply under construction has grown by `size` bytes."""
         self.built_bytes += size
         self._grow(size)
 
@@ -53,8 +53,8 @@ class ReplyMemory:
         self.is_short = 2 * self.total_bytes > self._limit
 
     def unread(self, session: Session, size: int, now: Instant, *, has_read: bool) -> None:
-        """So many bytes of replies wait until the client of the session reads them; whether it has read
-        some since last told.
+        """Record the bytes of replies that the client of the session has not read; returns whether it has
+        read some since the last call.
         """
         grown = size - session.unread_bytes
         session.unread_bytes = size
@@ -65,7 +65,7 @@ class ReplyMemory:
         self._count(session, grown, is_read=has_read)
 
     def owed(self, session: Session, grown: int) -> None:
-        """The answers of a session that wait behind an earlier request have grown by so many bytes."""
+        """The replies of a session that wait behind an earlier request have grown by this many bytes."""
         session.owed_bytes += grown
         self._count(session, grown, is_read=grown < 0)
 
@@ -80,21 +80,21 @@ class ReplyMemory:
             self.fed.append(session)
 
     def starves(self, session: Session) -> bool:
-        """Whether the session must not be served now; if so, `take_readable` gives it back when it may."""
+        """Whether the session must not be served now; if so, `take_readable` returns it when it may."""
         if not session.reply_bytes or not self.is_short:
             return False
         self.starved[session] = None
         return True
 
     def forget(self, session: Session) -> None:
-        """The session is over."""
+        """The session has ended."""
         self.starved.pop(session, None)
         self._unread.pop(session, None)
         grown, session.unread_bytes, session.owed_bytes = -session.reply_bytes, 0, 0
         self._count(session, grown, is_read=False)
 
     def take_readable(self) -> list[Session]:
-        """Those that starved and may be served again."""
+        """The starved sessions that may be served again."""
         readable, self.fed = self.fed, []
         if not self.is_short:
             readable += self.starved
@@ -120,7 +120,7 @@ class ReplyMemory:
         return list(closed)
 
     def deadline(self) -> Micros | None:
-        """When to ask again for sessions to close."""
+        """The time of the next check for sessions to close."""
         if not self._unread or not self.is_short:
             return None
         return Micros(next(iter(self._unread.values())) + STALLED_US)

@@ -1,13 +1,13 @@
-"""What is to become of a sink's transaction whose time is over: its last decision tells, read from
-`__sparklog_commits` like any client.
+"""The verdict on a sink's transaction that has timed out, from the sink's last decision in
+`__sparklog_commits`, which this machine reads as a client.
 
-    verdict(id) ─► named in a decision ─► COMMIT
-              ├─► read to the end since it was first asked about, and not named ─► ABORT
-              └─► ASK_AGAIN, and a round begins:  metadata ─► where the logs end ─► read-committed up to there
+    verdict(id) ─┬─► named in a decision ─► COMMIT
+                 ├─► read to the end since the first request for it, and not named ─► ABORT
+                 └─► ASK_AGAIN, and a round begins:  metadata ─► log ends ─► read-committed up to them
 
-A machine without I/O; nothing is sent and nothing kept until somebody asks. It looks only into the
-partitions of sinks that were asked about, goes on where the last round ended, and forgets all of it once
-nobody has asked for a while.
+A machine without I/O; it sends and stores nothing until a verdict is requested. It reads only the partitions
+of the requested sinks, continues where the last round ended, and drops all state when no verdict has been
+requested for a while.
 """
 
 from collections.abc import Callable
@@ -51,14 +51,14 @@ from sparklog_server.coordinator.txn.events import Answer
 
 ROUND_US_MAX: Final = 30_000_000
 KEPT_US: Final = 60_000_000
-"""How long what was read and the connections are kept after the last question; it comes again every ten
-seconds.
+"""How long records and connections are kept after the last request for a verdict; the coordinator repeats it
+every ten seconds.
 """
 ASKED_MAX: Final = 100_000
 SINKS_MAX: Final = 1_000
 DECISIONS_BYTES_MAX: Final = 64 << 20
-"""How much of decisions is kept at once: sixteen of the largest. Who asks about a sink whose decision had
-to go has it read again.
+"""The maximum bytes of decisions in memory: sixteen of the largest. A request for a sink whose decision was
+dropped starts another read.
 """
 FETCH_BYTES: Final = 8 << 20
 FETCH_WAIT_MS: Final = 500
@@ -69,7 +69,7 @@ _VERSION_BY_NAME: Final = 12
 
 
 class ResolverRequest(msgspec.Struct, eq=False):
-    """A request to one broker, or to any (None); it is the token of its answer."""
+    """A request to one broker, or to any (None); it is the token of its response."""
 
     node: NodeId | None
     message: Message
@@ -77,8 +77,8 @@ class ResolverRequest(msgspec.Struct, eq=False):
 
 
 class SinkResolver:
-    """`broker.transactions.Resolver`. Invariants: a sink's decision is the last one below its partition's
-    position; ASK_AGAIN is said only while a round is under way or about to begin.
+    """Implements `broker.transaction_coordinator.Resolver`. Invariants: a sink's decision is the last one
+    below its partition's position; ASK_AGAIN is returned only while a round is in progress or about to begin.
     """
 
     def __init__(
@@ -86,15 +86,15 @@ class SinkResolver:
     ) -> None:
         self.cluster = Cluster(settings, entropy)
         self._trace = trace
-        self._asked: dict[str, Micros] = {}  # when each id was asked about first
+        self._asked: dict[str, Micros] = {}  # the time of the first request for each id
         self._asked_last: Micros | None = None
-        # By sink; those that were asked about, None before any decision, the oldest decision first.
+        # By sink, for requested sinks; None without a decision; the oldest decision first.
         self._decisions: dict[str, bytes | None] = {}
         self._decisions_bytes = 0
         self._positions: dict[int, int] = {}
         self._ends: dict[int, int] = {}
-        self._begun: Micros | None = None  # of the round under way
-        self._read_since = Micros(-1)  # when the last complete round began
+        self._begun: Micros | None = None  # of the present round
+        self._read_since = Micros(-1)  # the start of the last complete round
         self._is_topic_told = False
         self._asking: dict[NodeId, ResolverRequest] = {}
         self._metadata: ResolverRequest | None = None
@@ -103,7 +103,7 @@ class SinkResolver:
     # -- the port --------------------------------------------------------------------------------------------
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Answer:
-        """See `broker.transactions.Resolver`."""
+        """See `broker.transaction_coordinator.Resolver`."""
         sink = sink_of(transactional_id)
         if sink is None or is_coordinator(transactional_id):
             return Answer.ABORT  # no decision names one
@@ -131,22 +131,24 @@ class SinkResolver:
             self._asked[transactional_id] = now.mono_us
             if sink not in self._decisions:
                 self._decisions[sink] = None
-                self._positions.clear()  # it may lie below where the reading stands
+                self._positions.clear()  # it may lie below the present position
                 self._begun = None
         if self._begun is None and now.mono_us >= self._not_before:
-            # A microsecond later: what is decided while the question is asked belongs to the round.
+            # One microsecond later: a decision made during the request belongs to the round.
             self._begin(Micros(now.mono_us + 1))
         return Answer.ASK_AGAIN
 
-    # -- what to send ----------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     @property
     def is_at_work(self) -> bool:
-        """Whether there is something to send or to wait for."""
+        """Whether there is a request to send or a response to wait for."""
         return self._begun is not None
 
     def forget(self, now: Micros) -> bool:
-        """Whether nobody has asked for so long that connections may go; what was read is forgotten then."""
+        """Whether no verdict was requested for so long that connections may be closed; the records are then
+        dropped.
+        """
         if self._asked_last is None or now - self._asked_last < KEPT_US:
             return False
         self._asked_last = self._begun = None
@@ -157,7 +159,7 @@ class SinkResolver:
         return True
 
     def asks(self, now: Micros) -> list[ResolverRequest]:
-        """What to send now; each must come back by `replied` or `failed`."""
+        """The requests to send now; each must come back by `replied` or `failed`."""
         if self._begun is None:
             return []
         if now - self._begun > ROUND_US_MAX:
@@ -186,7 +188,7 @@ class SinkResolver:
         return asks
 
     def deadline(self) -> Micros | None:
-        """When to look again though nothing was heard."""
+        """The time of the next call without a response."""
         if self._begun is None:
             return None
         metadata = self.cluster.deadline()
@@ -198,7 +200,7 @@ class SinkResolver:
         return min(times)
 
     def replied(self, ask: ResolverRequest, message: Message, now: Micros) -> None:
-        """The answer to a request; one of an older round changes nothing."""
+        """The response to a request; one of an earlier round changes nothing."""
         if ask is self._metadata and isinstance(message, MetadataResponse):
             self._metadata = None
             self.cluster.replied(message, now)
@@ -221,7 +223,7 @@ class SinkResolver:
         self._end_if_read()
 
     def failed(self, ask: ResolverRequest, now: Micros) -> None:
-        """A request found no answer."""
+        """A request failed."""
         if ask is self._metadata:
             self._metadata = None
             self.cluster.failed(now)
@@ -251,7 +253,7 @@ class SinkResolver:
             self._done()
 
     def _wanted(self) -> list[int]:
-        """The partitions of the sinks that were asked about."""
+        """The partitions of the requested sinks."""
         count = len(self.cluster.topics[TOPIC].partitions)
         return sorted({partition_of(sink, count) for sink in self._decisions})
 
@@ -272,7 +274,7 @@ class SinkResolver:
     def _next_of(self, node: NodeId, partitions: list[int]) -> ResolverRequest:
         unknown = [partition for partition in partitions if partition not in self._ends]
         if unknown:
-            # As far as anything was written: what is decided below is waited for.
+            # The end of all written records: the round reads every decision below it.
             asked = [
                 ListOffsetsPartition(partition_index=partition, timestamp=_LATEST) for partition in unknown
             ]
@@ -306,7 +308,7 @@ class SinkResolver:
                 else:
                     self._ends[told.partition_index] = told.offset
                     if self._positions.get(told.partition_index, 0) > told.offset:
-                        self._positions[told.partition_index] = 0  # the topic was made anew
+                        self._positions[told.partition_index] = 0  # the topic was created again
 
     def _records_told(self, reply: FetchResponse, now: Micros) -> None:
         if reply.error_code:
@@ -321,7 +323,7 @@ class SinkResolver:
                     self._take(told, told.records)
 
     def _take(self, told: PartitionData, records: memoryview) -> None:
-        """Keep the decisions among these records that are about sinks somebody asked about."""
+        """Keep the decisions of requested sinks among these records."""
         partition, position = told.partition_index, self._positions.get(told.partition_index, 0)
         headers, _ = whole_batches(records, check_crcs=True)
         at = TopicPartition(TOPIC, partition)
@@ -335,8 +337,8 @@ class SinkResolver:
         self._positions[partition] = max(position, headers[-1][1].next_offset)
 
     def _keep(self, sink: str, value: bytes | None) -> None:
-        """A newer decision of a sink; the oldest ones of others go if all are too much. Of a sink that
-        goes, no question is remembered.
+        """Store a newer decision of a sink; drop the oldest ones of other sinks above the limit, with their
+        requests.
         """
         self._decisions_bytes += len(value or b"") - len(self._decisions.pop(sink) or b"")
         self._decisions[sink] = value

@@ -1,13 +1,14 @@
-"""What a transaction's coordinator says of partitions before anything is appended there (KIP-890), and how
-whoever waits goes on.
+"""Verification of a transaction's partitions with its coordinator before records are appended (KIP-890), and
+the waiting requests.
 
-    Proof.ask ─► the shard of the transactional id ─► told ─┬─► finish(codes) within the turn: an answer, or how the request waits now
-                              ▲                             └─ CONCURRENT_TRANSACTIONS of a producer that adds its partitions ─┐
-                              └────────────────────── add.partitions.to.txn.retry.backoff(.max).ms ◄───────────────────────────┘
+    ask ─► the shard of the transactional id ─► told ─┬─► finish(codes) within the turn: a response or Parked
+     ▲                                                └─► CONCURRENT_TRANSACTIONS, for a producer that adds
+     │                                                    its partitions by writing ─┐
+     └─────────────── add.partitions.to.txn.retry.backoff(.max).ms ◄─────────────────┘
 
-A producer of transaction version 1 has added its partitions before, and is only verified; one of version 2
-adds them by writing.
-"""  # noqa: E501
+A producer of transaction version 1 has added its partitions before, and they are only verified; one of
+version 2 adds them by writing.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,7 +28,7 @@ _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up b
 
 
 class VerificationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose transaction, and which partitions; `knows_abortable` tells whether the client's version knows
+    """The transaction and its partitions; `knows_abortable` says whether the client's version knows
     TRANSACTION_ABORTABLE.
     """
 
@@ -41,8 +42,8 @@ class VerificationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransactionVerification:
-    """One question to a coordinator, and the request that waits for it with its session muted. `copies` is
-    what it holds of its bytes.
+    """One request to a coordinator, and the Produce that waits for it with its session muted. `copies` counts
+    the copied bytes of the Produce.
     """
 
     __slots__ = (
@@ -57,7 +58,7 @@ class TransactionVerification:
         "_waiting_call",
     )
 
-    call = None  # it is told also when the session is gone
+    call = None  # the coordinator answers even when the session has ended
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class TransactionVerification:
             self.refused(code)
 
     def answered(self, reply: Message) -> None:
-        """The coordinator's word on each partition."""
+        """The coordinator's error code for each partition."""
         assert isinstance(reply, AddPartitionsToTxnResponse)
         self._codes = {
             TopicPartition(topic.name, part.partition_index): self._told(code_of(part.partition_error_code))
@@ -106,12 +107,12 @@ class TransactionVerification:
         self._context.wake(self)
 
     def refused(self, code: ErrorCode) -> None:
-        """There is no coordinator to ask, or it was lost."""
+        """There is no coordinator to ask, or it resigned."""
         self._codes = dict.fromkeys(self._asking.partitions, self._told(code))
         self._context.wake(self)
 
     def _told(self, code: ErrorCode) -> ErrorCode:
-        """The code as a producer expects it here."""
+        """The error code that a producer of this version expects."""
         if code is ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if code is ErrorCode.TRANSACTION_ABORTABLE and not self._asking.knows_abortable:
@@ -119,7 +120,7 @@ class TransactionVerification:
         return code
 
     def woken(self, now: Instant) -> None:
-        """The codes are here: try again, or let the request go on."""
+        """The codes have arrived: retry, or let the request continue."""
         if self._is_over:
             return
         is_gone = self._waiting_call.session.is_closing
@@ -145,15 +146,15 @@ class TransactionVerification:
             self._context.wake(_Told(self._waiting_call, self._finish, self._codes))
 
     def timed_out(self) -> None:
-        """Nobody has answered."""
+        """The coordinator did not answer in time."""
         if not self._is_over:
             self._end()
             codes = dict.fromkeys(self._asking.partitions, ErrorCode.NETWORK_EXCEPTION)
             self._context.wake(_Told(self._waiting_call, self._finish, codes))
 
     def abandoned(self) -> None:
-        """Nobody waits any more; what was sent counts all the same once it is vouched for, as in Kafka,
-        but is not asked about again.
+        """The session has ended; its records are still appended if the partition is verified, as in Kafka,
+        but the verification is not retried.
         """
         if self._is_resting and not self._is_over:
             self._end()
@@ -164,12 +165,12 @@ class TransactionVerification:
 
     @property
     def is_over(self) -> bool:
-        """Whether the request goes on without it."""
+        """Whether the request continues without further verification."""
         return self._is_over
 
 
 class _Timer:
-    """When to ask again, or to give up."""
+    """The time of the next retry, or of the timeout."""
 
     __slots__ = ("_is_retry", "_proof", "call")
 
@@ -189,7 +190,7 @@ class _Timer:
 
 
 class _Told(msgspec.Struct, eq=False):
-    """A request that goes on with what its coordinator said."""
+    """Continue a request with the codes of its coordinator."""
 
     call: Call
     finish: Finish

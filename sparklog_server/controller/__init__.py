@@ -1,6 +1,6 @@
-"""The controller: the shard that decides what the cluster is.
+"""The controller: the shard that decides on changes of the cluster.
 
-It is asked with wire requests and answers with records of `metadata` and a wire reply; it does not know
-raft, disks or sockets. Read `controller` for the two doors (`decide`, `replay`), then `topics` and
-`brokers` for the rules, `elections` and `placement` for who leads and where replicas go.
+It takes wire requests and returns records of `metadata` and a wire reply; it does not know raft, disks or
+sockets. Read `controller` for the two entry points (`decide`, `replay`), then `topics` and `brokers` for the
+rules, `elections` and `placement` for leaders and replicas.
 """

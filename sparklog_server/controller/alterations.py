@@ -1,7 +1,7 @@
-"""Changes of settings: AlterConfigs replaces all of a resource, IncrementalAlterConfigs changes key by key
-(KIP-133, KIP-339).
+"""Changes of settings: AlterConfigs replaces all settings of a resource, IncrementalAlterConfigs changes
+single keys (KIP-133, KIP-339).
 
-A resource is changed whole or not at all; one that is refused does not hold back the others
+The change of one resource is atomic; a refused resource does not affect the others
 (ConfigurationControlManager).
 """
 
@@ -33,8 +33,8 @@ RECORDS_PER_REQUEST_MAX = 10_000
 VALUE_CHARACTERS_PER_REQUEST_MAX = 4 << 20
 TOO_LARGE = "Unable to perform excessively large batch operation."
 RESOURCES_MAX = 100_000
-"""How many resources may have settings: groups and subscriptions need not exist, so nothing else bounds
-them.
+"""The maximum number of resources with settings: groups and subscriptions need not exist, so nothing else
+bounds them.
 """
 
 
@@ -57,7 +57,7 @@ Answer = tuple[ErrorCode, str | None]
 def incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, layers: Layers
 ) -> Outcome[Message, IncrementalAlterConfigsResponse]:
-    """Change the resources of a request key by key; no resource and no key of one is named twice."""
+    """Change the resources of a request key by key; no resource, and no key of a resource, is named twice."""
     changes = _Changes(image, layers)
     answers = []
     for one in request.resources:
@@ -87,8 +87,8 @@ def incremental_alter_configs(
 def alter_configs(
     image: MetadataImage, request: AlterConfigsRequest, layers: Layers
 ) -> Outcome[Message, AlterConfigsResponse]:
-    """Replace all settings of the resources of a request by those given; no resource and no key of one is
-    named twice.
+    """Replace all settings of the resources of a request; no resource, and no key of a resource, is named
+    twice.
     """
     changes = _Changes(image, layers)
     answers = []
@@ -116,7 +116,7 @@ def alter_configs(
 
 
 class _Changes:
-    """The records that the resources of one request come to."""
+    """Collects the records for the resources of one request."""
 
     def __init__(self, image: MetadataImage, layers: Layers) -> None:
         self._image = image
@@ -127,15 +127,13 @@ class _Changes:
         self._begun = 0
 
     def check_count(self, count: int) -> None:
-        """Count the changes that are asked for; raises Refused when they are more than can be made at
-        once.
-        """
+        """Count the requested changes; raises Refused above the maximum of one request."""
         self._asked += count
         if self._asked > RECORDS_PER_REQUEST_MAX:
             raise Refused(ErrorCode.POLICY_VIOLATION, TOO_LARGE)
 
     def alter(self, resource: Resource, changes: Mapping[str, str | None]) -> Answer:
-        """Take up these changes of a resource, None removing a key; raises Refused."""
+        """Add these changes of a resource; None removes a key. Raises Refused."""
         current = self._image.configs.get(resource, {})
         check_lengths(value for value in changes.values() if value is not None)
         after = {name: value for name, value in {**current, **changes}.items() if value is not None}
@@ -157,7 +155,7 @@ class _Changes:
         return ErrorCode.NONE, None
 
     def settled(self, answers: list[Answer]) -> tuple[tuple[Message, ...], list[Answer]]:
-        """The records and the answers; together the changes may be too many for one batch."""
+        """The records and the replies; the records of all changes may exceed one batch."""
         is_small = self._asked <= RECORDS_PER_REQUEST_MAX and len(self._records) <= RECORDS_PER_REQUEST_MAX
         if is_small and self._characters <= VALUE_CHARACTERS_PER_REQUEST_MAX:
             return tuple(self._records), answers
@@ -167,7 +165,7 @@ class _Changes:
 def _altered(
     resource: Resource, current: Mapping[str, str], operations: Iterable[AlterableConfig]
 ) -> dict[str, str | None]:
-    """The new values by key, None for a key that is to go; raises Refused."""
+    """The new values by key, None for a key to remove; raises Refused."""
     changes: dict[str, str | None] = {}
     for one in operations:
         if one.config_operation == Operation.DELETE:
@@ -187,8 +185,8 @@ def _altered(
 
 
 def _entries_before(resource_type: int, name: str, current: str | None, operation: Operation) -> list[str]:
-    """The entries of a list that is to be changed, from its default if it was not set; raises Refused for
-    what is no list.
+    """The entries of a list that the request changes, from its default if it is not set; raises Refused for a
+    key that is no list.
     """
     default: str | None = None
     kind: Kind | None = None
@@ -197,7 +195,7 @@ def _entries_before(resource_type: int, name: str, current: str | None, operatio
         kind, default = key.kind, text_of(getattr(_TOPIC_DEFAULTS, field))
     elif resource_type == BROKER_RESOURCE and (found := dynamic_key(name)) is not None:
         kind, default = found.kind, default_of(name)
-    if kind is not Kind.LIST:  # Kafka knows the lists of groups and client metrics for none either
+    if kind is not Kind.LIST:  # Kafka does not know the lists of groups and client metrics either
         raise Refused(
             ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST."
         )
@@ -220,7 +218,7 @@ def _joined(entries: list[str], values: list[str], operation: Operation) -> list
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas as Java splits: nothing after the last that is not empty."""
+    """The parts between commas, split as in Java: trailing empty parts are dropped."""
     parts = text.split(",")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()

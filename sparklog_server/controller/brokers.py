@@ -1,11 +1,12 @@
-"""Brokers: their registration, their heartbeats, their fencing.
+"""Brokers: registration, heartbeats and fencing.
 
-    (unknown) --register--> fenced --caught up--> unfenced --wants to shut down--> controlled shutdown --no
-    leaderships--> fenced
-                               ^                     |  silent too long, or asks for it
-                               +---------------------+
+    (unknown) --register--> fenced --caught up--> unfenced --wants to shut down--> controlled shutdown
+                              ^ ^                    |                                      |
+                              | +--session expired---+                                      |
+                              |    or want_fence                                            |
+                              +------------------------no leaderships left------------------+
 
-Registration and fencing are durable records. Who was heard from last, and when, is soft: it begins anew
+Registration and fencing are durable records. The time of the last heartbeat is soft state: it begins anew
 with every leadership.
 """
 
@@ -31,11 +32,11 @@ from sparklog_server.outcome import Outcome, Refused
 from .elections import SettingsFor, broker_left, broker_restarted, broker_returned, has_leaderships
 
 _RESERVED_DIRECTORIES = 100
-"""Directory ids below this number have a meaning of their own (unassigned, lost, migrating)."""
+"""Directory ids below this number are reserved (unassigned, lost, migrating)."""
 
 
 class Session(msgspec.Struct):
-    """What is remembered of a broker's last heartbeat; `shutdown_offset` is where its controlled shutdown
+    """The last heartbeat of a broker; `shutdown_offset` is the log offset at which its controlled shutdown
     was decided.
     """
 
@@ -46,10 +47,10 @@ class Session(msgspec.Struct):
 
 
 class Brokers:
-    """The brokers of the cluster as the leading controller watches them.
+    """The brokers of the cluster as the active controller watches them.
 
-    `own_node` runs in this process: while we can think, it lives, so its session never expires. Every
-    unfenced broker has a session.
+    `own_node` runs in this process: its session never expires while the controller runs. Every unfenced
+    broker has a session.
     """
 
     def __init__(self, own_node: NodeId, cluster_id: str, session_timeout_ms: int) -> None:
@@ -59,7 +60,7 @@ class Brokers:
         self._sessions: dict[NodeId, Session] = {}
 
     def activate(self, image: MetadataImage, now: Instant) -> None:
-        """Leadership has begun: give every unfenced broker the whole time to be heard from."""
+        """Begin a leadership: every unfenced broker gets a full session timeout."""
         self._sessions = {
             node: Session(broker.epoch, now.mono_us, broker.registered_at)
             for node, broker in image.brokers.items()
@@ -74,8 +75,8 @@ class Brokers:
         now: Instant,
         settings_for: SettingsFor,
     ) -> Outcome[Message, BrokerRegistrationResponse]:
-        """Give a broker its epoch for this life; what its former life led has no leader until it is caught
-        up, unless it was alone.
+        """Give a broker a new broker epoch; the partitions that its former incarnation led have no leader
+        until it has caught up, unless it was the only broker.
         """
         try:
             return self._register(image, request, next_offset, now, settings_for)
@@ -90,7 +91,9 @@ class Brokers:
         now: Instant,
         settings_for: SettingsFor,
     ) -> Outcome[Message, BrokerHeartbeatResponse]:
-        """Hear a broker: unfence it once it has caught up, fence or release it if it asks for that."""
+        """Handle a heartbeat: unfence a broker that has caught up, and fence or release one that
+        requests it.
+        """
         broker = image.brokers.get(NodeId(request.broker_id))
         if broker is None or broker.epoch != request.broker_epoch:
             return Outcome((), BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
@@ -127,10 +130,10 @@ class Brokers:
     def unregister(
         self, image: MetadataImage, request: UnregisterBrokerRequest, settings_for: SettingsFor
     ) -> Outcome[Message, UnregisterBrokerResponse]:
-        """Forget a broker that is fenced.
+        """Unregister a broker that is fenced.
 
-        INVALID_REQUEST for one that lives, where Kafka 4.3 forgets it all the same: it would lead nothing
-        until it is restarted, and a cluster of one would have no broker.
+        INVALID_REQUEST for an unfenced one, which Kafka 4.3 unregisters: it would lead no partition until its
+        restart, and a cluster of one would have no broker.
         """
         node = NodeId(request.broker_id)
         broker = image.brokers.get(node)
@@ -157,7 +160,7 @@ class Brokers:
     def fence_silent(
         self, image: MetadataImage, now: Instant, settings_for: SettingsFor
     ) -> tuple[Message, ...]:
-        """The records that fence one broker that was silent for too long; one at a time, so that the next
+        """The records that fence one broker whose session expired; one at a time, so that the next decision
         sees the effect.
         """
         silent = [node for node, session in self._sessions.items() if self._is_silent(node, session, now)]
@@ -169,9 +172,11 @@ class Brokers:
         return ()
 
     def deadline(self) -> Micros | None:
-        """When the next session runs out; None while only this process's own broker is watched."""
+        """The time at which the next session expires; None while only this process's own broker is
+        watched.
+        """
         if len(self._sessions) == 1 and self._own_node in self._sessions:
-            return None  # asked each turn: the usual case takes no list
+            return None  # called each turn: the common case builds no list
         others = [session.heard_us for node, session in self._sessions.items() if node != self._own_node]
         return Micros(min(others) + self._timeout_us) if others else None
 
@@ -220,8 +225,8 @@ class Brokers:
         _check_features(image, request)
         records: list[Message] = []
         if existing is None:
-            # A broker that was alone leads on while it is fenced; now that it has company, somebody would ask
-            # it.
+            # A single broker leads while it is fenced (decision 0005); from the second registration on, its
+            # partitions need another leader.
             fenced = [broker for broker in image.brokers.values() if broker.is_fenced]
             records = [
                 record for broker in fenced for record in broker_left(image, broker.node_id, settings_for)
@@ -258,8 +263,8 @@ class Brokers:
         )
         if not is_same_life:
             self._sessions.pop(node, None)
-        # The registration comes last, so a failure in between lets the broker register again and the rest be
-        # made up for.
+        # The registration comes last, so after a failure in between the broker registers again and the other
+        # records follow.
         return Outcome(tuple(records), BrokerRegistrationResponse(broker_epoch=epoch), is_atomic=False)
 
     def _heard(self, broker: BrokerImage, request: BrokerHeartbeatRequest, now: Instant) -> Session:
@@ -283,8 +288,8 @@ class Brokers:
         return node != self._own_node and now.mono_us >= session.heard_us + self._timeout_us
 
     def _all_have_seen(self, image: MetadataImage, leaving: Session) -> bool:
-        """Whether every active broker has seen the metadata that took the leaderships from the one that
-        leaves.
+        """Whether every active broker has applied the metadata that moved the leaderships away from the
+        stopping broker.
         """
         seen = [
             session.metadata_offset
@@ -295,7 +300,7 @@ class Brokers:
 
 
 def fencing(image: MetadataImage, broker: BrokerImage, settings_for: SettingsFor) -> list[Message]:
-    """The records that fence a broker: its leaderships and its places in sync go first."""
+    """The records that fence a broker: first its leaderships and ISR memberships are removed."""
     return [*broker_left(image, broker.node_id, settings_for), _change(broker, fenced=1)]
 
 
@@ -311,11 +316,10 @@ def _change(
 
 
 def _is_successor(existing: BrokerImage, request: BrokerRegistrationRequest) -> bool:
-    """Whether the request comes from the next life of the same broker: it holds a directory, which only
-    one process at a time can hold.
+    """Whether the request comes from the next incarnation of the same broker: it holds a directory, which
+    only one process at a time can hold.
 
-    Kafka waits for the old session to run out instead; a restart after a crash would then take nine
-    seconds more.
+    Kafka waits for the old session to expire, which would add nine seconds to a restart after a crash.
     """
     return not set(existing.directories).isdisjoint(request.log_dirs)
 
@@ -336,8 +340,8 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
 
 
 def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
-    """Refuse a broker that cannot work at the levels the cluster has finalized; a feature it does not name
-    it knows at level 0 only.
+    """Refuse a broker that does not support the finalized feature levels; it supports only level 0 of a
+    feature that it does not name.
     """
     ranges = {
         feature.name: (feature.min_supported_version, feature.max_supported_version)

@@ -1,5 +1,5 @@
-"""Client quotas: who may be given which numbers (KIP-546), decided entity by entity; a bad one does not
-hold back the others.
+"""Client quotas: validation and changes (KIP-546), entity by entity; a refused entity does not affect the
+others.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 ENTITIES_MAX = 100_000
-"""How many entities may have quotas; Kafka knows no bound."""
+"""The maximum number of entities with quotas; Kafka has no bound."""
 
 _FRACTION_MAX = 1e-6
 _WHOLE: Mapping[str, tuple[int, str]] = {
@@ -34,7 +34,7 @@ _WHOLE: Mapping[str, tuple[int, str]] = {
     CONSUMER_BYTE_RATE: (INT64_MAX, "a LONG"),
     CONNECTION_CREATION_RATE: (INT32_MAX, "an INT"),
 }
-"""The keys of whole numbers, with the largest, and what Kafka calls their type."""
+"""The keys with integer values, with their maximum and Kafka's name of their type."""
 
 _OF_IPS = frozenset((CONNECTION_CREATION_RATE,))
 _OF_CLIENTS = frozenset(
@@ -45,7 +45,7 @@ _OF_CLIENTS = frozenset(
 def alter_client_quotas(
     image: MetadataImage, request: AlterClientQuotasRequest
 ) -> Outcome[Message, AlterClientQuotasResponse]:
-    """Set and remove the numbers of entities; those that already are as asked make no record."""
+    """Set and remove the quotas of entities; a value that is already set makes no record."""
     records: list[Message] = []
     results: dict[QuotaEntity, AlterClientQuotasResponseEntryData] = {}
     room = ENTITIES_MAX - len(image.quotas)
@@ -98,7 +98,7 @@ def _altered(entity: QuotaEntity, ops: Sequence[OpData], present: Mapping[str, f
 
 
 def _keys_of(entity: QuotaEntity) -> frozenset[str]:
-    """The numbers that may be set for such an entity; raises Refused with INVALID_REQUEST."""
+    """The quota keys that are valid for the entity; raises Refused with INVALID_REQUEST."""
     for kind, name in entity:
         if kind not in (USER, CLIENT_ID, IP):
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
@@ -117,8 +117,8 @@ def _keys_of(entity: QuotaEntity) -> frozenset[str]:
         if ip is not None:
             ipaddress.ip_address(ip)
     except ValueError:
-        # Kafka would ask the name service for any other text; a controller that decides the same everywhere
-        # cannot.
+        # Kafka resolves any other text as a host name; the controller cannot, since its decisions must be
+        # deterministic.
         raise Refused(ErrorCode.INVALID_REQUEST, f"{ip} is not a valid IP or resolvable host.") from None
     return _OF_IPS
 
@@ -127,7 +127,7 @@ def _check_value(key: str, value: float, keys: frozenset[str]) -> None:
     reason = None
     if key not in keys:
         reason = f"Invalid configuration key {key}"
-    elif not value > 0.0:  # also what is no number
+    elif not value > 0.0:  # also refuses NaN
         reason = f"Quota {key} must be greater than 0"
     elif key in _WHOLE:
         largest, kind = _WHOLE[key]
@@ -140,7 +140,7 @@ def _check_value(key: str, value: float, keys: frozenset[str]) -> None:
 
 
 def _text(entity: QuotaEntity) -> str:
-    """As Kafka writes it."""
+    """The number in Kafka's notation."""
     return (
         "ClientQuotaEntity(entries={"
         + ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)

@@ -1,5 +1,5 @@
-"""The settings of topics as the controller sees them: what may be written, and what a new topic's reply
-says of them.
+"""The settings of topics in the controller: validation, and the effective settings in the reply for a new
+topic.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,15 +47,15 @@ def check_lengths(values: Iterable[str]) -> None:
 
 
 def layers_in(image: MetadataImage, static: BrokerSettings) -> Layers:
-    """What the broker of these settings is told in all."""
+    """All settings of the broker with these static settings: static, cluster-wide and per broker."""
     return Layers.kept(
         static, cluster=image.broker_config(""), broker=image.broker_config(str(static.node_id))
     )
 
 
 class ToldConfigs:
-    """The effective settings of new topics, as CreateTopics replies list them: those of a topic without
-    overrides are made once.
+    """The effective settings of new topics, as CreateTopics replies list them; those of a topic without
+    overrides are computed once.
     """
 
     def __init__(self, layers: Layers) -> None:
@@ -63,7 +63,7 @@ class ToldConfigs:
         self._of_defaults: dict[str, CreatableTopicConfigs] | None = None
 
     def of(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """The settings of a topic with these overrides, which were checked, in alphabetical order."""
+        """The settings of a topic with these validated overrides, in alphabetical order."""
         if self._of_defaults is None:
             sources = default_sources(self._layers)
             self._of_defaults = {

@@ -1,8 +1,8 @@
-"""The controller's two doors: `decide` answers a command on the pending image, `replay` applies appended
-records.
+"""The controller's two entry points: `decide` answers a command on the pending image, `replay` applies
+appended records.
 
-`pending` is the image after every record appended so far; what is committed is a matter of whoever
-appends. Losing leadership is `reset(committed)`.
+`pending` is the image after every appended record; `Quorum`, which appends them, knows which are committed.
+Losing leadership is `reset(committed)`.
 """
 
 from collections.abc import Callable, Iterable
@@ -70,26 +70,26 @@ Command = (
 
 
 class Controller:
-    """Decides what the cluster is. Durable state is `pending` alone; the broker sessions are soft and the
-    name index follows `pending`.
+    """Decides on changes of the cluster. The only durable state is `pending`; the broker sessions are soft,
+    and the name index follows `pending`.
     """
 
     def __init__(self, settings: BrokerSettings, cluster_id: str, entropy: Callable[[int], bytes]) -> None:
         self.pending = MetadataImage()
         self._settings = settings
         self._brokers = Brokers(NodeId(settings.node_id), cluster_id, settings.broker_session_timeout_ms)
-        # Topic names with `.` or `_` by their unified form, oldest first; metric names would not tell them
+        # Topic names with `.` or `_` by their unified form, oldest first: metric names cannot tell them
         # apart.
         self._colliding: dict[str, dict[str, None]] = {}
         self._entropy = entropy
         self._settings_changed()
 
     def activate(self, now: Instant) -> None:
-        """Leadership has begun; what was appended by others is in `pending`."""
+        """Begin a leadership; `pending` contains the records of earlier leaders."""
         self._brokers.activate(self.pending, now)
 
     def bootstrap(self) -> tuple[Message, ...]:
-        """The records that begin a new cluster; none if it has begun."""
+        """The records that begin a new cluster; none if it exists."""
         if METADATA_VERSION in self.pending.features:
             return ()
         return tuple(
@@ -97,8 +97,8 @@ class Controller:
         )
 
     def decide(self, command: Message, next_offset: Offset, now: Instant) -> Outcome[Message, Message]:
-        """The records and the reply for a command; `next_offset` is where the records would begin.
-        `pending` stays as it is.
+        """The records and the reply for a command; `next_offset` is the offset of the first record. `pending`
+        does not change.
         """
         if isinstance(command, CreateTopicsRequest):
             return create_topics(self.pending, command, self._rules)
@@ -155,20 +155,20 @@ class Controller:
                 self._colliding.setdefault(unified(name), {})[name] = None
 
     def tick(self, now: Instant) -> tuple[Message, ...]:
-        """The records that time asks for: at most one broker is fenced at a time, so that the next sees
-        the effect.
+        """The records that are due by time: at most one broker is fenced at a time, so that the next decision
+        sees the effect.
         """
         return self._brokers.fence_silent(self.pending, now, self._settings_for)
 
     def deadline(self) -> Micros | None:
-        """When `tick` wants to be called."""
+        """The time of the next call of `tick`."""
         return self._brokers.deadline()
 
     def _settings_for(self, topic: str) -> TopicSettings:
         return TopicSettings.kept(self._layers.effective.topics, self.pending.topic_config(topic))
 
     def _settings_changed(self) -> None:
-        """Rest decisions on the dynamic settings in the pending image, and on this node's own."""
+        """Use the dynamic settings in the pending image and this node's own settings for decisions."""
         self._layers = layers_in(self.pending, self._settings)
         self._rules = Rules(self._layers.effective, self._entropy, self._collision, ToldConfigs(self._layers))
 

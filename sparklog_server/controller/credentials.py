@@ -1,7 +1,7 @@
-"""SCRAM credentials of users, kept in the metadata log until a listener asks for them (KIP-554).
+"""SCRAM credentials of users, kept in the metadata log; no listener uses them yet (KIP-554).
 
-A client sends the salted password. What is kept are the two keys that a server needs (RFC 5802), from
-which it cannot be computed.
+A client sends the salted password. The log holds the two keys that a server needs (RFC 5802), from which the
+password cannot be computed.
 """
 
 import hmac
@@ -22,7 +22,7 @@ from sparklog_server.metadata.records import RemoveUserScramCredentialRecord, Us
 from sparklog_server.outcome import Outcome, Refused
 
 SALT_BYTES_MAX = 1024
-"""A bound of our own: every node keeps what the metadata log holds in memory."""
+"""A bound that Kafka does not have: every node holds the content of the metadata log in memory."""
 
 _HASHES = {1: "sha256", 2: "sha512"}
 _ITERATIONS_MIN = 4_096
@@ -32,7 +32,7 @@ _ITERATIONS_MAX = 16_384
 def alter_user_scram_credentials(
     image: MetadataImage, request: AlterUserScramCredentialsRequest
 ) -> Outcome[Message, AlterUserScramCredentialsResponse]:
-    """Set and remove credentials, at most one for each user; each user is answered alone."""
+    """Set and remove credentials, at most one for each user; each user has its own result."""
     records: dict[str, Message] = {}
     refused: dict[str, Refused] = {}
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [

@@ -1,4 +1,4 @@
-"""A broker tells in which of its directories replicas lie, or are about to lie (KIP-858)."""
+"""AssignReplicasToDirs: a broker reports the log directories of its replicas (KIP-858)."""
 
 import msgspec
 
@@ -23,10 +23,10 @@ from .topics import RECORDS_PER_REQUEST_MAX
 def assign_replicas_to_dirs(
     image: MetadataImage, request: AssignReplicasToDirsRequest, settings_for: SettingsFor
 ) -> Outcome[Message, AssignReplicasToDirsResponse]:
-    """Write down the directories of a broker's replicas, each by itself; the epoch of the broker is
-    checked before.
+    """Record the directories of a broker's replicas, each by itself; the caller has checked the broker epoch.
 
-    Where the new directory is offline the broker leads no more, and where the old one was it may lead again.
+    If the new directory is offline the broker stops leading the partition; if the old one was offline, the
+    broker may lead it again.
     """
     node = NodeId(request.broker_id)
     assigned: dict[tuple[Uuid, int], Message] = {}  # by this request; the last one counts
@@ -81,7 +81,7 @@ def _assigned(
 
 
 def _changes(image: MetadataImage, node: NodeId, topic_id: Uuid, index: int, record: Message) -> bool:
-    """Whether a record says anything new: what is as it was is not written again."""
+    """Whether a record changes anything; an unchanged assignment is not written again."""
     assert isinstance(record, PartitionChangeRecord)
     partition = image.topics_by_id[topic_id].partitions[index]
     return (

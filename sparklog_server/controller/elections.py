@@ -1,5 +1,5 @@
-"""Who leads a partition: the change that a fenced, returning or removed broker makes to it (KIP-631,
-without eligible leader replicas).
+"""Leader election: the changes of partitions when a broker is fenced, returns or is removed (KIP-631, without
+eligible leader replicas).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +23,8 @@ def elect(
     *,
     is_unclean_allowed: bool,
 ) -> tuple[NodeId, bool]:
-    """(leader, whether it was elected uncleanly): the present one if it still may lead, else the first
-    replica of the ISR that may.
+    """(leader, whether the election was unclean): the present leader if it is eligible, else the first
+    eligible replica of the ISR.
     """
     candidates = (partition.leader, *partition.replicas)
     for node in candidates:
@@ -46,10 +46,9 @@ def change_of(
     is_acceptable: IsAcceptable,
     is_unclean_allowed: bool,
 ) -> PartitionChangeRecord | None:
-    """The record that brings a partition to this ISR and to a leader that may lead; None if all stays as
-    it is.
+    """The record that gives a partition this ISR and an eligible leader; None if nothing changes.
 
-    The ISR never becomes empty: the last member stays in it, though it may not lead, so that its return
+    The ISR never becomes empty: the last member stays in it even when it cannot lead, so that its return
     needs no unclean election.
     """
     record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
@@ -72,8 +71,8 @@ _RESERVED_DIRECTORIES = 100
 
 
 def has_replica_online(partition: PartitionImage, broker: BrokerImage) -> bool:
-    """Whether the directory of the broker's replica is one it has online; one that is not known yet counts
-    as online (KIP-858).
+    """Whether the directory of the broker's replica is online; an unassigned one counts as online
+    (KIP-858).
     """
     directory = partition.directory_of(broker.node_id)
     assert directory is not None
@@ -89,8 +88,8 @@ def broker_left(
     directory: Uuid | None = None,
     spared: Callable[[PartitionImage], bool] | None = None,
 ) -> list[Message]:
-    """The changes when a broker (or one of its directories) may no longer lead nor be in sync, but for
-    what is `spared`.
+    """The changes when a broker (or one of its directories) can no longer lead or be in sync, except for the
+    partitions in `spared`.
     """
 
     changes: list[Message] = []
@@ -115,8 +114,8 @@ def broker_left(
 
 
 def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor) -> list[Message]:
-    """The changes when a broker may lead again: it takes the partitions that have no leader and wait for
-    it.
+    """The changes when a broker can lead again: it takes the partitions without a leader that it is eligible
+    for.
     """
 
     changes: list[Message] = []
@@ -144,12 +143,12 @@ def broker_restarted(
     directories: Sequence[Uuid],
     was_clean: bool,
 ) -> list[Message]:
-    """The changes when the next life of the only broker there is begins, with these directories: it leads
-    on what nobody else can.
+    """The changes when the only broker of a cluster registers a new incarnation with these directories: it
+    keeps the leaderships that no other broker can take.
 
-    A leader epoch says whose records are where. So it moves on only where records that were shown to
-    somebody may be gone: after a stop that was not clean, of a topic whose records are shown before they
-    are synced. See docs/decisions/0005-leading-on-after-a-restart.md.
+    The leader epoch of a partition is raised only if records that consumers have read may be gone: after an
+    unclean stop, for a topic that serves records before they are synced. See
+    docs/decisions/0005-leading-on-after-a-restart.md.
     """
     assert tuple(image.brokers) == (broker.node_id,)
     reborn = msgspec.structs.replace(broker, directories=tuple(directories))
@@ -185,8 +184,8 @@ def acceptable(
     leaving: NodeId | None = None,
     returning: NodeId | None = None,
 ) -> IsAcceptable:
-    """Which replicas may lead: active, with their directory online; the image does not yet know who leaves
-    and who returns.
+    """The replicas that can lead: active, with their directory online. The image does not yet contain the
+    brokers that leave or return in this decision.
     """
 
     def is_acceptable(node: NodeId) -> bool:
@@ -199,9 +198,7 @@ def acceptable(
 
 
 def _partitions(image: MetadataImage) -> Iterator[tuple[Uuid, int, str, PartitionImage]]:
-    """(topic id, index, topic name, partition) for every partition, in the order in which topics were
-    created.
-    """
+    """(topic id, index, topic name, partition) for every partition, in creation order of the topics."""
     for topic_id, topic in image.topics_by_id.items():
         for index, partition in enumerate(topic.partitions):
             yield topic_id, index, topic.name, partition

@@ -1,5 +1,5 @@
-"""The finalized levels of features: raised and lowered within what every node supports (KIP-584,
-KIP-1022).
+"""The finalized levels of features: upgraded and downgraded within the levels that every node supports
+(KIP-584, KIP-1022).
 """
 
 from sparklog.errors import ErrorCode
@@ -25,7 +25,7 @@ _NOT_SUPPORTED = (0, 0)
 def update_features(
     image: MetadataImage, request: UpdateFeaturesRequest, node_id: int
 ) -> Outcome[Message, UpdateFeaturesResponse]:
-    """Set the levels, all or none; `results` is for requests before version 2."""
+    """Set the levels atomically; `results` is for requests before version 2."""
     updates = {update.feature: update for update in request.feature_updates}
     try:
         records = [record for update in updates.values() for record in _updated(image, update, node_id)]
@@ -44,7 +44,7 @@ def update_features(
 def _updated(image: MetadataImage, update: FeatureUpdateKey, node_id: int) -> list[Message]:
     """The record of one feature; raises Refused with INVALID_UPDATE_VERSION."""
     level, present = update.max_version_level, image.features.get(update.feature, 0)
-    # Version 0 of the request knows a flag instead: a downgrade it allows is a safe one.
+    # Version 0 of the request has a flag instead: a downgrade that it allows is a safe one.
     kind = 2 if update.allow_downgrade else update.upgrade_type
     reason = None
     if kind not in _KNOWN_TYPES:
@@ -64,7 +64,7 @@ def _updated(image: MetadataImage, update: FeatureUpdateKey, node_id: int) -> li
 
 
 def _why_not_supported(image: MetadataImage, feature: str, level: int, node_id: int) -> str | None:
-    """Which node does not know that level of the feature."""
+    """The first node that does not support that level of the feature."""
     nodes = [(f"Local controller {node_id}", SUPPORTED.get(feature, _NOT_SUPPORTED))]
     nodes += [
         (f"Broker {broker.node_id}", broker.features.get(feature, _NOT_SUPPORTED))

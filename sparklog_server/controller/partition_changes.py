@@ -1,5 +1,5 @@
-"""What an administrator asks of existing partitions: another leader (KIP-460), other replicas (KIP-455);
-and to forget a broker.
+"""Administrative changes of existing partitions: leader election (KIP-460) and reassignment (KIP-455); and
+UnregisterBroker.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ _TOO_LARGE = "Unable to perform excessively large batch operation."
 def elect_leaders(
     image: MetadataImage, request: ElectLeadersRequest
 ) -> Outcome[Message, ElectLeadersResponse]:
-    """Have the preferred replicas lead, or any replica where there is no leader; of all partitions only
-    those are told that needed it.
+    """Elect the preferred replicas, or any replica where there is no leader; without a list of partitions,
+    the reply names only those that needed an election.
     """
     if request.election_type not in (PREFERRED, UNCLEAN):
         return _election_refused(
@@ -59,7 +59,7 @@ def elect_leaders(
     records: list[Message] = []
     chosen: dict[
         tuple[str, int], None
-    ] = {}  # elected by this request already; the image does not know it yet
+    ] = {}  # elected by this request already; the image does not contain it yet
     results: list[ReplicaElectionResult] = []
     for name, indexes in asked:
         told = []
@@ -90,7 +90,7 @@ def _election_refused(
 def election_refusal(
     request: ElectLeadersRequest, code: ErrorCode, message: str | None
 ) -> ElectLeadersResponse:
-    """The reply in which every partition that was asked for has this error."""
+    """The reply that gives every requested partition this error."""
     results = [
         ReplicaElectionResult(
             topic=topic.topic,
@@ -146,7 +146,7 @@ def _elected(image: MetadataImage, name: str, index: int, election_type: int) ->
 def alter_partition_reassignments(
     image: MetadataImage, request: AlterPartitionReassignmentsRequest, settings_for: SettingsFor
 ) -> Outcome[Message, AlterPartitionReassignmentsResponse]:
-    """Give partitions other replicas, each by itself; no replicas at all cancel a move that is under way."""
+    """Reassign partitions, each by itself; an empty list of replicas cancels a reassignment."""
     records: list[Message] = []
     responses: list[ReassignableTopicResponse] = []
     for topic in request.topics:
@@ -197,8 +197,8 @@ def _partition_of(image: MetadataImage, name: str, index: int) -> tuple[Partitio
 
 
 def _cancel(partition: PartitionImage) -> None:
-    """Nothing begins a move that lasts, so there is none to cancel, but for one that was begun before this
-    broker had the log.
+    """Refuse to cancel a reassignment: this controller starts none, and cannot yet cancel one that a Kafka
+    controller started.
     """
     if not partition.adding_replicas and not partition.removing_replicas:
         raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
@@ -216,14 +216,14 @@ def _reassigned(
     *,
     is_unclean_allowed: bool,
 ) -> list[Message]:
-    """The record by which replicas take another order or are left out; raises Refused."""
+    """The record that reorders or drops replicas; raises Refused."""
     check_nodes(image, nodes, None)
     target = tuple(NodeId(node) for node in nodes)
     if target == partition.replicas:
         return []
     if any(node not in partition.replicas for node in target):
-        # Who joins must first copy the log, and until then the partition would count replicas that are not
-        # there.
+        # A new replica must first copy the log, and until then the partition would count a replica that holds
+        # no records.
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Replicas cannot move to other brokers yet: {list(nodes)} adds some.",

@@ -1,8 +1,8 @@
-"""Where the replicas of new partitions go: striped over racks, and over the brokers of each rack.
+"""Replica placement for new partitions: striped over racks, and over the brokers of each rack.
 
-Racks take turns in supplying the first replica, and after a round of all racks so do the brokers within
-each, so that leaders are spread evenly. Unfenced brokers come first, and a fenced one never gets the first
-replica. With racks A, B, C and three replicas:
+Racks supply the first replica in turn, and after a round of all racks the brokers within each rotate too,
+which spreads leaders evenly. Unfenced brokers come first, and a fenced one never gets the first replica. With
+racks A, B, C and three replicas:
 
     partition 0: A0 B0 C0      1: B0 C0 A0      2: C0 A0 B0      3: A1 B1 C1      4: B1 C1 A1  ...
 """
@@ -16,11 +16,13 @@ from sparklog_server.outcome import Refused
 
 Entropy = Callable[[int], bytes]
 DIRECTORY_UNASSIGNED = Uuid(bytes(15) + b"\x01")
-"""The broker is to choose: it has not told its directories."""
+"""The broker chooses the directory: it has not reported its directories."""
 
 
 class Placer:
-    """Places the replicas of the partitions of one request; each call of `place` moves the stripes one on."""
+    """Places the replicas of the partitions of one request; each call of `place` advances the stripes
+    by one.
+    """
 
     def __init__(self, brokers: Mapping[NodeId, BrokerImage], entropy: Entropy) -> None:
         usable = sorted(
@@ -42,7 +44,7 @@ class Placer:
             )
             for rack in racks
         ]
-        # Not always the same broker first: many topics of one partition would all be led by it.
+        # Starts at a random broker: one broker would lead every topic with a single partition otherwise.
         self._turn = int.from_bytes(entropy(4), "big") if self._usable_count > 1 else 0
 
     def place(self, replica_count: int) -> tuple[NodeId, ...]:
@@ -66,7 +68,7 @@ class Placer:
         return tuple(taken)
 
     def check(self, replica_count: int) -> None:
-        """Refuse a number of replicas that this cluster cannot hold."""
+        """Refuse a replication factor that this cluster cannot provide."""
         reason = None
         if replica_count <= 0:
             reason = f"Invalid replication factor {replica_count}: the replication factor must be positive."
@@ -85,7 +87,7 @@ class Placer:
             )
 
     def _next_of(self, nodes: list[NodeId], taken: list[NodeId]) -> NodeId | None:
-        """The next node of a rack in its own turn that is not yet taken."""
+        """The next free node of a rack in rotation."""
         start = self._turn // max(len(self._racks), 1)
         for offset in range(len(nodes)):
             node = nodes[(start + offset) % len(nodes)]
@@ -95,8 +97,8 @@ class Placer:
 
 
 class DirectoryChooser:
-    """Chooses the directory of each new replica: the one of its broker with the fewest partitions,
-    counting those just placed.
+    """Chooses the directory of each new replica: the one of its broker with the fewest partitions, including
+    those just placed.
     """
 
     def __init__(self, image: MetadataImage) -> None:

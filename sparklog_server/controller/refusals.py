@@ -1,5 +1,5 @@
-"""The reply that refuses a whole command with one error: no node leads, its time is over, or the metadata
-log cannot be written.
+"""The reply that refuses a whole command with one error: no node leads, the command timed out, or the
+metadata log cannot be written.
 """
 
 from sparklog.errors import ErrorCode

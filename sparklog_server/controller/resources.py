@@ -1,4 +1,4 @@
-"""What the settings of a resource may be, by its type, with Kafka's codes and words
+"""Validation of the settings of a resource by its type, with Kafka's codes and messages
 (ControllerConfigurationValidator).
 """
 
@@ -27,9 +27,9 @@ CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 
 _PATTERNS_PER_REQUEST_MAX = 1_000
-"""A pattern takes up to a tenth of a millisecond to compile."""
+"""A pattern takes up to 0.1 ms to compile."""
 _HINTS_MAX = 16
-"""A hint at the nearest key takes up to a millisecond."""
+"""The suggestion of the nearest key takes up to 1 ms."""
 
 _THREAD_KEYS = (
     "background.threads",
@@ -39,7 +39,7 @@ _THREAD_KEYS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
-# Only with a listener's prefix: they would change the identity of every listener at once.
+# Allowed only with a listener's prefix: they would change the identity of every listener at once.
 _LISTENER_KEYS = (
     "ssl.key.password",
     "ssl.keystore.certificate.chain",
@@ -67,9 +67,7 @@ class ResourceChecks:
         self._patterns = _PATTERNS_PER_REQUEST_MAX
 
     def check(self, resource: tuple[int, str], after: Texts, changes: Changes) -> None:
-        """Raise Refused unless the resource exists and may have these settings, of which `changes` are
-        new.
-        """
+        """Raise Refused unless the resource exists and its settings are valid; `changes` are the new ones."""
         resource_type, name = resource
         if resource_type == TOPIC_RESOURCE:
             self._check_topic(name, after)
@@ -114,8 +112,8 @@ class ResourceChecks:
             raise Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
 
     def _check_broker_keys(self, name: str, given: Texts) -> None:
-        """Refuse keys that are unknown, that cannot change while running, or not at this level, and values
-        that a key does not take.
+        """Refuse keys that are unknown, read-only or not allowed at this level, and values that are invalid
+        for a key.
         """
         read_only, bare, per_broker = [], [], []
         for key_name in given:
@@ -145,7 +143,7 @@ class ResourceChecks:
             try:
                 key.parse(text)
             except SettingsError as error:
-                # The value of a secret would stand in the words of the error.
+                # The error message would contain the secret value.
                 message = f"Invalid value for configuration {key_name}" if key.is_sensitive else str(error)
                 raise Refused(ErrorCode.INVALID_REQUEST, message) from None
         if per_broker:
@@ -192,8 +190,8 @@ class ResourceChecks:
 
 
 def _check_threads(before: Layers, after: Layers, given: Texts) -> None:
-    """A number of threads may be halved or doubled in one step, as in Kafka: a mistaken zero does not stop
-    a broker.
+    """One step may at most halve or double a number of threads, as in Kafka, so that a mistaken zero does not
+    stop a broker.
     """
     for name in _THREAD_KEYS:
         if name not in given:

@@ -1,8 +1,7 @@
-"""Topics: their names, their creation, their deletion, their growth; every rule with Kafka's error code
-and words.
+"""Topics: names, creation, deletion and new partitions; every rule with Kafka's error code and message.
 
-Each function decides on an image and returns records with a reply; nothing is changed here. One bad topic
-of a request is answered with its error and does not hold back the others.
+Each function decides on an image and returns records with a reply; nothing is changed here. A refused topic
+of a request gets its error and does not affect the others.
 """
 
 import re
@@ -51,13 +50,11 @@ T = TypeVar("T")
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 Colliding = Callable[[str], str | None]
-"""The existing topic whose name equals this one once `.` and `_` are taken for the same; None if there is
-none.
-"""
+"""The existing topic with the same metric name (`.` and `_` collide); None if there is none."""
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What the decisions rest on besides the image."""
+    """The inputs of a decision besides the image."""
 
     settings: BrokerSettings
     entropy: Entropy
@@ -66,7 +63,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is no topic name (Topic.validate)."""
+    """Refuse an invalid topic name (Topic.validate)."""
     reason = None
     if not name:
         reason = "the empty string is not allowed"
@@ -81,14 +78,14 @@ def check_name(name: str) -> None:
 
 
 def unified(name: str) -> str:
-    """The name with `.` and `_` taken for the same, as metric names take them."""
+    """The name with `.` replaced by `_`, as metric names have it."""
     return name.replace(".", "_")
 
 
 def create_topics(
     image: MetadataImage, request: CreateTopicsRequest, rules: Rules
 ) -> Outcome[Message, CreateTopicsResponse]:
-    """Create the topics of a request that can be created; all their records count together."""
+    """Create the valid topics of a request; all their records are one atomic batch."""
     repeated = _repeated(topic.name for topic in request.topics)
     topics = [topic for topic in request.topics if topic.name not in repeated]
     records: list[Message] = []
@@ -120,7 +117,7 @@ def create_topics(
 def delete_topics(
     image: MetadataImage, request: DeleteTopicsRequest
 ) -> Outcome[Message, DeleteTopicsResponse]:
-    """Delete topics by name or by id; one that is named twice, in either way, is left alone."""
+    """Delete topics by name or by id; one that is named twice, in either way, is not deleted."""
     results: list[DeletableTopicResult] = []
 
     def refuse(name: str | None, topic_id: bytes, code: ErrorCode, message: str) -> None:
@@ -213,7 +210,7 @@ def create_partitions(
 
 
 def random_uuid(entropy: Entropy) -> Uuid:
-    """A random version 4 UUID that Kafka would make too: its text never begins with a dash, which tools
+    """A random version 4 UUID that Kafka would also generate: its text never begins with a dash, which tools
     take for an option.
     """
     while True:
@@ -250,7 +247,7 @@ def _create_topic(
         )
     topic_id = random_uuid(rules.entropy)
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
-    # Kafka's order: a reader meets the topic, then its settings, then its partitions.
+    # Kafka's order: the topic, then its settings, then its partitions.
     records += [
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value)
         for name, value in overrides.items()
@@ -268,7 +265,7 @@ def _create_topic(
 
 
 def _assigned(image: MetadataImage, topic: CreatableTopic) -> list[tuple[NodeId, ...]]:
-    """The replicas by partition as the request spells them out; raises Refused."""
+    """The replicas by partition of a manual assignment; raises Refused."""
     if topic.replication_factor != -1:
         message = "A manual partition assignment was specified, but replication factor was not set to -1."
         raise Refused(ErrorCode.INVALID_REQUEST, message)
@@ -330,7 +327,7 @@ def _grow_topic(
     if topic.assignments is not None and len(topic.assignments) != additional:
         message = f"Attempted to add {additional} additional partition(s), but only {len(topic.assignments)} assignment(s) were specified."  # noqa: E501
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    # Checked before anything is placed: a peer may ask for two thousand million partitions.
+    # Checked before any placement: a request may ask for 2 000 000 000 partitions.
     if additional > min(room, PARTITIONS_PER_REQUEST_MAX):
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
@@ -352,7 +349,9 @@ def _grow_topic(
 def _check_assignment(
     image: MetadataImage, nodes: Sequence[int], index: int, replica_count: int | None
 ) -> None:
-    """Refuse a manual assignment of a new partition that nobody could lead, or that `check_nodes` refuses."""
+    """Refuse a manual assignment of a new partition that no broker could lead, or that `check_nodes`
+    refuses.
+    """
     check_nodes(image, nodes, replica_count)
     if not any(image.brokers[NodeId(node)].is_active for node in nodes):
         raise Refused(
@@ -364,7 +363,7 @@ def _check_assignment(
 
 def check_nodes(image: MetadataImage, nodes: Sequence[int], replica_count: int | None) -> None:
     """Refuse a manual assignment that names unknown, repeated or unusable brokers, or another number of
-    them than before.
+    replicas than before.
     """
     reason = None
     if not nodes:
@@ -395,8 +394,8 @@ def check_nodes(image: MetadataImage, nodes: Sequence[int], replica_count: int |
 def _partition_records(
     image: MetadataImage, topic_id: Uuid, first: int, replicas: Sequence[tuple[NodeId, ...]]
 ) -> list[Message]:
-    """The records of new partitions from index `first` on: led by the first replica that is active, all
-    active ones in sync.
+    """The records of new partitions from index `first` on: the first active replica leads, and all active
+    ones are in the ISR.
     """
     chooser = DirectoryChooser(image)
     records: list[Message] = []
@@ -433,7 +432,7 @@ def _refused_topic(name: str, code: ErrorCode, message: str | None) -> Creatable
 
 
 def _repeated(names: Iterable[T]) -> Mapping[T, None]:
-    """Those that come more than once, in the order of their second coming."""
+    """The values that occur more than once, in the order of their second occurrence."""
     seen: dict[T, None] = {}
     repeated: dict[T, None] = {}
     for name in names:

@@ -1,5 +1,6 @@
-"""What the cluster is: the durable records of `__cluster_metadata` and the immutable image they add up to.
+"""The metadata of the cluster: the durable records of `__cluster_metadata` and the immutable image that they
+make.
 
-This room decides nothing and keeps nothing: the controller decides, raft keeps. Read `records` for what is
-written, then `image` for what it means.
+This package decides and stores nothing: the controller decides, raft stores. Read `records` for the record
+formats, then `image` for their meaning.
 """

@@ -1,5 +1,5 @@
-"""Metadata records to record batches and back; a batch is whole or absent after a crash, so its records
-count together.
+"""Metadata records to record batches and back. A batch survives a crash whole or not at all, so its records
+are atomic.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,7 @@ def batch_of(
 
 
 def records_of(batches: bytes | bytearray | memoryview) -> Iterator[tuple[Offset, Message]]:
-    """(offset, record) for each metadata record of whole batches; control batches, which are raft's own,
-    are left out.
+    """(offset, record) for each metadata record of whole batches; raft's control batches are skipped.
 
     Raises DecodeError for a record that this release does not know.
     """

@@ -1,6 +1,4 @@
-"""Records that mean nothing to this release yet and still belong to the cluster: kept as they are, so that
-a snapshot loses none.
-"""
+"""Records that this release does not use but keeps unchanged, so that a snapshot preserves them."""
 
 from sparklog.wire.schema import Message
 
@@ -23,8 +21,8 @@ def credential_key(user: str, mechanism: int) -> CarriedKey:
 
 
 def key_of(record: Message) -> tuple[CarriedKey, bool] | None:
-    """(what the record is about, whether it still exists after it); None for a record that leaves nothing
-    behind.
+    """(the object of the record, whether it still exists after it); None for a record that leaves no
+    state.
     """
     if isinstance(record, AccessControlEntryRecord | RemoveAccessControlEntryRecord):
         return ("acl", bytes(record.id)), isinstance(record, AccessControlEntryRecord)

@@ -1,7 +1,7 @@
-"""Client quotas as the image has them: numbers by key, by the entity that they hold for (KIP-546).
+"""Client quotas in the image: values by key, by entity (KIP-546).
 
-An entity names up to two of user and client-id, or an ip; a name of None is the default of that type, for
-all who have none of their own.
+An entity names a user, a client-id, both, or an ip. A name of None is the default entity of that type, for
+all clients without quotas of their own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,12 +25,12 @@ class _Part(Protocol):
 
 
 def entity_of(parts: Iterable[_Part]) -> QuotaEntity:
-    """The entity that these parts name; of a type that comes twice the last counts."""
+    """The entity of these parts; of a type that occurs twice the last counts."""
     return tuple(sorted({part.entity_type: part.entity_name for part in parts}.items()))
 
 
 def replay(quotas: dict[QuotaEntity, Mapping[str, float]], record: ClientQuotaRecord) -> QuotaEntity:
-    """Take one record into the table, and tell whose numbers it changed."""
+    """Apply one record to the table and return the entity that it changed."""
     entity = entity_of(record.entity)
     numbers = dict(quotas.get(entity, {}))
     if record.remove:
@@ -45,13 +45,13 @@ def replay(quotas: dict[QuotaEntity, Mapping[str, float]], record: ClientQuotaRe
 
 
 def record_of(entity: QuotaEntity, key: str, value: float | None) -> ClientQuotaRecord:
-    """The record that sets a number of an entity, or removes it for None."""
+    """The record that sets a quota of an entity; None removes it."""
     parts = [ClientQuotaEntity(kind, name) for kind, name in entity]
     return ClientQuotaRecord(entity=parts, key=key, value=value or 0.0, remove=value is None)
 
 
 def records_of_quotas(quotas: Quotas) -> Iterator[ClientQuotaRecord]:
-    """The records that make the table from nothing."""
+    """The records that recreate the table."""
     for entity, numbers in quotas.items():
         for key, value in numbers.items():
             yield record_of(entity, key, value)

@@ -1,7 +1,7 @@
-"""The features a node can use and the levels a new cluster begins with.
+"""The features that a node supports and the levels of a new cluster.
 
-Only what is served is finalized: clients switch to newer requests on these levels. A node writes metadata
-records of one level only.
+Only implemented features are finalized: clients switch to newer requests on these levels. A node writes
+metadata records of one level only.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,14 @@ METADATA_LEVEL = 30
 
 TRANSACTION_VERSION = "transaction.version"
 TRANSACTION_LEVEL = 2
-"""Epochs are bumped by every end of a transaction, and its partitions join by being written to (KIP-890)."""
+"""Every end of a transaction bumps the producer epoch, and a Produce adds its partition to the transaction
+(KIP-890).
+"""
 
 GROUP_VERSION = "group.version"
 GROUP_LEVEL = 1
-"""The groups of KIP-848, which are served at either level; a cluster that a real Kafka made has them
-switched on.
+"""The groups of KIP-848, which the broker serves at either level; a cluster that a Kafka controller formatted
+has them enabled.
 """
 
 SUPPORTED: dict[str, tuple[int, int]] = {
@@ -28,11 +30,11 @@ SUPPORTED: dict[str, tuple[int, int]] = {
 """(lowest, highest) level by feature, both included."""
 
 INITIAL: dict[str, int] = {METADATA_VERSION: METADATA_LEVEL, TRANSACTION_VERSION: TRANSACTION_LEVEL}
-"""What a new cluster finalizes."""
+"""The finalized levels of a new cluster."""
 
 
 def unsupported(finalized: Mapping[str, int]) -> str:
-    """The finalized levels that this node cannot serve, and the remedy; empty if it can serve them all."""
+    """The finalized levels that this node does not support, and the remedy; empty if it supports all."""
     reasons = []
     for name, level in sorted(finalized.items()):
         lowest, highest = SUPPORTED.get(name, (0, 0))

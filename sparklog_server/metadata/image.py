@@ -1,9 +1,8 @@
-"""The cluster as it stands at one offset of the metadata log: an immutable image, and the changes that a
-batch of records makes to it.
+"""The cluster at one offset of the metadata log: an immutable image, and the changes that a batch of records
+makes to it.
 
-`MetadataImage.apply` copies only what the records touch; everything else is shared with the image before.
-Nothing that was reached from an image ever changes, so a handler may keep one across any number of later
-changes.
+`MetadataImage.apply` copies only the tables that the records touch and shares the rest with the previous
+image. Objects of an image never change, so a handler may keep one across any number of later changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,9 +43,7 @@ BROKER_RESOURCE = 4
 
 
 class Endpoint(msgspec.Struct, frozen=True, gc=False):
-    """Where a broker can be reached by one of its listeners; the protocol in Kafka's numbers (0 is
-    PLAINTEXT).
-    """
+    """The address of one listener of a broker; the protocol is Kafka's number (0 is PLAINTEXT)."""
 
     name: str
     host: str
@@ -55,7 +52,7 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class BrokerImage(msgspec.Struct, frozen=True):
-    """One registered broker; `epoch` is the offset of the record that registered this life of it."""
+    """One registered broker; `epoch` is the offset of the record that registered this incarnation."""
 
     node_id: NodeId
     epoch: int
@@ -75,13 +72,13 @@ class BrokerImage(msgspec.Struct, frozen=True):
         return not self.is_fenced and not self.is_in_controlled_shutdown
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
-        """Where clients of that listener reach the broker; None if it has no such listener."""
+        """The address of that listener for clients; None if the broker has no such listener."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
 
 class PartitionImage(msgspec.Struct, frozen=True, gc=False):
-    """One partition: replicas in order of preference, each with the directory at its index; leader -1 is
-    none.
+    """One partition: replicas in order of preference, each with the directory at its index; leader -1 means
+    no leader.
     """
 
     replicas: tuple[NodeId, ...]
@@ -97,7 +94,7 @@ class PartitionImage(msgspec.Struct, frozen=True, gc=False):
     last_known_elr: tuple[NodeId, ...] = ()
 
     def directory_of(self, node_id: NodeId) -> Uuid | None:
-        """The directory that a replica is to lie in; None if the node has no replica of it."""
+        """The assigned directory of a replica; None if the node has no replica of the partition."""
         return self.directories[self.replicas.index(node_id)] if node_id in self.replicas else None
 
     def offline_replicas(self, brokers: Mapping[NodeId, BrokerImage]) -> tuple[NodeId, ...]:
@@ -114,7 +111,7 @@ class TopicImage(msgspec.Struct, frozen=True):
 
 
 class PartitionChanged(msgspec.Struct, frozen=True, gc=False):
-    """A partition that is new (`before` is None) or stands differently."""
+    """A partition that is new (`before` is None) or changed."""
 
     topic_partition: TopicPartition
     topic_id: Uuid
@@ -124,7 +121,7 @@ class PartitionChanged(msgspec.Struct, frozen=True, gc=False):
 
 class MetadataDelta(msgspec.Struct, frozen=True):
     """The changes between two images. Objects created and removed in between do not appear; `topics_deleted`
-    as they last stood.
+    has the last state of each deleted topic.
     """
 
     before: "MetadataImage"
@@ -142,7 +139,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """The cluster after the record at `offset`.
 
     The two topic tables hold the same images; `configs` maps (resource type, name) to texts by key;
-    `features` holds levels above 0; `carried` what this release only keeps.
+    `features` holds levels above 0; `carried` holds the records that this release only keeps.
     """
 
     offset: Offset = NO_OFFSET
@@ -191,8 +188,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
 
 
 class _Draft:
-    """An image under change: every table is copied on its first change, and changed entries are kept in
-    order.
+    """An image under change: every table is copied on its first change, and changed entries keep
+    their order.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -206,7 +203,7 @@ class _Draft:
         self._quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
         self._next_producer_id = image.next_producer_id
         self._transaction = None if image.open_transaction is None else list(image.open_transaction)
-        # Partitions of topics under change, as lists, so that n new partitions cost n and not n squared.
+        # Partitions of changed topics, as lists, so that adding n partitions costs n and not n squared.
         self._partitions: dict[Uuid, list[PartitionImage]] = {}
         self._touched_partitions: dict[tuple[Uuid, int], None] = {}
         self._touched_topics: dict[Uuid, None] = {}
@@ -216,7 +213,7 @@ class _Draft:
         self._touched_quotas: dict[QuotaEntity, None] = {}
 
     def replay(self, offset: Offset, record: Message) -> None:
-        """Take one record in; those between the begin and the end of a transaction count at its end."""
+        """Apply one record; the records of a metadata transaction take effect at its end."""
         self._offset = offset
         if isinstance(record, BeginTransactionRecord):
             self._transaction = []
@@ -487,8 +484,8 @@ class _Draft:
 
 
 def merged(partition: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
-    """The partition after a change: its epoch always moves on, the leader's epoch whenever a leader (or
-    none) is named.
+    """The partition after a change: each change raises its partition epoch, and naming a leader (or none)
+    raises its leader epoch.
     """
     is_led_anew = record.leader != NO_LEADER_CHANGE
     replicas = partition.replicas if record.replicas is None else _nodes(record.replicas)
@@ -520,13 +517,13 @@ def merged(partition: PartitionImage, record: PartitionChangeRecord) -> Partitio
 
 
 DIRECTORY_MIGRATING = Uuid(bytes(16))
-"""Where a replica lies is not known: written before brokers told their directories (KIP-858)."""
+"""The directory of a replica is unknown: the record is older than KIP-858."""
 
 
 def _nodes(numbers: Iterable[int]) -> tuple[NodeId, ...]:
     return cast(
         tuple[NodeId, ...], tuple(numbers)
-    )  # a call of NewType per number would be a third of a replay
+    )  # a call of NewType per number would take a third of the replay time
 
 
 def _directories(directories: Iterable[bytes], count: int) -> tuple[Uuid, ...]:

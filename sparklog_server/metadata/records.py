@@ -1,5 +1,5 @@
-"""The durable records of `__cluster_metadata`: Kafka's keys, versions and fields (level 4.3,
-metadata.version 30).
+"""The durable records of `__cluster_metadata`: Kafka's keys, versions and fields (level 4.3, metadata.version
+30).
 
 The value of a metadata record is a frame around the fields; its key is null:
 
@@ -8,8 +8,8 @@ The value of a metadata record is a frame around the fields; its key is null:
     version         uvarint   of that class
     fields                    flexible form, tags included
 
-Every class writes the version named in `WRITTEN`, which is what metadata.version 30 prescribes, and reads
-every version it knows.
+Every class writes the version in `WRITTEN`, as metadata.version 30 prescribes, and reads every version it
+knows.
 """
 
 from typing import Annotated, ClassVar, NamedTuple, cast
@@ -39,7 +39,7 @@ from sparklog.wire.schema import (
 _FRAME_VERSION = 1
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
-"""In a PartitionChange: the leader stays, and so does its epoch."""
+"""In a PartitionChange: neither the leader nor the leader epoch changes."""
 
 
 class BrokerEndpoint(Message):
@@ -56,7 +56,7 @@ class BrokerFeature(Message):
 
 
 class RegisterBrokerRecord(Message):
-    """A broker has made itself known for this life of its process; it stays fenced until told otherwise."""
+    """A broker registered a new incarnation; it stays fenced until a later record unfences it."""
 
     versions: ClassVar = Versions(0, 4, flexible=0)
 
@@ -81,7 +81,7 @@ class UnregisterBrokerRecord(Message):
 
 
 class TopicRecord(Message):
-    """A topic exists; its partitions follow in records of their own."""
+    """A topic exists; its partitions follow in separate records."""
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -90,7 +90,7 @@ class TopicRecord(Message):
 
 
 class PartitionRecord(Message):
-    """A partition as a whole: it is new, or a snapshot says how it stands."""
+    """The whole state of a partition, when it is created or in a snapshot."""
 
     versions: ClassVar = Versions(0, 2, flexible=0)
 
@@ -110,7 +110,7 @@ class PartitionRecord(Message):
 
 
 class ConfigRecord(Message):
-    """One setting of one resource (2 topic, 4 broker; a broker's empty name is the cluster's default); a
+    """One setting of one resource (2 topic, 4 broker; a broker's empty name is the cluster-wide default); a
     null value removes it.
     """
 
@@ -123,8 +123,8 @@ class ConfigRecord(Message):
 
 
 class PartitionChangeRecord(Message):
-    """The changes of a partition; every field has a value that means "as before". A named leader, even the
-    same, bumps its epoch.
+    """The changes of a partition; every field has a value that means "unchanged". A named leader, even the
+    same, raises the leader epoch.
     """
 
     versions: ClassVar = Versions(0, 2, flexible=0)
@@ -143,7 +143,7 @@ class PartitionChangeRecord(Message):
 
 
 class FenceBrokerRecord(Message):
-    """Written by clusters of the first KRaft releases; newer ones say it in BrokerRegistrationChange."""
+    """Written by the first KRaft releases; newer ones use BrokerRegistrationChange."""
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -190,7 +190,7 @@ class UserScramCredentialRecord(Message):
 
 
 class FeatureLevelRecord(Message):
-    """The level at which the cluster uses a feature; 0 switches it off."""
+    """The finalized level of a feature; 0 disables it."""
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -223,7 +223,7 @@ class ProducerIdsRecord(Message):
 
 
 class BrokerRegistrationChangeRecord(Message):
-    """The changes of a broker: `fenced` 1 fences and -1 unfences; null or empty lists are as before."""
+    """The changes of a broker: `fenced` 1 fences and -1 unfences; null or empty lists mean unchanged."""
 
     versions: ClassVar = Versions(0, 3, flexible=0)
 
@@ -255,7 +255,7 @@ class RemoveAccessControlEntryRecord(Message):
 
 
 class NoOpRecord(Message):
-    """Shows that the quorum lives; means nothing."""
+    """Advances the log while the quorum is idle; has no content."""
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -268,7 +268,7 @@ class RemoveUserScramCredentialRecord(Message):
 
 
 class BeginTransactionRecord(Message):
-    """Until its end, the records that follow count together or not at all (KIP-868)."""
+    """Begins a metadata transaction: the records up to its end are atomic (KIP-868)."""
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 

@@ -1,12 +1,11 @@
-"""An image as the records that make it from nothing, in the order in which Kafka's own snapshots have them
-(KIP-630).
+"""An image as the records that recreate it, in the order of Kafka's snapshots (KIP-630).
 
-    features, metadata.version first ─ brokers ─ each topic and its partitions ─ configs ─ quotas ─ the block of producer ids
-      ─ what is only carried
+    features, metadata.version first ─ brokers ─ each topic and its partitions ─ configs ─ quotas
+      ─ the block of producer ids ─ carried records
 
-Replayed at the offset of the last record that the image holds, they give the same image but for one thing:
-where a broker was registered is not known any more, and that offset stands for it, as in Kafka.
-"""  # noqa: E501
+Replayed at the offset of the image's last record, they give the same image, except that `registered_at` of
+every broker is that offset, as in Kafka.
+"""
 
 from collections.abc import Iterator
 
@@ -28,7 +27,7 @@ from .records import (
 
 
 def records_of_image(image: MetadataImage) -> Iterator[Message]:
-    """The records of an image, one at a time. The image must not stand amid a metadata transaction."""
+    """The records of an image, one at a time. The image must not be inside a metadata transaction."""
     assert image.open_transaction is None
     for name in sorted(image.features, key=lambda feature: (feature != METADATA_VERSION, feature)):
         yield FeatureLevelRecord(name=name, feature_level=image.features[name])

@@ -1,7 +1,7 @@
-"""The mark of a clean stop: where the metadata log ended, in the form of Kafka's offset checkpoints.
+"""The mark of a clean stop: the end of the metadata log, in the form of Kafka's offset checkpoints.
 
-It is durable after everything in the log is, and gone before anything more is appended: where it is found,
-nothing needs to be scanned. Kafka has none, and scans its metadata log at every start.
+It is written after the whole log is durable and removed before the next append: a start that finds it scans
+nothing. Kafka has no such mark and scans its metadata log at every start.
 """
 
 from sparklog.model import Offset, TopicPartition
@@ -12,7 +12,7 @@ FILE_NAME = "clean-stop-checkpoint"
 
 
 def read_mark(disk: Disk, directory: str, log: TopicPartition) -> Offset | None:
-    """Where the log ended at its clean stop, None after any other. Blocks. Raises StorageError."""
+    """The log end at the clean stop, None after any other stop. Blocks. Raises StorageError."""
     content = disk.read(f"{directory}/{FILE_NAME}")
     try:
         return None if content is None else parse_offsets(content).get(log)
@@ -21,10 +21,10 @@ def read_mark(disk: Disk, directory: str, log: TopicPartition) -> Offset | None:
 
 
 def remove_mark(disk: Disk, directory: str) -> None:
-    """Take the mark away for good, before anything is appended. Blocks. Raises StorageError."""
+    """Remove the mark durably, before the first append. Blocks. Raises StorageError."""
     disk.remove(f"{directory}/{FILE_NAME}")
 
 
 def leave_mark(disk: Disk, directory: str, log: TopicPartition, end_offset: Offset) -> None:
-    """Say that the log is whole and durable up to its end. Blocks. Raises StorageError."""
+    """Write the mark: the log is whole and durable up to its end. Blocks. Raises StorageError."""
     disk.write(f"{directory}/{FILE_NAME}", render_offsets({log: end_offset}))

@@ -1,4 +1,4 @@
-"""What a voter must never forget: its epoch and its vote in it, in the file `quorum-state` (Kafka's JSON,
+"""The durable state of a voter: its epoch and its vote in it, in the file `quorum-state` (Kafka's JSON,
 version 1).
 
 {"leaderId":-1,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1}
@@ -16,13 +16,11 @@ _DATA_VERSIONS = (0, 1)
 
 
 class ElectionStateCorrupt(Exception):
-    """The file is there but cannot be understood: a voter that guesses its vote could vote twice in one
-    epoch.
-    """
+    """The file exists but is unreadable: a voter that guesses its vote could vote twice in one epoch."""
 
 
 class ElectionState(msgspec.Struct, frozen=True):
-    """The latest epoch, its leader if known, and whom this voter voted for in it; -1 is nobody."""
+    """The latest epoch, its leader if known, and the candidate this voter voted for in it; -1 is none."""
 
     epoch: LeaderEpoch = LeaderEpoch(0)
     leader_id: NodeId = NO_NODE
@@ -44,7 +42,9 @@ class _File(
         "directory": "votedDirectoryId",
     },
 ):
-    """The fields as Kafka names them, in its order; version 0 had others besides, which nobody needs."""
+    """The fields as Kafka names them, in its order; version 0 had others besides, which the broker does not
+    use.
+    """
 
     leader_id: int = -1
     epoch: int = -1
@@ -54,7 +54,7 @@ class _File(
 
 
 def parse(content: bytes | None, path: str = FILE_NAME) -> ElectionState:
-    """The state in the content of the file at `path`; that of a voter which never voted if there is none.
+    """The state in the content of the file at `path`; without a file, that of a voter which never voted.
     Raises ElectionStateCorrupt.
     """
     if content is None:

@@ -1,5 +1,5 @@
-"""The leader's knowledge of its epoch: how far each voter has the log on disk, and so how far it is
-committed.
+"""The leader's state of its epoch: the synced log end of each voter, and the high watermark that follows from
+them.
 """
 
 from sparklog.model import LeaderEpoch, NodeId, Offset
@@ -10,9 +10,9 @@ from .voters import VoterSet
 class Leading:
     """One leadership, of `epoch`, which begins at `epoch_start_offset`.
 
-    Invariants: the high watermark only grows; it never passes what a majority of voters has synced; and it
-    stays where it was until a majority holds the first record of this epoch, for an earlier epoch's record
-    on a majority may still be overwritten (Raft, figure 8).
+    Invariants: the high watermark never decreases; it never passes the offset that a majority of voters has
+    synced; and it does not move until a majority has the first record of this epoch, since a record of an
+    earlier epoch on a majority may still be overwritten (Raft, figure 8).
     """
 
     def __init__(
@@ -25,7 +25,9 @@ class Leading:
         self._synced_ends: dict[NodeId, Offset] = {}
 
     def voter_synced(self, node_id: NodeId, end_offset: Offset) -> bool:
-        """A voter has everything below `end_offset` on disk; returns whether the high watermark moved."""
+        """Record that a voter has synced everything below `end_offset`; returns whether the high watermark
+        moved.
+        """
         assert node_id in self._voters, f"node {node_id} has no vote"
         self._synced_ends[node_id] = max(end_offset, self._synced_ends.get(node_id, Offset(0)))
         held = self._voters.held_by_majority(self._synced_ends)

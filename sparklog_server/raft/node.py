@@ -4,10 +4,9 @@
                                   |                                      |
                                   +-------- a failed sync or write ------+--> HALTED
 
-One sync is in flight at a time; whatever is appended meanwhile shares the next one. A failed sync is never
-retried: what the disk then holds is unknown (the page cache may have dropped it), so the process must end.
-A write that a full disk refuses has changed nothing: it is tried again every second (`retry_at_us`,
-`tick`).
+One sync is in flight at a time; records appended meanwhile share the next one. A failed sync is never
+retried: the page cache may have dropped the data, so the state of the disk is unknown and the process must
+end. A write that a full disk refuses has changed nothing: it is retried every second (`retry_at_us`, `tick`).
 """
 
 from collections.abc import Callable, Iterator
@@ -61,7 +60,7 @@ Trace = Callable[..., None]
 
 
 class Role(Enum):
-    """Where a voter stands; see the picture of the module."""
+    """The state of a voter; see the picture of the module."""
 
     UNATTACHED = "unattached"
     CANDIDATE = "candidate"
@@ -82,9 +81,9 @@ LEGAL = {
 class RaftNode:
     """One voter and its log.
 
-    Invariants: `epoch` is on disk, with the vote, before anything is done in it; only a leader appends;
-    `high_watermark <= log_end_offset`, and everything below it is on the disks of a majority; `snapshots`,
-    oldest first, end at or below it and do not begin before the log.
+    Invariants: `epoch` and the vote are durable before the voter acts in the epoch; only a leader appends;
+    `high_watermark <= log_end_offset`, and a majority has synced everything below it; `snapshots`, oldest
+    first, end at or below it, and the oldest reaches the log start.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class RaftNode:
         self.role = Role.UNATTACHED
         self.log = log
         self.snapshots = snapshots
-        # A log that is ahead of the file belongs to a voter whose file was lost: its epochs have been used.
+        # A log ahead of `quorum-state` means that the file was lost: the epochs in the log have been used.
         self.epoch = LeaderEpoch(
             max(state.epoch, log.latest_epoch, *(snapshot.epoch for snapshot in snapshots))
         )
@@ -158,7 +157,7 @@ class RaftNode:
         for cut in cuts.made:
             trace("log-cut", partition=str(METADATA_PARTITION), **cut.fields)
         while snapshots and snapshots[0].offset < log.log_start_offset:
-            disk.remove(f"{directory}/{file_name(snapshots.pop(0))}")  # of no use without what followed it
+            disk.remove(f"{directory}/{file_name(snapshots.pop(0))}")  # useless without the next records
         if not is_identified:
             log.sync_with_next(disk.replace(metadata_path, _TOPIC_ID_FILE))
         return cls(
@@ -176,12 +175,12 @@ class RaftNode:
 
     @property
     def directory_id(self) -> Uuid:
-        """The directory that the log lies in."""
+        """The directory of the log."""
         return self._directory_id
 
     @property
     def high_watermark(self) -> Offset:
-        """Everything below is committed; 0 until a leadership has committed its first record."""
+        """All records below it are committed; 0 until a leadership has committed its first record."""
         return Offset(0) if self._leading is None else self._leading.high_watermark
 
     @property
@@ -191,12 +190,12 @@ class RaftNode:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node may append."""
+        """Whether this node leads and so may append."""
         return self.role is Role.LEADER
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits for the disk but room on it."""
+        """Whether no sync or job is pending, except for writes that wait for free space."""
         return not self._is_syncing and not self._is_voting and self.recovery.is_quiet
 
     def tick(self, now: Instant) -> None:
@@ -213,11 +212,11 @@ class RaftNode:
             self.recovery.begin_due(self.log.recovery_point, now)
 
     def deadline(self) -> Micros | None:
-        """When `tick` wants to be called."""
+        """The time of the next call of `tick`."""
         return earlier(self.retry_at_us, self.recovery.deadline()) if self.is_leader else self.retry_at_us
 
     def campaign(self, now: Instant) -> None:
-        """Stand for election in the next epoch: the vote for oneself goes to disk first."""
+        """Become a candidate in the next epoch: the vote for itself goes to disk first."""
         self._become(Role.CANDIDATE)
         self.epoch = LeaderEpoch(self.epoch + 1)
         self._vote(now)
@@ -236,7 +235,7 @@ class RaftNode:
         self._continuations.sync([file], self._log_dir, self._voted)
 
     def append(self, batch: bytearray, now: Instant) -> Offset:
-        """Append a leader's batch and return its base offset; `flush` makes it count. Raises StorageError,
+        """Append a leader's batch and return its base offset; `flush` makes it durable. Raises StorageError,
         and then nothing has changed.
         """
         assert self._leading is not None
@@ -288,11 +287,10 @@ class RaftNode:
         self.flush(now)
 
     def read(self, start: Offset, limit: Offset) -> Iterator[bytes]:
-        """The batches of `[start, limit)` in pieces of whole batches, each with its checksum checked.
-        Raises LogDamaged, StorageError.
+        """The batches of `[start, limit)` in pieces of whole batches, after checking each checksum. Raises
+        LogDamaged, StorageError.
 
-        A replay is the one time at which all of the log is read, and what it decodes decides what the
-        cluster has.
+        A replay is the only time at which the whole log is read, and the image is built from it.
         """
         position = start
         while position < limit:
@@ -350,9 +348,10 @@ class RaftNode:
         )
 
     def load_snapshot(self) -> Snapshot | None:
-        """The newest sound snapshot, if there is one, from which the log goes on; damaged ones are set aside.
+        """The newest sound snapshot from which the log continues, if there is one; damaged ones are set
+        aside.
 
-        Raises LogDamaged if none is left that reaches the begin of the log, and StorageError.
+        Raises LogDamaged if no remaining snapshot reaches the log start, and StorageError.
         """
         damaged: list[tuple[OffsetAndEpoch, SnapshotDamaged]] = []
         found: Snapshot | None = None
@@ -378,7 +377,7 @@ class RaftNode:
         return found
 
     def halt(self, error: StorageError) -> None:
-        """Stop for good: the disk of the metadata log cannot be trusted any more."""
+        """Stop for good: the disk of the metadata log is unreliable."""
         self._trace("metadata-log-failed", path=error.path, call=error.call, reason=error.reason)
         self._is_syncing = self._is_voting = False
         self.retry_at_us = None
@@ -388,8 +387,8 @@ class RaftNode:
         )
 
     def close(self, now: Instant) -> None:
-        """Close the log; cleanly unless the node was halted or the disk refuses, and then the next start
-        repairs it.
+        """Close the log; cleanly unless the node was halted or the disk refuses, in which case the next start
+        recovers it.
         """
         is_halted = self.role is Role.HALTED
         self._become(Role.CLOSED)
@@ -408,10 +407,10 @@ class RaftNode:
             self.log.close()
 
     def _lead(self, now: Instant) -> None:
-        """Begin the epoch with a record of its own, without which nothing older can be committed."""
+        """Append the first record of the epoch, without which no older record can be committed."""
         start = self.log_end_offset
         granted = [voter for voter in self._voters.listed() if voter.voter_id == self._node_id]
-        # Version 0 as long as the quorum's version is 0: Kafka's own tools cannot read version 1.
+        # Version 0 while kraft.version is 0: Kafka's own tools cannot read version 1.
         change = LeaderChange(
             version=0, leader_id=self._node_id, voters=self._voters.listed(), granting_voters=granted
         )
@@ -426,15 +425,15 @@ class RaftNode:
         self._leading = Leading(self.epoch, start, self._voters, high_watermark=Offset(0))
 
     def _written(self, write: Callable[[], _Result]) -> _Result:
-        """What `write` gives, at the price of half the ballast if the disk is full. Raises StorageError,
-        and then nothing has changed.
+        """The result of `write`; on a full disk, half the ballast is freed for it. Raises StorageError, and
+        then nothing has changed.
         """
         return ballast.written(
             self._disk, self._log_dir, write, lambda: self._trace("disk-ballast-halved", path=self._log_dir)
         )
 
     def _refused(self, error: StorageError, now: Instant) -> None:
-        """The disk refused a write: try again later if it is full, else halt."""
+        """The disk refused a write: retry later if it is full, else halt."""
         if not error.is_full:
             self.halt(error)
             return
@@ -452,9 +451,9 @@ class RaftNode:
 def _open_log(
     disk: Disk, directory: str, settings: LogConfig, now: Instant, newest: OffsetAndEpoch | None, cuts: Cuts
 ) -> PartitionLog:
-    """The log as its last stop left it; scanned, after one that was not clean, from its recovery point on.
+    """Open the log as its last stop left it; after an unclean stop, scan it from its recovery point.
 
-    Raises StorageError, and LogDamaged if durable records are missing; the mark of a clean stop stays then.
+    Raises StorageError, and LogDamaged if durable records are missing; the mark of a clean stop then stays.
     """
     end_offset = read_mark(disk, directory, METADATA_PARTITION)
     snapshot_end = Offset(0) if newest is None else newest.offset
@@ -476,15 +475,15 @@ def _open_log(
     )
     log = open_as(was_clean=end_offset is not None)
     if end_offset is not None and log.log_end_offset != end_offset:
-        # Other files than those that were marked, or a log that goes on behind the mark: it vouches for what
-        # it knew at most.
+        # The log does not end at the marked offset (other files, or a later append): recover from the lower
+        # one.
         log.close()
         log = open_as(was_clean=False)
-    disk.remove(*log.leftovers)  # where the log begins is told by its snapshots
+    disk.remove(*log.leftovers)  # the snapshots define the log start
     remove_mark(disk, directory)
     return log
 
 
 def _end_at(position: int, header: HeaderFields) -> int:
-    """Where a batch ends that begins at `position`."""
+    """The end of the batch at `position`."""
     return position + header[1] + LENGTH_OVERHEAD

@@ -1,10 +1,9 @@
-"""The recovery point of the metadata log: below it everything is durable, also after a stop that was not
-clean.
+"""The recovery point of the metadata log: below it all records are durable, also after an unclean stop.
 
-    records synced ── 0.5 s ──► written down (a job), in the form of Kafka's offset checkpoints
+    records synced ── 0.5 s ──► written (a job), in the form of Kafka's offset checkpoints
 
-Kafka has none for its metadata log. Without one a batch that was damaged looks like the end that a crash
-left, and what follows it is cut.
+Kafka has none for its metadata log. Without one, recovery cannot tell a damaged batch from the torn end that
+a crash leaves, and truncates at it.
 """
 
 from collections.abc import Callable
@@ -18,11 +17,11 @@ from sparklog_server.disk.door import Disk, StorageError
 
 FILE_NAME: Final = "recovery-point-checkpoint"
 _DELAY_US: Final = 500_000
-"""How long what is synced waits for more: the other half of a second is the disk's."""
+"""The delay before a write, which gathers further syncs; the write itself has the rest of half a second."""
 
 
 def read(disk: Disk, directory: str, log: TopicPartition) -> Offset:
-    """What was written down; 0 if nothing was, or nothing that can be read. Raises StorageError."""
+    """The stored recovery point; 0 if there is none or it is unreadable. Raises StorageError."""
     content = disk.read(f"{directory}/{FILE_NAME}")
     try:
         return Offset(0) if content is None else parse_offsets(content).get(log, Offset(0))
@@ -31,7 +30,7 @@ def read(disk: Disk, directory: str, log: TopicPartition) -> Offset:
 
 
 def write(disk: Disk, directory: str, log: TopicPartition, offset: Offset) -> None:
-    """Write it down, durably. Blocks. Raises StorageError."""
+    """Store the recovery point durably. Blocks. Raises StorageError."""
     disk.write(f"{directory}/{FILE_NAME}", render_offsets({log: offset}))
 
 
@@ -57,11 +56,11 @@ class RecoveryPoint:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no job is under way."""
+        """Whether no job is in flight."""
         return not self._is_writing
 
     def moved(self, now: Instant) -> None:
-        """More is durable than was written down."""
+        """Records were synced up to this offset."""
         if self.due_us is None:
             self.due_us = Micros(now.mono_us + _DELAY_US)
 
@@ -84,6 +83,6 @@ class RecoveryPoint:
         self._written(error, now)
 
     def stop(self) -> None:
-        """Begin no job more."""
+        """Start no further job."""
         self.due_us = None
         self._is_writing = False

@@ -1,17 +1,17 @@
-"""Snapshots of the metadata log (KIP-630): files that stand for everything below an offset, so that the
-log before it may go.
+"""Snapshots of the metadata log (KIP-630): each file replaces all records below an offset, so that the log
+before it can be removed.
 
-    <end offset>-<epoch>.checkpoint.part ── written, synced ──► <end offset>-<epoch>.checkpoint ──► removed, once a newer one is enough
-                                                                          └── found damaged ──► .checkpoint.damaged, never read again
+    <end>-<epoch>.checkpoint.part ── written, synced ──► <end>-<epoch>.checkpoint ──► removed by retention
+                                                           └── damaged ──► .checkpoint.damaged, not read again
 
-The end offset has 20 digits and is that of the first record not in it; the epoch, of the last record in
-it, has 10. Inside are record batches with offsets of their own from 0 on:
+The end offset has 20 digits and is that of the first record not in the snapshot; the epoch, of the last
+record in it, has 10. The file holds record batches with their own offsets from 0:
 
     control batch: SnapshotHeader    data batches …    control batch: SnapshotFooter
 
-A snapshot holds committed records only, so its name says that the log was durable up to there. What the
-records say is not known here.
-"""  # noqa: E501
+A snapshot holds committed records only, so its name proves that the log was durable up to its end. This
+module does not read the content of the records.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -35,7 +35,7 @@ _HEAD_BYTES = 4096
 
 
 class SnapshotDamaged(StorageError):
-    """The file is there, and its content is not a whole snapshot."""
+    """The file exists, and its content is not a whole snapshot."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(path, "read snapshot", f"at byte {position}: {reason}")
@@ -43,8 +43,8 @@ class SnapshotDamaged(StorageError):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A snapshot that was read and found whole: its data batches, and the append time of the last record
-    that it stands for.
+    """A snapshot that was read and found whole: its data batches, and the append time of the last record that
+    it covers.
     """
 
     id: OffsetAndEpoch
@@ -53,7 +53,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def file_name(snapshot: OffsetAndEpoch) -> str:
-    """As Kafka names it."""
+    """The file name, as in Kafka."""
     return f"{snapshot.offset:0{_OFFSET_DIGITS}d}-{snapshot.epoch:0{_EPOCH_DIGITS}d}{SUFFIX}"
 
 
@@ -68,7 +68,7 @@ def id_of(name: str) -> OffsetAndEpoch | None:
 
 
 def listed(disk: Disk, directory: str) -> list[OffsetAndEpoch]:
-    """The snapshots of a directory, oldest first; what interrupted work left of others is removed. Raises
+    """The snapshots of a directory, oldest first; partial files of interrupted writes are removed. Raises
     StorageError.
     """
     found: list[OffsetAndEpoch] = []
@@ -89,8 +89,8 @@ def write(
     last_timestamp: Millis,
     wall_ms: Millis,
 ) -> None:
-    """Write a snapshot of these data batches, durable and whole or not at all. Blocks: a job. Raises
-    StorageError.
+    """Write a snapshot of these data batches durably; a crash leaves the whole file or none. Blocks: a job.
+    Raises StorageError.
     """
     path = f"{directory}/{file_name(snapshot)}"
     partial_path = path.removesuffix(SUFFIX) + _PARTIAL_SUFFIX
@@ -99,8 +99,7 @@ def write(
     try:
         next_offset = 0
         for batch in _framed(batches, last_timestamp, wall_ms):
-            # The append of each batch lets the loop's thread go on, so they are kept small by whoever makes
-            # them.
+            # The loop's thread can run between two appends, so the caller passes small batches.
             view = memoryview(batch)
             (_, header), *_ = scan.headers(view, False)
             scan.stamp(view, next_offset, snapshot.epoch)
@@ -123,7 +122,7 @@ def _framed(batches: Iterable[bytearray], last_timestamp: Millis, wall_ms: Milli
 
 
 def read(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Snapshot:
-    """A snapshot, every batch of it checked. Raises SnapshotDamaged, StorageError."""
+    """Read a snapshot and check every batch of it. Raises SnapshotDamaged, StorageError."""
     path = f"{directory}/{file_name(snapshot)}"
     file = disk.open(path)
     content = memoryview(file.pread(0, file.size))
@@ -174,8 +173,8 @@ def set_damaged_aside(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> s
 
 
 def last_timestamp(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Millis:
-    """The append time that a snapshot's header tells; -1 if it cannot be read, for then nothing speaks for
-    keeping it.
+    """The append time in a snapshot's header; -1 if it is unreadable, so that retention may remove
+    the file.
     """
     file = disk.open(f"{directory}/{file_name(snapshot)}")
     content = file.pread(0, _HEAD_BYTES)
@@ -196,10 +195,10 @@ def is_outdated(
     retention_ms: int,
     now_ms: Millis,
 ) -> bool:
-    """Whether the oldest of these snapshots is no longer kept: by the size of all and the log, or by its
-    age. Negative limits are none.
+    """Whether the oldest of these snapshots exceeds retention: by the size of all and the log, or by its age.
+    Negative limits are unlimited.
 
-    One at a time, for the log shrinks with it; the newest always stays.
+    One at a time, since the log shrinks with it; the newest always stays.
     """
     if len(sizes) < 2:
         return False
@@ -207,8 +206,8 @@ def is_outdated(
 
 
 def check(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> None:
-    """Read a snapshot that an older one is to give way to, and set it aside if it is damaged. Blocks: a
-    job. Raises SnapshotDamaged too.
+    """Check a snapshot before an older one is removed, and set it aside if it is damaged. Blocks: a job.
+    Raises SnapshotDamaged too.
     """
     try:
         read(disk, directory, snapshot)
@@ -220,8 +219,8 @@ def check(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> None:
 def remove(
     disk: Disk, directory: str, snapshot: OffsetAndEpoch, retire: Callable[[], Removal] | None
 ) -> None:
-    """Remove a snapshot, and before it, by `retire`, the segments that are not needed without it. Blocks:
-    a job. Raises StorageError.
+    """Remove a snapshot, and before it, by `retire`, the segments that only it needs. Blocks: a job. Raises
+    StorageError.
     """
     if retire is not None:
         remove_all(retire())

@@ -9,23 +9,23 @@ from sparklog.record.control import Voter
 
 
 class VoterSet(msgspec.Struct, frozen=True):
-    """The voters by node; a voter is a node together with the directory that holds its log (KIP-853), so a
-    wiped disk is another voter.
+    """The voters by node; a voter is a node together with the directory of its log (KIP-853), so a node with
+    a wiped disk is another voter.
     """
 
     directories: Mapping[NodeId, Uuid]
 
     @property
     def majority(self) -> int:
-        """How many voters are needed to decide."""
+        """The number of voters that form a majority."""
         return len(self.directories) // 2 + 1
 
     def __contains__(self, node_id: NodeId) -> bool:
         return node_id in self.directories
 
     def held_by_majority(self, ends: Mapping[NodeId, Offset]) -> Offset:
-        """The highest offset that a majority has reached, given each voter's durable log end; a voter not
-        heard of has nothing.
+        """The highest offset that a majority has synced, given each voter's synced log end; a voter that is
+        not in the mapping counts as 0.
         """
         reached = sorted((ends.get(node, Offset(0)) for node in self.directories), reverse=True)
         return reached[self.majority - 1]

@@ -52,7 +52,7 @@ class Anomaly(NamedTuple):
 
 
 def check(history: History) -> list[Anomaly]:
-    """Every anomaly of a history, by kind and then in the order found; empty if all is as it must be."""
+    """Every anomaly of a history, by kind and then in the order found; empty if there is none."""
     facts = _Facts(history)
     judges: tuple[Callable[[_Facts], Iterator[Anomaly]], ...] = (
         _places,
@@ -146,7 +146,7 @@ def _places(facts: _Facts) -> Iterator[Anomaly]:
 
 
 def _ends(facts: _Facts) -> Iterator[Anomaly]:
-    """Committed records are all there at the end: a client commits only after all are acknowledged."""
+    """Committed records are all in the final log: a client commits only after all are acknowledged."""
     for txn in facts.history.transactions:
         if facts.is_committed(txn):
             for write in txn.writes:
@@ -156,7 +156,9 @@ def _ends(facts: _Facts) -> Iterator[Anomaly]:
 
 
 def _committed_reads(facts: _Facts) -> Iterator[Anomaly]:
-    """Read-committed gives nothing that was aborted, and nothing before its commit was asked for."""
+    """A read_committed reader gets no aborted record, and no record before its producer requested the
+    commit.
+    """
     for poll in facts.history.polls + facts.history.final_committed:
         if not poll.is_committed:
             continue
@@ -172,7 +174,7 @@ def _committed_reads(facts: _Facts) -> Iterator[Anomaly]:
 
 
 def _readers(facts: _Facts) -> Iterator[Anomaly]:
-    """A reader goes on where it stood, and offsets rise."""
+    """A reader continues at its position, and offsets rise."""
     stands: dict[tuple[str, TopicPartition], int] = {}
     for poll in facts.history.polls:
         offsets = [offset for offset, _ in poll.records]
@@ -217,8 +219,8 @@ def _whole_ranges(facts: _Facts) -> Iterator[Anomaly]:
 
 
 def _stable_ends(facts: _Facts) -> Iterator[Anomaly]:
-    """Read-committed never goes beyond the first record of an open transaction, and to the end when none
-    is.
+    """A read_committed reader never passes the first record of an open transaction, and reaches the end when
+    no transaction is open.
     """
     spans = []
     for txn in facts.history.transactions:

@@ -38,7 +38,8 @@ _JOB_DELAY_US = (50, 20_000)
 
 
 class SimulatedConnection:
-    """A client's end: requests in, decoded replies out, in order. `is_closed` once either side has gone.
+    """A client's connection: requests in, decoded replies out, in order. `is_closed` once either side has
+    closed it.
 
     With `expects_anything` set, replies are not decoded: the requests were invalid.
     """
@@ -51,17 +52,17 @@ class SimulatedConnection:
         self._expected: list[tuple[int, type[Message], int]] = []
         self.replies: list[Message] = []
         self.heard: Callable[[], None] = lambda: None
-        """Called whenever a reply has come."""
+        """Called for each reply."""
         self.expects_anything = False
         self.is_closed = False
 
     @property
     def owed(self) -> list[str]:
-        """The kinds of replies that have not come yet."""
+        """The response classes of the outstanding requests."""
         return [reply.__name__ for _, reply, _ in self._expected]
 
     def send(self, request: Message, version: int, reply: type[Message] | None) -> None:
-        """Send a request; `reply` is the class of its answer, None if there will be none."""
+        """Send a request; `reply` is the class of its response, None if it has none."""
         self.send_together([request], version, reply)
 
     def send_together(self, requests: Sequence[Message], version: int, reply: type[Message] | None) -> None:
@@ -152,7 +153,7 @@ class SimulatedNode:
             self.disk.restart()
 
     def stop(self) -> None:
-        """A clean stop, whole."""
+        """Stop cleanly, and wait for the end."""
         broker = self.running
         self.begin_stop()
         while not broker.is_stopped:
@@ -160,7 +161,7 @@ class SimulatedNode:
         self._end()
 
     def begin_stop(self) -> None:
-        """Ask for a clean stop, which takes its time."""
+        """Request a clean stop, which takes virtual time."""
         self._carry_out(self.running.stop(self._clock.now))
 
     def pause(self) -> None:
@@ -169,13 +170,13 @@ class SimulatedNode:
             self._paused = []
 
     def resume(self) -> None:
-        """Let it see at once all that has happened."""
+        """Deliver the events since the pause at once."""
         missed, self._paused = self._paused, None
         for event in missed or ():
             event()
 
     def _seen(self, event: Callable[[], None]) -> None:
-        """Have the process see an event of its life, once it runs."""
+        """Deliver an event to the process, once it runs."""
         if self._paused is None:
             event()
         else:
@@ -211,7 +212,7 @@ class SimulatedNode:
         return connection
 
     def disconnect(self, connection: SimulatedConnection) -> None:
-        """The client goes."""
+        """The client closes the connection."""
         if not connection.is_closed:
             connection.is_closed = True
             del self._connections[connection.session_id]
@@ -278,8 +279,8 @@ class SimulatedNode:
             self._seen(partial(self._read_on, session))
 
     def _reply(self, connection: SimulatedConnection, chunks: Sequence[Chunk]) -> None:
-        """Send a reply; one that the disk does not give up whole ends the connection, since its length was
-        promised.
+        """Send a reply; if the disk fails to return all of it, the connection is closed, since the length was
+        sent already.
         """
         frame = bytearray()
         for chunk in chunks:
@@ -308,7 +309,7 @@ class SimulatedNode:
         self._carry_out(self.running.finished(ticket, result, self._clock.now))
 
     def _later(self, delay_us: tuple[int, int], event: Callable[[], None]) -> None:
-        """Have `event` happen in this life of the process, and in no later one."""
+        """Schedule `event` for this process; it is dropped if the process has ended by then."""
         life = self._life
         self._clock.after(
             self._random.randint(*delay_us), lambda: self._seen(event) if life == self._life else None

@@ -1,14 +1,14 @@
-"""A disk in memory that can lose power, fill up and fail, behind the same door as the real one.
+"""A disk in memory that can lose power, fill up and fail, behind the same interface as the real one.
 
-    names:    live ── sync, rename, remove, make_directory ──► durable          a crash keeps the durable ones and, by the seed, some others
-    content:  durable bytes │ unsynced bytes                                    a crash keeps the first and, by the seed, part of the rest:
-                                                                                a prefix, a prefix with
-                                                                                holes of zeros, all or
-                                                                                nothing
+    names:    live ── sync, rename, remove, make_directory ──► durable
+              A crash keeps the durable names and, by the seed, some others.
+    content:  durable bytes │ unsynced bytes
+              A crash keeps the durable bytes and, by the seed, part of the rest: a prefix, a prefix
+              with holes of zeros, all or nothing.
 
-It is stricter than any real disk: syncing one file makes nothing else durable, and every new name may
-vanish on its own.
-"""  # noqa: E501
+It is stricter than any real disk: syncing one file makes no other file durable, and every new name may vanish
+on its own.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
@@ -116,7 +116,7 @@ class SimulatedFile:
         self.size = size
 
     def pin(self) -> None:
-        """A name that changes does not matter to this file."""
+        """Ignored: the content does not depend on the name."""
 
     def retain(self) -> None:
         """Keep the file readable after `close`, until the `release` that belongs to this call."""
@@ -128,7 +128,7 @@ class SimulatedFile:
         assert self._retained >= 0, self.path
 
     def close(self) -> None:
-        """The owner is done with the file: it closes at once, or with the last `release`."""
+        """The owner closes the file: it closes at once, or with the last `release`."""
         self._is_closed = True
 
     def check(self, call: str) -> None:
@@ -146,10 +146,8 @@ class SimulatedDisk:
     """Files in memory.
 
     `capacity_bytes` bounds the sum of file sizes; `fault` may fail any call; while `is_read_only` every
-    change is
-    refused. All may be set at any time. Invariant: after a crash, each name in `_durable` has the file it
-    maps to,
-    of which only synced bytes are certain.
+    change is refused. All may be set at any time. Invariant: after a crash, each name in `_durable` has the
+    file it maps to, of which only synced bytes are certain.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
@@ -169,7 +167,7 @@ class SimulatedDisk:
     # -- crashes and faults
 
     def crash(self, random: Random) -> None:
-        """Cut the power: everything synced comes back, and a part of the rest that `random` decides."""
+        """Cut the power: everything synced stays, and part of the rest, as `random` decides."""
         self.restart()
         for old, new in reversed(self._unlasting):
             if random.random() < 0.5:
@@ -193,7 +191,7 @@ class SimulatedDisk:
         self.used_bytes = sum(len(content.live) for content in survivors.values())
 
     def restart(self) -> None:
-        """Kill the process alone: every byte written is still there, all handles and locks are gone."""
+        """Kill only the process: every written byte stays, all handles and locks are released."""
         self.boot += 1
         self._locked.clear()
 
@@ -232,7 +230,7 @@ class SimulatedDisk:
         return content
 
     def read(self, path: str) -> bytes | None:
-        """A small file, whole; None if there is none."""
+        """The content of a small file; None if it does not exist."""
         self.check("read", path)
         content = self._live.get(path)
         return None if content is None else bytes(content.live)
@@ -253,11 +251,11 @@ class SimulatedDisk:
         return file
 
     def write(self, path: str, content: bytes) -> None:
-        """`replace` and `sync` at once; on a full disk nothing is left behind."""
+        """`replace` and `sync` at once; on a full disk no file is left behind."""
         self.sync([self.replace(path, content)])
 
     def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
-        """Rename a file or directory; if it is to last, so do all renames in the directory from then on."""
+        """Rename a file or directory; a later durable rename in the directory makes this one durable too."""
         self.check("rename", old)
         if old not in self._live and old not in self._directories:
             raise StorageError(old, "rename", "No such file or directory")
@@ -291,7 +289,7 @@ class SimulatedDisk:
                 self._durable[new] = self._live[new]
 
     def size(self, path: str) -> int:
-        """How many bytes a file holds; 0 if there is none of that name."""
+        """The size of a file in bytes; 0 if it does not exist."""
         self.check("stat", path)
         content = self._live.get(path)
         return 0 if content is None else len(content.live)
@@ -372,7 +370,7 @@ class SimulatedDisk:
         self._locked[directory] = None
 
     def unlock(self, directory: str) -> None:
-        """Let the directory go; nothing happens if it is not held."""
+        """Release the directory; ignored if it is not held."""
         self._locked.pop(directory, None)
 
 

@@ -3,7 +3,7 @@ them.
 
 Every record has a unique value, and every offset committed within a transaction names the transaction in its
 metadata, so each read identifies its writer. Times are microseconds of one clock. The result of an unanswered
-request stays None: it took effect or not.
+request stays None: it may or may not have taken effect.
 """
 
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ class Outcome(Enum):
     """The outcome of a transaction as its client knows it."""
 
     COMMITTED = "committed"
-    ABORTED = "aborted"  # a commit was never asked for, or was refused
-    UNKNOWN = "unknown"  # a commit was asked for, and its answer lost
+    ABORTED = "aborted"  # no commit was requested, or it was refused
+    UNKNOWN = "unknown"  # a commit was requested, and its response lost
 
 
 @dataclass(slots=True)
@@ -47,8 +47,8 @@ class Commit:
 class Transaction:
     """One transaction of an incarnation of a transactional id.
 
-    `timeout_us` after its beginning the coordinator may abort it. `commit_us` is when its commit was first
-    asked for, `ended_us` when its end was first asked for, `told_us` when the answer came.
+    The coordinator may abort it `timeout_us` after it began. `commit_us` is the time of the first request to
+    commit, `ended_us` of the first request to end it, `told_us` of the response.
     """
 
     number: int
@@ -73,10 +73,8 @@ class Initialized:
     on.
 
     It may fence from `asked_us` on; at any later time if `is_doubtful`, since an unanswered request may
-    arrive late.
-    One that is not `is_first` raised its own epoch: even if it is already fenced, it ends the open
-    transaction of a
-    younger one, as in Kafka.
+    arrive late. One that is not `is_first` raised its own epoch: even if it is already fenced, it ends the
+    open transaction of a younger one, as in Kafka.
     """
 
     transactional_id: str
@@ -89,8 +87,8 @@ class Initialized:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """Offsets `[start, limit)` of a partition, and the (offset, value) that a reader saw there; a reader
-    goes on where it stood.
+    """Offsets `[start, limit)` of a partition, and the (offset, value) pairs that a reader got there; a
+    reader continues at its position.
     """
 
     reader: str
@@ -130,8 +128,8 @@ class OffsetRead:
 
 @dataclass(slots=True)
 class History:
-    """All of it. `final` are polls and offsets read when everything had come to rest, from the beginning
-    of each partition to its end.
+    """The whole history. `final` are polls and offsets read at the end, with no client active, from the
+    beginning of each partition to its end.
     """
 
     transactions: list[Transaction] = field(default_factory=list)
@@ -142,10 +140,10 @@ class History:
     final_all: list[Poll] = field(default_factory=list)
     final_offsets: list[OffsetRead] = field(default_factory=list)
     events: list[tuple[int, str]] = field(default_factory=list)
-    """What happened to the broker: (microseconds, words)."""
+    """Events of the broker: (microseconds, text)."""
 
     def told(self) -> list[str]:
-        """One line for each thing that happened, in the order of time."""
+        """One line for each event, in the order of time."""
         lines = [(at_us, f"broker: {words}") for at_us, words in self.events]
         for one in self.initialized:
             lines.append(

@@ -1,8 +1,8 @@
 """A client driven by a generator, which yields a request and receives the response, or None without one.
 
-    steps ── Ask ──► delay ──► the broker ──► delay ──► response ──► steps
+    steps ── SimulatedRequest ──► delay ──► the broker ──► delay ──► response ──► steps
 
-The first delay may exceed the client's timeout: the request still arrives, behind younger ones.
+The first delay may exceed the client's timeout: the request still arrives, after later ones.
 """
 
 from collections.abc import Generator
@@ -21,7 +21,7 @@ _LATE, _UNANSWERED = 0.06, 0.02  # of all requests
 
 
 class SimulatedRequest(NamedTuple):
-    """A request, its version, and the class of its answer."""
+    """A request, its version, and the class of its response."""
 
     request: Message
     version: int
@@ -29,12 +29,12 @@ class SimulatedRequest(NamedTuple):
 
 
 Steps = Generator[SimulatedRequest | int, Message | None, None]
-"""What a client does: it asks, or rests for so many microseconds."""
+"""A step of a client: a request, or a pause in microseconds."""
 
 
 class Line:
-    """One client and its connection. Invariant: it waits for one answer at a time, and gives the
-    connection up with it.
+    """One client and its connection. Invariant: it waits for one response at a time, and closes the
+    connection if it gives up waiting.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ class Readers:
         return Consumed(partition, start, poll.limit)
 
     def conclude(self, groups: tuple[str, ...]) -> Steps:
-        """Read everything there is when everything is over."""
+        """Read all partitions to their ends after all other clients are done."""
         history = self._history
         for partition in self._partitions:
             for is_committed, into in ((False, history.final_all), (True, history.final_committed)):
@@ -117,7 +117,7 @@ class Readers:
     def poll(
         self, name: str, partition: TopicPartition, start: int, *, is_committed: bool
     ) -> Generator[SimulatedRequest | int, Message | None, Poll | None]:
-        """One Fetch; None if there is no answer, or one that may pass."""
+        """One Fetch; None without a response, or for a retriable error."""
         part = FetchPartition(partition=partition.partition, fetch_offset=start, partition_max_bytes=1 << 20)
         request = FetchRequest(
             max_wait_ms=self._random.choice((0, 20)),

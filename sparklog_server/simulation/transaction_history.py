@@ -1,8 +1,9 @@
 """A history of transactions from a seed: transactors, their younger incarnations and readers, and a broker
-that dies and is paused.
+that is killed and paused.
 
-set up ─► several seconds of everything at once ─► the broker runs, the last incarnations fence the rest ─► all is read to the end
-"""  # noqa: E501
+    set up ─► several seconds of all clients and faults at once
+           ─► the broker runs, and the last incarnations fence the rest ─► all partitions are read to the end
+"""
 
 from random import Random
 
@@ -55,7 +56,7 @@ class _World:
     def __init__(
         self, seed: int, broker_class: type[Broker], settings: dict[str, str], *, disk_fills: bool
     ) -> None:
-        self._random = Random(seed)  # noqa: S311 - a seed that tells everything is what it is for
+        self._random = Random(seed)  # noqa: S311 - a reproducible seed needs no secure random numbers
         self._clock = VirtualClock()
         broker_settings = BrokerSettings.of(_SETTINGS | settings)
         of_broker = Random(seed + 1)  # noqa: S311 - likewise
@@ -93,7 +94,7 @@ class _World:
             self._start()
         self._resume()
         self._wait(_SETTLES_US)
-        for transactions in (1, 0):  # the last only ends transactions that the one before left open
+        for transactions in (1, 0):  # the last one only ends transactions that its predecessor left open
             for number in range(_IDS):
                 self._incarnate(number, transactions=transactions)
             self._wait(_SETTLES_US)
@@ -133,7 +134,9 @@ class _World:
     # -- clients
 
     def _incarnate(self, number: int, *, transactions: int = _TRANSACTIONS) -> None:
-        """Another incarnation of a transactional id, whether the one before lives or not."""
+        """Start another incarnation of a transactional id, whether or not the previous one is still
+        running.
+        """
         self._incarnations[number] += 1
         transactor = Transactor(
             self._clock,
@@ -150,7 +153,7 @@ class _World:
         self._let(f"x{number}#{self._incarnations[number]}", transactor.life(transactions))
 
     def _succeed(self) -> None:
-        """From time to time one is replaced; the older one goes on until it finds out."""
+        """Replace an incarnation at times; the older one continues until it is fenced."""
         if not self._is_over:
             self._incarnate(self._random.randrange(_IDS))
             self._clock.after(self._random.randint(100_000, 900_000), self._succeed)
@@ -158,7 +161,7 @@ class _World:
     # -- faults of the broker
 
     def _strike(self) -> None:
-        """Cut its power, kill it or stop its time; it comes back."""
+        """Cut its power, kill it or pause it; it is started or resumed later."""
         if self._is_over:
             return
         random, clock = self._random, self._clock
@@ -175,8 +178,8 @@ class _World:
         clock.after(random.randint(200_000, 1_500_000), random.choice((self._strike, self._lurk)))
 
     def _lurk(self) -> None:
-        """Strike while a transaction ends: between the decision and the last marker lie a few
-        milliseconds.
+        """Inject a fault while a transaction ends: a few milliseconds lie between the decision and the last
+        marker.
         """
         now_us = self._clock.now.mono_us
         is_ending = any((txn.ended_us or 0) > now_us - _ENDS_US for txn in self._history.transactions)
@@ -184,7 +187,7 @@ class _World:
             self._clock.after(self._random.randint(0, _ENDS_US), self._strike if is_ending else self._lurk)
 
     def _fill(self) -> None:
-        """Leave a few bytes of the disk, or none, for a while."""
+        """Leave a few bytes of the disk free, or none, for a while."""
         if not self._is_over:
             left = self._random.choice((0, 500, 5_000, 50_000))
             self._note(f"has {left} bytes left")
@@ -215,7 +218,7 @@ class _World:
 
 
 def _until_done(ask: SimulatedRequest) -> Steps:
-    """Ask until it is done."""
+    """Repeat the request until it succeeds."""
     while True:
         answer = yield ask
         if isinstance(answer, CreateTopicsResponse) and answer.topics[0].error_code in (0, 36):

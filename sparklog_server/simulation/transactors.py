@@ -40,16 +40,14 @@ _REST_US = (5_000, 40_000)
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 Told = Generator[SimulatedRequest | int, Message | None, tuple[ErrorCode | None, Message | None]]
-"""Steps that end with the code of an answer and the answer, None where there was none however often it was
-asked for.
-"""
+"""Steps that end with the error code and the response, None if no attempt got a response."""
 Done = Generator[SimulatedRequest | int, Message | None, bool]
-"""Steps that end with whether it was done."""
+"""Steps that end with whether the request succeeded."""
 
 
 class Transactor:
-    """One incarnation of a transactional id. `group` is whose offsets it commits; `is_v2` tells which
-    version of transactions it speaks.
+    """One incarnation of a transactional id. It commits offsets of `group`; `is_v2` says that it uses
+    transaction version 2.
     """
 
     def __init__(
@@ -79,12 +77,12 @@ class Transactor:
         self._producer_id, self._epoch = -1, -1
         self._sequences: dict[TopicPartition, int] = {}
         self._added: dict[TopicPartition, None] = {}
-        self._is_started = False  # whether the coordinator may know of the transaction
-        self._is_doubtful = False  # whether one of its requests had no answer
+        self._is_started = False  # whether the coordinator may have the transaction
+        self._is_doubtful = False  # whether one of its requests had no response
         self._is_fenced = False
 
     def life(self, transactions: int) -> Steps:
-        """Initialize the producer id, then write so many transactions, until a younger incarnation fences
+        """Initialize the producer id, then write this many transactions, until a younger incarnation fences
         this one.
         """
         asked_us = self._now_us
@@ -129,10 +127,10 @@ class Transactor:
         if self._is_fenced:
             return
         if random.random() < 0.04:
-            self._is_fenced = True  # it dies
+            self._is_fenced = True  # the client dies
             return
         if random.random() < 0.1:
-            yield random.randint(50_000, 1_500_000)  # it is paused
+            yield random.randint(50_000, 1_500_000)  # the client is paused
         yield from self._end(txn, is_commit=is_sound and random.random() < 0.75)
         if not self._is_fenced and (not is_sound or (self._is_doubtful and not self._is_v2)):
             # The sequences have a gap; and in version 1 only a new epoch keeps requests in flight out of the
@@ -204,7 +202,7 @@ class Transactor:
         unknown.
         """
         if not self._is_started and not self._added:
-            return  # the coordinator knows nothing of it
+            return  # the coordinator does not have the transaction
         txn.ended_us = self._now_us
         if is_commit:
             txn.commit_us, txn.outcome = self._now_us, Outcome.UNKNOWN
@@ -280,8 +278,8 @@ class Transactor:
         return SimulatedRequest(request, 12 if self._is_v2 else 11, ProduceResponse)
 
     def _ask(self, ask: SimulatedRequest, doubted: Callable[[], None], *, tries: int = _TRIES) -> Told:
-        """Ask until there is an answer that lasts; `doubted` hears of each try that may have been done all
-        the same.
+        """Repeat the request until a final response; `doubted` gets each attempt that may have taken effect
+        nevertheless.
         """
         for _ in range(tries):
             answer = yield ask

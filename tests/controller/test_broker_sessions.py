@@ -1,4 +1,4 @@
-"""When the controller wants to be called because a broker may have gone silent."""
+"""The next time at which the controller must check for an expired broker session."""
 
 from sparklog.model import Instant, Micros, Millis, NodeId, Offset, Uuid
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -1,4 +1,4 @@
-"""A broker says where its replicas lie: what the controller writes down of it, and what it refuses."""
+"""AssignReplicasToDirs: the assignments that the controller records, and those it refuses."""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, Uuid
@@ -19,7 +19,7 @@ ELSEWHERE = Uuid(b"e" * 16)
 def assign(
     image: MetadataImage, node: int, directory: Uuid, topic_id: Uuid = TOPIC_ID, index: int = 0
 ) -> tuple[int, PartitionImage, int]:
-    """(error code, the partition then, how many records say so)."""
+    """(error code, the resulting partition, the number of records)."""
     asked = AssignReplicasToDirsRequestTopicData(topic_id, [AssignReplicasToDirsRequestPartitionData(index)])
     request = AssignReplicasToDirsRequest(
         node, node, [AssignReplicasToDirsRequestDirectoryData(directory, [asked])]

@@ -1,4 +1,4 @@
-"""Elections and reassignments over several brokers, which only the image can have yet."""
+"""Elections and reassignments over several brokers, which so far exist only in the image."""
 
 from collections.abc import Sequence
 
@@ -70,7 +70,7 @@ def after(image: MetadataImage, records: Sequence[Message]) -> PartitionImage:
 
 
 def elect(image: MetadataImage, kind: int, *, is_all: bool = False) -> tuple[list[int], PartitionImage]:
-    """The error codes, and how the partition stands then."""
+    """The error codes, and the resulting partition."""
     asked = None if is_all else [TopicPartitions("t", [0])]
     outcome = elect_leaders(image, ElectLeadersRequest(election_type=kind, topic_partitions=asked))
     codes = [

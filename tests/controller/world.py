@@ -1,4 +1,4 @@
-"""A controller with commands given as text: what it decides is replayed at once, as if every append were
+"""A controller with commands given as text: its records are replayed at once, as if every append were
 committed.
 """
 
@@ -191,7 +191,7 @@ class World:
         ]
 
     def _advance(self, words: list[str], named: dict[str, str]) -> list[str]:
-        """advance SECONDS: and let the controller act on it."""
+        """advance SECONDS: advance the clock and let the controller fence expired brokers."""
         self.now = Instant(
             Micros(self.now.mono_us + int(words[0]) * 1_000_000),
             Millis(self.now.wall_ms + int(words[0]) * 1000),

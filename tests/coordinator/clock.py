@@ -1,4 +1,4 @@
-"""The clock of a shard under test, which goes on as the shard asks for it."""
+"""The clock of a shard under test, which advances to the shard's deadlines."""
 
 from collections.abc import Iterator
 from typing import Final, Protocol
@@ -12,7 +12,7 @@ _TICKS_MAX: Final = 100_000
 
 
 class World(Protocol):
-    """A shard and what time it is."""
+    """A shard and the time of its clock."""
 
     now: Instant
 
@@ -21,7 +21,7 @@ class World(Protocol):
 
 
 def ticks(world: World, elapsed_us: int) -> Iterator[Decision]:
-    """Let so much time pass, tick by tick; each decision is to be replayed before the next is asked for."""
+    """Let time pass, tick by tick; the caller replays each decision before the next tick."""
     until_us = world.now.mono_us + elapsed_us
     for _ in range(_TICKS_MAX):
         deadline = world.shard.deadline()

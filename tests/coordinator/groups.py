@@ -1,14 +1,14 @@
-"""A shard of groups with commands given as text: what it decides is replayed at once, and answers leave at
+"""A group shard with commands given as text: its records are replayed at once, and replies are returned at
 once.
 
     shard [delay=3 max=2 ...]            a new shard, with an empty log
     join NAME [anew] [as=ID v=9 instance=I session=10 rebalance=60 type=consumer
-    protocols=range:meta,other:meta group=g]
-    sync NAME [generation= NAME=assignment ...]     heartbeat NAME     leave NAME... [v=5]     abandon NAME
+               protocols=range:meta,other:meta group=g]
+    sync NAME [generation= NAME=assignment ...]
+    heartbeat NAME     leave NAME... [v=5]     abandon NAME
     commit NAME generation=     describe [v=]     list     delete     advance SECONDS     reload
 
-A NAME is a client; the member id that it was given is remembered, and used from then on, unless it joins
-`anew`.
+A NAME is a client; it uses the member id from its last join, unless it joins `anew`.
 """
 
 from typing import cast
@@ -78,11 +78,11 @@ NEWEST = {
 
 
 def silent(event: str, **fields: object) -> None:
-    """A trace that nobody reads."""
+    """Discard an event."""
 
 
 def short(member_id: str | None) -> str:
-    """A member id with its UUID as the number of the call for entropy that made it."""
+    """A member id whose UUID is the number of the entropy call that made it."""
     prefix, _, node = (member_id or "").rpartition("-")
     if not prefix:
         return member_id or "-"
@@ -90,7 +90,7 @@ def short(member_id: str | None) -> str:
 
 
 class GroupWorld:
-    """One shard, its clock and its log, and the member ids that clients were given."""
+    """One shard, its clock and its log, and the member ids of the clients."""
 
     def __init__(self, settings: GroupConfig | None = None, *, record_bytes_max: int = 1_000_000) -> None:
         self.settings = settings or GroupConfig()
@@ -121,7 +121,7 @@ class GroupWorld:
     # -- commands as values
 
     def decide(self, request: Message, version: int, *, client: str = "c", token: object = None) -> Decision:
-        """Decide, and replay what was decided."""
+        """Decide, and replay the decision."""
         decision = self.shard.decide(Command(request, version, client, f"/{client}"), token, self.now)
         self.replay(decision)
         return decision
@@ -132,7 +132,7 @@ class GroupWorld:
             self.log.append(record)
 
     def advance(self, seconds: float) -> list[tuple[Instant, Decision]]:
-        """Let time pass, tick by tick as the shard asks for it; what was decided when."""
+        """Let time pass, tick by tick as the shard requests it; returns the decisions with their times."""
         decided = []
         for decision in ticks(self, round(seconds * 1_000_000)):
             self.replay(decision)
@@ -161,13 +161,13 @@ class GroupWorld:
         return []
 
     def _seek(self, words: list[str], named: dict[str, str]) -> list[str]:
-        """seek TIMES [group=]: so many ask who keeps the group."""
+        """seek TIMES [group=]: this many FindCoordinator requests for the group."""
         for _ in range(int(words[0])):
             self.crowds.sought(named.get("group", "g"), self.now)
         return []
 
     def _settle(self, words: list[str], named: dict[str, str]) -> list[str]:
-        """settle max=: the same log under another setting."""
+        """settle max=: the same log with another setting."""
         self.settings = GroupConfig(size_max=int(named["max"]))
         return []
 
@@ -221,7 +221,7 @@ class GroupWorld:
         return self._ask("heartbeat", words[0], request, named)
 
     def _leave(self, words: list[str], named: dict[str, str]) -> list[str]:
-        """leave NAME... [instance=I,J by whom no member id is known] [v=]"""
+        """leave NAME... [instance=I,J for members without a known member id] [v=]"""
         members = [MemberIdentity(self.member_ids.get(name, name), named.get("of")) for name in words]
         members += [
             MemberIdentity("", instance) for instance in named.get("instance", "").split(",") if instance
@@ -296,7 +296,7 @@ class GroupWorld:
         lines = [f"refused {cast(str, token).rpartition(':')[0]}" for token in waiting]
         return lines + [line for decision, _ in self.took for line in self._told(decision)]
 
-    # -- what came of it
+    # -- results
 
     def _told(self, decision: Decision) -> list[str]:
         lines = [told_record(record) for record in decision.records]
@@ -333,7 +333,7 @@ def told_record(record: CoordinatorRecord) -> str:
 
 
 def told_reply(reply: Message) -> list[str]:
-    """What a reply says, in a line or a few."""
+    """A reply in a line or a few."""
     if isinstance(reply, JoinGroupResponse):
         if reply.error_code:
             return [f"{code_of(reply.error_code).name} {short(reply.member_id)}"]

@@ -1,4 +1,4 @@
-"""Clients of KIP-848 as the protocol asks them to be, for a shard in virtual time."""
+"""Clients of KIP-848 that follow the protocol, for a shard in virtual time."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ Place = tuple[bytes, int]
 
 
 class ModernClient:
-    """One member. `owned` is what it may be consuming: told to it, and not yet given back."""
+    """One member. `owned` are the partitions that it may consume: assigned to it, and not yet revoked."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ModernClient:
 
     @property
     def is_settled(self) -> bool:
-        """It has given back all that it was told to."""
+        """It has revoked all partitions that it was asked to revoke."""
         return self.owned == self.assigned
 
     def subscribe(self, topics: Iterable[str], regex: str = "") -> None:
@@ -49,11 +49,11 @@ class ModernClient:
         self._tells_all = True
 
     def revoke(self) -> None:
-        """Give back what it was told to."""
+        """Revoke the partitions that are no longer assigned."""
         self.owned = set(self.assigned)
 
     def heartbeat(self, *, is_lost: bool = False) -> None:
-        """One heartbeat; if the answer is lost, the next one tells everything again, as clients do."""
+        """One heartbeat; if the response is lost, the next one sends all fields again, as clients do."""
         self.heartbeats += 1
         reply = self._send()
         if is_lost:
@@ -77,7 +77,7 @@ class ModernClient:
             }
             self.owned |= self.assigned
             if not self.is_settled:
-                self._told = None  # it will have to say what it gave back
+                self._told = None  # its next heartbeat must report the revocation
 
     def leave(self, epoch: int = -1) -> None:
         self.owned = set()

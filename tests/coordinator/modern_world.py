@@ -1,5 +1,5 @@
-"""A shard of groups in virtual time, its clients played by the test: what it decides is replayed at once,
-and kept to be replayed again.
+"""A group shard in virtual time, with clients simulated by the test: its records are replayed at once, and
+kept for another replay.
 """
 
 from typing import Any
@@ -128,20 +128,20 @@ class ModernWorld:
         return decoded
 
     def reload(self) -> None:
-        """The shard dies; another one replays its log, and is the same."""
+        """The shard dies; another one replays its log, and has the same state."""
         before = self.durable()
         self.shard = self._loaded_shard()
         assert self.durable() == before
 
     def check_replay(self) -> None:
-        """Another shard that replays the log is the same; this one goes on."""
+        """Another shard that replays the log has the same state; this one continues."""
         shard, groups, before = self.shard, self.groups, self.durable()
         self._loaded_shard()
         assert self.durable() == before
         self.shard, self.groups = shard, groups
 
     def durable(self) -> dict[str, object]:
-        """What of the KIP-848 groups has to be the same after a failover."""
+        """The state of KIP-848 groups that must survive a failover."""
         return {
             group_id: _durable(group)
             for group_id, group in sorted(self.groups.items())
@@ -156,13 +156,13 @@ class ModernWorld:
     # -- time and topics
 
     def advance(self, millis: float) -> list[tuple[Message, Message | None]]:
-        """Let time pass; the records of what came due on the way."""
+        """Let time pass; returns the records of the timers that expired."""
         return [
             pair for decision in ticks(self, int(millis * 1000)) for pair in self._take(self.shard, decision)
         ]
 
     def change(self, records: list[Message]) -> None:
-        """Metadata that was just committed."""
+        """Apply committed metadata."""
         start, self._metadata_offset = self._metadata_offset, self._metadata_offset + len(records)
         pairs = [(Offset(start + index), record) for index, record in enumerate(records)]
         self.cluster.image, delta = self.cluster.image.apply(pairs, LeaderEpoch(1))
@@ -177,7 +177,7 @@ class ModernWorld:
     def send(
         self, request: Message, version: int = 1, client_id: str = "c", host: str = "/127.0.0.1"
     ) -> object:
-        """A request; its token."""
+        """Send a request; returns its token."""
         return self.decide(request, version, client_id, host)[0]
 
     def decide(
@@ -189,12 +189,12 @@ class ModernWorld:
         return token, self._take(self.shard, decision)
 
     def ask(self, request: Message, version: int = 1, client_id: str = "c") -> Any:
-        """A request that is answered at once; its answer."""
+        """Send a request that is answered at once; returns the reply."""
         token = self.send(request, version, client_id)
         return self.answer(token)
 
     def answer(self, token: object) -> Any:
-        """The answer to a request, None if there is none yet."""
+        """The reply to a request, None if there is none yet."""
         return self._answers.get(token)
 
     def heartbeat(
@@ -227,7 +227,7 @@ class ModernWorld:
         ]
 
     def told(self, reply: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]] | None:
-        """The assignment in an answer, by topic name; None if there is none."""
+        """The assignment in a reply, by topic name; None if there is none."""
         assert reply.error_code == ErrorCode.NONE, (
             f"{ErrorCode(reply.error_code).name}: {reply.error_message}"
         )
@@ -257,4 +257,4 @@ def _durable(group: ModernGroup) -> object:
 
 
 def _untraced(_event: str, **_fields: object) -> None:
-    """Nobody reads it."""
+    """Discard an event."""

@@ -39,7 +39,7 @@ def sizes(targets: dict[str, Target]) -> list[int]:
 
 
 def moves(before: dict[str, Target], after: dict[str, Target]) -> int:
-    """How many partitions have another owner than before, of those that had one who is still there."""
+    """The number of partitions whose owner changed although their former owner is still a member."""
     were = {place: owner[0] for place, owner in owners(before).items() if owner[0] in after}
     return sum(1 for place, owner in owners(after).items() if place in were and were[place] != owner[0])
 
@@ -150,7 +150,7 @@ def test_uniform_is_balanced_and_moves_no_more_than_balance_takes(
     targets = assign_uniform(group, counts)
     check_owners(group, counts, targets)
     assert sizes(targets)[-1] - sizes(targets)[0] <= 1
-    # A member can keep at most its quota; the larger quotas go first to those who can use them.
+    # A member can keep at most its quota; the larger quotas go first to the members that can use them.
     quota, longer = divmod(len(owners(targets)), len(group))
     had = [
         sum(len(partitions) for topic, partitions in member.target.items() if topic in member.topics)
@@ -180,7 +180,7 @@ def test_uniform_with_uneven_subscriptions_leaves_no_topic_out_of_balance(
     for topic in TOPICS:
         able = [member.member_id for member in group if topic in member.topics]
         giving = [load[member_id] for member_id in able if topic in targets[member_id]]
-        # Nobody who has a partition of the topic has two more partitions than another who could take it.
+        # No owner of a partition of the topic has two more partitions than another member that could own it.
         assert not giving or max(giving) - min(load[member_id] for member_id in able) <= 1
     again = [
         Subscriber(member.member_id, member.topics, member.instance_id, targets[member.member_id])

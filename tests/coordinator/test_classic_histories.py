@@ -1,5 +1,5 @@
-"""Random histories of classic groups: what must hold in any of them, whoever joins, leaves, falls silent
-or is cut off.
+"""Random histories of classic groups: invariants that hold in any of them, while members join, leave, time
+out or lose their connection.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
 
 class Client:
-    """What one consumer knows: its id, the generation it has joined, and, as a leader, with whom."""
+    """The state of one consumer: its member id, its generation, and, as a leader, the members."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -48,7 +48,7 @@ class Client:
 
 
 class Group:
-    """A shard, its clients, and the promises that are checked at each step."""
+    """A shard, its clients, and the invariants that are checked at each step."""
 
     def __init__(self, size_max: int) -> None:
         self.world = GroupWorld(GroupConfig(initial_rebalance_delay_ms=1_000, size_max=size_max))
@@ -57,8 +57,8 @@ class Group:
         self.abandoned: set[Sent] = set()
         self.answered: set[Sent] = set()
         self.sent = 0
-        # What each member was told of a generation since the shard was last loaded: all the same, or somebody
-        # reads twice.
+        # The generation's result for each member since the shard was last loaded: all the same, or two
+        # members read a partition
         self.agreed: dict[int, tuple[str | None, str]] = {}
         self.owners: dict[tuple[int, int], str] = {}
 
@@ -103,8 +103,8 @@ class Group:
             client.member_id = reply.member_id
         elif reply.error_code == ErrorCode.NONE:
             assert reply.generation_id > 0
-            # A static member that comes back before version 9 is told the leader's former id; versions here
-            # are newer.
+            # A static member that rejoins before version 9 gets the leader's former id; versions here are
+            # newer.
             known = self.agreed.setdefault(reply.generation_id, (reply.protocol_name, ""))
             assert known[0] == reply.protocol_name, "two protocols in one generation"
             client.member_id, client.generation = reply.member_id, reply.generation_id
@@ -118,7 +118,9 @@ class Group:
             client.member_id, client.generation = "", -1
 
     def own(self, request: SyncGroupRequest, reply: SyncGroupResponse) -> None:
-        """In one generation no partition has two owners (a static member's next life is the same owner)."""
+        """In one generation no partition has two owners (a static member's next process is the same
+        owner).
+        """
         member = request.group_instance_id or request.member_id
         for partition in reply.assignment:
             owner = self.owners.setdefault((request.generation_id, partition), member)
@@ -170,9 +172,7 @@ class Group:
         self.ask(client, LeaveGroupRequest(group_id="g", members=[identity]), 5)
 
     def behave(self, count: int) -> None:
-        """The first clients do what good ones do: join, twice if they must, wait for the others, and ask
-        for their share.
-        """
+        """The first clients follow the protocol: join, twice if required, wait for the others, and sync."""
         for _ in range(2):
             for number in range(count):
                 if not any(token.client == number for token in self.parked):
@@ -183,7 +183,7 @@ class Group:
                 self.sync(number)
 
     def cut_off(self, number: int) -> None:
-        """The client's connection is gone, with everything that waits on it."""
+        """The client's connection is closed, with all its parked requests."""
         for token in [token for token in self.parked if token.client == number]:
             del self.parked[token]
             self.abandoned.add(token)
@@ -195,7 +195,7 @@ class Group:
         self.world.shard.waiting()
 
     def reload(self) -> None:
-        """The shard moves: whoever waits is refused, and what is durable must be the same."""
+        """The shard moves: parked requests are refused, and the durable state must be the same."""
         for token in self.world.shard.waiting():
             assert isinstance(token, Sent)
             del self.parked[token]
@@ -205,7 +205,7 @@ class Group:
         for decision, _ in self.world.took:
             self.take(decision)
 
-    # -- what is asked of the whole
+    # -- invariants
 
     def described(self) -> tuple[str, list[tuple[str, str | None, bytes]]]:
         request = DescribeGroupsRequest(groups=["g"])
@@ -246,7 +246,7 @@ def _tell(history: list[tuple[Callable[..., None], *tuple[object, ...]]], size_m
         step(group, *arguments)
         state, members = group.described()
         if state == "Stable":
-            # What is durable is what the log says: a shard that replays it describes the very same group.
+            # The durable state equals the log: a shard that replays it describes the same group.
             again = GroupWorld(group.world.settings)
             again.log = group.world.log
             again.shard = again.make_shard()

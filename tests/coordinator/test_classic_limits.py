@@ -1,5 +1,5 @@
-"""Classic groups under those who wish them ill, and with more members than anybody has: each gets an error
-code, and nothing piles up.
+"""Classic groups under hostile clients, and with very many members: each request gets an error code, and
+memory stays bounded.
 """
 
 import tracemalloc
@@ -50,7 +50,7 @@ def _join(
 
 
 def _joined(world: GroupWorld, count: int, metadata: bytes = METADATA) -> list[JoinGroupResponse]:
-    """So many members, joined at once."""
+    """This many members, joined at once."""
     for number in range(count):
         _join(world, f"c{number}", metadata=metadata)
     replies = [answer.reply for _, decision in world.advance(0) for answer in decision.answers]
@@ -59,7 +59,7 @@ def _joined(world: GroupWorld, count: int, metadata: bytes = METADATA) -> list[J
 
 
 def _stable(world: GroupWorld, count: int) -> list[str]:
-    """So many members in a stable generation 1; their ids, the leader's first."""
+    """This many members in a stable generation 1; returns their ids, the leader's first."""
     replies = _joined(world, count)
     leader = replies[0].leader
     member_ids = [leader, *(reply.member_id for reply in replies if reply.member_id != leader)]
@@ -124,7 +124,7 @@ def test_a_storm_of_heartbeats_leaves_one_timer_for_each_member() -> None:
     for now in range(100_000):
         timers.arm(timer, Micros(now + 1_000_000))
     assert len(timers) == 1
-    assert timers.deadline() == 1_000_000  # where it lay first: it is looked at once then, and put back
+    assert timers.deadline() == 1_000_000  # the timer's first place: it is examined then, and moved back
     assert timers.pop(Micros(1_000_000)) is None
     assert timers.deadline() == 1_099_999
     assert timers.pop(Micros(1_099_999)) == 1
@@ -139,7 +139,7 @@ def test_timers_fire_in_order_once_and_not_when_cancelled() -> None:
     for timer in armed[::2]:
         timers.cancel(timer)
         timers.cancel(timer)
-    timers.arm(armed[1], Micros(5))  # earlier than it lay
+    timers.arm(armed[1], Micros(5))  # earlier than its place
     fired = []
     while (subject := timers.pop(Micros(2_000))) is not None:
         fired.append(subject)

@@ -1,4 +1,4 @@
-"""What is left to replay of a window: the last record of each key, and everything where there are
+"""The records of a window that a load replays: the last record of each key, and all records if there are
 transactions.
 """
 
@@ -106,9 +106,7 @@ def file_of(*batches: bytes | bytearray) -> SimulatedFile:
 
 
 def read_all(file: SimulatedFile, *, window_bytes: int = 1 << 20) -> tuple[list[int], list[Lost]]:
-    """(offsets of the records, what was passed over), window by window as the runtime goes on behind
-    damage.
-    """
+    """(offsets of the records, skipped ranges), window by window as the runtime continues behind damage."""
     offsets: list[int] = []
     lost: list[Lost] = []
     window: FileSlice | None = FileSlice(file, 0, min(window_bytes, file.size))

@@ -1,5 +1,5 @@
-"""Members of both protocols in one group, while it changes its kind: nobody ever has what another has, and
-in the end nothing is left.
+"""Members of both protocols in one group, while it changes its type: no partition has two owners, and at the
+end no partition lacks one.
 """
 
 from itertools import count
@@ -30,7 +30,9 @@ REJOIN = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
 
 
 class ClassicClient:
-    """A consumer of the cooperative classic protocol, which owns what it has until it joins without it."""
+    """A consumer of the cooperative classic protocol, which owns its partitions until it joins
+    without them.
+    """
 
     def __init__(self, world: ModernWorld, name: str) -> None:
         self.world = world
@@ -47,7 +49,7 @@ class ClassicClient:
         return self._is_stable and self._request is None
 
     def act(self) -> None:
-        """Do what is next: read an answer, join, sync, or send a heartbeat."""
+        """Take the next step: read a reply, join, sync, or send a heartbeat."""
         if self._request is not None:
             reply = self.world.answer(self._request)
             if reply is None:
@@ -102,8 +104,8 @@ class ClassicClient:
         )
 
     def _assign(self, reply: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """As a cooperative leader: what others own stays theirs in this generation, what nobody owns goes
-        to whoever has the least.
+        """Assign as a cooperative leader: owned partitions stay in this generation, and the others go to the
+        member with the fewest.
         """
         topic = self.world.cluster.image.topics_by_name["a"]
         shares: dict[str, list[int]] = {}
@@ -144,7 +146,7 @@ class ClassicClient:
         gives_back = bool(self.owned - assigned)
         self.owned = assigned
         self._is_stable = not gives_back
-        # Whoever gives something back joins again at once, so that others can have it.
+        # A member that revokes partitions rejoins at once, so that others can own them.
         self._is_joined = not gives_back
 
     def _by_name(self, places: set[Place]) -> dict[str, list[int]]:
@@ -181,7 +183,7 @@ class Mixture:
                 )
 
     def settle(self) -> None:
-        """Everybody does as asked until nothing is left to do; then each partition is with somebody."""
+        """Every client follows the protocol until no step is left; then each partition has an owner."""
         for _ in range(80):
             self._round(0)
             self.world.advance(1_000)
@@ -232,7 +234,7 @@ class Mixture:
             del self.classic[list(self.classic)[which % len(self.classic)]]
 
     def _round(self, which: int) -> None:
-        """Everybody acts, `which` times over: a classic client needs six acts from its first word to its
+        """Every client takes `which` steps: a classic client needs six steps from its first request to its
         partitions.
         """
         for _ in range(which + 1):
@@ -280,11 +282,11 @@ def run(history: list[tuple[str, int]]) -> None:
         ("round", 7),
     ]
 )
-# There and back and there again, while the classic member has not given back anything yet.
+# Two changes and back, while the classic member has not revoked any partition yet.
 @example(
     [("join_classic", 0), ("round", 0), ("round", 0), ("round", 0), ("join", 0), ("leave", 0), ("join", 0)]
 )
-# The answer that takes something from a cooperative member is still on its way to it.
+# The reply that revokes a partition of a cooperative member is still on its way.
 @example([("join_classic", 0), ("join_classic", 0), ("classic_acts", 0), ("round", 5), ("join", 0)])
 @examples(50)
 def test_in_a_group_of_both_protocols_no_partition_has_two_owners_and_in_the_end_each_has_one(

@@ -1,5 +1,5 @@
-"""Members that come, go, die and change their minds, while topics change and coordinators fail: nobody
-ever has what another has.
+"""Members that join, leave, die and resubscribe, while topics change and coordinators fail: no partition ever
+has two owners.
 """
 
 import re
@@ -44,7 +44,7 @@ steps = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_si
 
 
 class History:
-    """A group under way."""
+    """A group in a random history."""
 
     def __init__(self, assignment_interval_ms: int) -> None:
         self.world = ModernWorld(consumer_assignment_interval_ms=assignment_interval_ms, consumer_size_max=12)
@@ -58,7 +58,7 @@ class History:
         self.check()
 
     def check(self) -> None:
-        """No partition is with two clients, nor with two members as the coordinator sees them."""
+        """No partition is owned by two clients, or assigned to two members by the coordinator."""
         owners: dict[Place, str] = {}
         for client in self.clients.values():
             for place in client.owned:
@@ -74,8 +74,8 @@ class History:
                         assert held.setdefault((topic_id, partition), member.member_id) == member.member_id
 
     def settle(self) -> None:
-        """Everybody does as asked; then each partition that somebody wants is with one of those who want
-        it.
+        """Every client follows the protocol; then each subscribed partition has one of its subscribers as
+        owner.
         """
         for _ in range(60):
             self._round(0)
@@ -107,7 +107,7 @@ class History:
     def _pick(self, which: int) -> ModernClient | None:
         return list(self.clients.values())[which % len(self.clients)] if self.clients else None
 
-    # -- what may happen
+    # -- events
 
     def _join(self, which: int, instance_id: str | None = None) -> None:
         if len(self.clients) >= 8:
@@ -144,7 +144,7 @@ class History:
             del self.clients[client.member_id]
 
     def _away(self, which: int) -> None:
-        """A static member goes for a moment, and its next process has another member id."""
+        """A static member leaves for a moment, and its next process has another member id."""
         client = self._pick(which)
         if client is not None and client.instance_id is not None and client.epoch > 0:
             del self.clients[client.member_id]
@@ -167,7 +167,9 @@ class History:
             self.world.change(self.world.cluster.delete(TOPICS[which % 3]))
 
     def _wait(self, which: int) -> None:
-        """Time passes; those who live send heartbeats often enough to be kept, unless they are slow."""
+        """Time passes; live clients send heartbeats often enough to keep their sessions, unless they
+        are slow.
+        """
         for _ in range(which):
             self.world.advance(3_000)
             for client in self.clients.values():

@@ -1,6 +1,4 @@
-"""What a KIP-848 group is asked by those who mean it no good: Kafka's error code, bounded memory, and the
-others undisturbed.
-"""
+"""Hostile requests to a KIP-848 group: Kafka's error code, bounded memory, and no effect on other members."""
 
 import tracemalloc
 

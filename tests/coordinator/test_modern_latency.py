@@ -1,5 +1,5 @@
-"""How long rebalances of KIP-848 groups take in virtual time, and how many heartbeats, by clients that
-come when they are told to.
+"""The duration of rebalances of KIP-848 groups in virtual time, and the number of heartbeats, with clients
+that obey the heartbeat interval.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ ROUND_TRIP_MS = 1
 
 
 class Members:
-    """Clients that send a heartbeat when theirs is due, and at once when they have given partitions back."""
+    """Clients that send a heartbeat when it is due, and at once after a revocation."""
 
     def __init__(self, partitions: int, **settings: int) -> None:
         self.world = ModernWorld(**settings)
@@ -27,7 +27,7 @@ class Members:
             self._heartbeat(client)
 
     def run_until(self, is_done: Callable[[], bool]) -> float:
-        """Seconds until it is done."""
+        """The seconds until the condition holds."""
         start_us = self.world.now.mono_us
         for _ in range(200_000):
             if is_done():
@@ -49,7 +49,7 @@ class Members:
             client.next_us = self.world.now.mono_us + ROUND_TRIP_MS * 1000
 
     def is_balanced(self) -> bool:
-        """Everybody has its share, and knows it."""
+        """Every member has its assignment, and has received it."""
         group = self.world.group()
         shares = [len(client.owned) for client in self.clients]
         return (
@@ -59,7 +59,7 @@ class Members:
         )
 
     def heartbeats_of(self, act: Callable[[], float]) -> tuple[float, float]:
-        """Seconds that it took, and heartbeats that each member sent meanwhile on average."""
+        """The seconds of a rebalance, and the average number of heartbeats of a member meanwhile."""
         before = sum(client.heartbeats for client in self.clients)
         seconds = act()
         return seconds, (sum(client.heartbeats for client in self.clients) - before) / len(self.clients)
@@ -105,6 +105,6 @@ def test_a_group_that_has_come_to_rest_sends_heartbeats_at_the_interval_that_is_
     members.join(size)
     members.run_until(members.is_balanced)
     _, heartbeats = members.heartbeats_of(lambda: members.run_for(60))
-    assert heartbeats < 32  # twelve and the twenty of the time in which the group is young
+    assert heartbeats < 32  # twelve, and the twenty of the time in which the group epoch is new
     _, heartbeats = members.heartbeats_of(lambda: members.run_for(60))
     assert heartbeats <= 13

@@ -1,17 +1,18 @@
 """KIP-848 groups, told as stories in virtual time.
 
-    shard [key=value ...]                   a new shard; keys are those of GroupSettings, assignment interval 0 unless given
-    topic NAME N / topics PREFIX HOW-MANY / grow NAME N / drop NAME / hide NAME / show NAME / config GROUP
-    KEY VALUE hb MEMBER EPOCH [topics=a,b regex= owns=a:0,1;b:2 instance= rack= assignor= timeout=MS v=
-    group= client=]
-    join MEMBER [the same]                  epoch 0, timeout 60 s, owning nothing
-    cjoin MEMBER [topics= owns= v=9 instance= session=10000 timeout=60000 protocols=range]     a classic member, by the id it was given
-    csync MEMBER GENERATION [MEMBER=a:0,1;b:2 ...] / chb MEMBER GENERATION [instance=] / cleave MEMBER
-    [instance= v=] describe / delete / groups / advance SECONDS / failover commit MEMBER EPOCH
-    TOPIC-PARTITION [v= txn=yes] / fetch MEMBER EPOCH
+    shard [key=value ...]        a new shard; keys are those of GroupConfig; assignment interval 0 by default
+    topic NAME N / topics PREFIX COUNT / grow NAME N / drop NAME / hide NAME / show NAME
+    config GROUP KEY VALUE
+    hb MEMBER EPOCH [topics=a,b regex= owns=a:0,1;b:2 instance= rack= assignor= timeout=MS v= group= client=]
+    join MEMBER [the same]       epoch 0, timeout 60 s, owning no partition
+    cjoin MEMBER [topics= owns= v=9 instance= session=10000 timeout=60000 protocols=range]
+                                 a classic member, by the member id that it got
+    csync MEMBER GENERATION [MEMBER=a:0,1;b:2 ...] / chb MEMBER GENERATION [instance=]
+    cleave MEMBER [instance= v=] / describe / delete / groups / advance SECONDS / failover
+    commit MEMBER EPOCH TOPIC-PARTITION [v= txn=yes] / fetch MEMBER EPOCH
 
-After every line the log is replayed into another shard, which has to be the same.
-"""  # noqa: E501
+After every line the log is replayed into another shard, which must have the same state.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -245,7 +246,7 @@ class Teller:
                 told = ""
         return f"-> {label} {code_of(getattr(reply, 'error_code', 0)).name}{told}"
 
-    # -- what is there
+    # -- state
 
     def _describe(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
         reply = self.world.ask(ConsumerGroupDescribeRequest(group_ids=[words[0] if words else "g"]))

@@ -1,6 +1,4 @@
-"""The offsets that groups have committed: what a commit writes, what is read back, what expires and what
-is deleted.
-"""
+"""Committed offsets of groups: commits, reads, expiry and deletion."""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Millis

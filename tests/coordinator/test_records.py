@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: Kafka's bytes, and nothing else is understood."""
+"""The records of `__consumer_offsets`: exactly Kafka's bytes are accepted."""
 
 import pytest
 from hypothesis import given
@@ -52,7 +52,7 @@ KAFKAS_BYTES: list[tuple[Message, Message, int | None, str, str]] = [
         "0001 000167 000174 00000003",
         f"0004 0000000000000007 00000002 02 6d 0000000000000001 01 00 10 {ID.hex()}",
     ),
-    # one with a time of expiry of its own: version 1, which knows neither leader epoch nor topic id
+    # one with its own expiry time: version 1, which has neither leader epoch nor topic id
     (
         OffsetCommitKey("g", "t", 3),
         OffsetCommitValue(7, -1, "m", 1, expire_timestamp=9),
@@ -70,7 +70,7 @@ KAFKAS_BYTES: list[tuple[Message, Message, int | None, str, str]] = [
         "0003 0008636f6e73756d6572 00000004 000572616e6765 0003632d31 0000000000000005 00000001"
         " 0003632d31 000169 000163 00022f68 00000006 00000008 0000000173 000000026173",
     ),
-    # a group without a generation: neither protocol nor leader, and nobody in it
+    # a group without a generation: no protocol, no leader, no members
     (
         GroupMetadataKey("g"),
         GroupMetadataValue(current_state_timestamp=5),
@@ -203,7 +203,7 @@ def test_what_is_no_record_is_refused_with_a_reason(key: bytes, value: bytes | N
         decode_record(key, value)
 
 
-# -- what consumers tell each other
+# -- messages between consumers
 
 SUBSCRIPTION = ConsumerProtocolSubscription(["t"], b"u", [TopicPartitions("t", [0, 1])], 4, "r")
 

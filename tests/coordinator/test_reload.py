@@ -1,5 +1,5 @@
-"""A shard that died is rebuilt alike from its log whole, thinned out as a load reads it, and compacted as
-the cleaner leaves it.
+"""A shard that died is rebuilt with the same state from its whole log, from the records that a load keeps,
+and from the compacted log.
 """
 
 from random import Random
@@ -41,7 +41,7 @@ GROUPS = CLASSIC + MODERN + SIMPLE
 
 
 class History(ModernWorld):
-    """Random requests to groups of every kind, some of which change their kind."""
+    """Random requests to groups of every type, some of which change their type."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=0)
@@ -95,7 +95,7 @@ class History(ModernWorld):
         self.epochs[group, member] = reply.member_epoch if reply.error_code == 0 else 0
 
     def join_alone(self) -> None:
-        """A classic member joins a group, alone or after the one that was there has been forgotten."""
+        """A classic member joins a group, alone or after the previous member was forgotten."""
         group = self.random.choice(CLASSIC)
         if group in self.classic:
             return
@@ -138,10 +138,10 @@ class History(ModernWorld):
             member.member_id for member in described.members
         }
 
-    # -- what a shard knows
+    # -- the state of a shard
 
     def rebuilt(self, records: list[tuple[int, CoordinatorRecord]]) -> GroupShard:
-        """A new shard that has replayed these records, and this world's own again afterwards."""
+        """A new shard that has replayed these records; the world's own shard is restored afterwards."""
         shard, groups, log = self.shard, self.groups, self.log
         self.log = []
         new = self._loaded_shard_of(records)
@@ -158,7 +158,7 @@ class History(ModernWorld):
         return shard
 
     def told_by(self, shard: GroupShard) -> list[object]:
-        """All that can be asked of a shard and must outlive it."""
+        """The observable state of a shard that must survive it."""
         questions: list[tuple[Message, int]] = [
             (
                 OffsetFetchRequest(
@@ -183,8 +183,8 @@ class History(ModernWorld):
 
 
 def _without_husks(told: object) -> object:
-    """Without groups that never had a member and whose offsets are all forgotten: a log that is compacted
-    knows nothing of them.
+    """Without groups that never had a member and whose offsets were all deleted: a compacted log does not
+    contain them.
     """
     if isinstance(told, dict) and "groups" in told:
         return told | {"groups": [one for one in told["groups"] if one.get("protocol_type") != ""]}
@@ -192,7 +192,7 @@ def _without_husks(told: object) -> object:
 
 
 def _in_order(told: object) -> object:
-    """Without the order of what is listed, which is that of arrival."""
+    """Without the order of listings, which is that of arrival."""
     if isinstance(told, dict):
         return {name: _in_order(value) for name, value in told.items()}
     return sorted(map(_in_order, told), key=repr) if isinstance(told, list) else told
@@ -206,7 +206,7 @@ def compacted(log: list[CoordinatorRecord], *, keeps_tombstones: bool) -> list[t
 
 
 def thinned(log: list[CoordinatorRecord], seed: int) -> list[tuple[int, CoordinatorRecord]]:
-    """As the job of a load reads it, in batches of a few records."""
+    """The records that a load job keeps, in batches of a few records."""
     content = bytearray()
     for base in range(0, len(log), 5):
         records = [(record.key, record.value, (), 7) for record in log[base : base + 5]]
@@ -241,8 +241,7 @@ def run(seed: int, steps: int) -> None:
         history.advance(0)
     whole = history.rebuilt(list(enumerate(history.log)))
     expected = history.told_by(whole)
-    # Groups of KIP-848 and offsets keep nothing soft that can be asked for: they are as in the shard that
-    # died.
+    # KIP-848 groups and offsets have no observable soft state: they equal those of the shard that died.
     assert history.told_by(history.shard)[: len(GROUPS)] == expected[: len(GROUPS)]
     history.check_replay()
     for records in (

@@ -1,5 +1,5 @@
-"""The runtime of shards, over a partition made of a list: loading, gathering, parking, and what becomes of
-everybody when it is lost.
+"""The coordinator runtime over a partition made of a list: loading, batching, parking, and the end of parked
+requests when the partition is lost.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ REPLY = HeartbeatResponse()
 
 
 class Memory:
-    """The bytes of a log, as a file of which a slice may be taken."""
+    """The bytes of a log, as a file that can be sliced."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -113,8 +113,8 @@ class ListPartition:
 
 
 class WordShard:
-    """A shard that keeps words under keys. A command's token says what to do: ("put", key, value),
-    ("get",), or ("wait",).
+    """A shard that stores words under keys. A command's token is the command: ("put", key, value), ("get",),
+    or ("wait",).
     """
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ class WordShard:
 
 
 class Stage:
-    """A runtime with one shard, and the jobs and answers it gave."""
+    """A runtime with one shard, and its jobs and replies."""
 
     def __init__(self) -> None:
         self.shards: list[WordShard] = []
@@ -355,7 +355,7 @@ def test_a_shard_whose_batch_was_refused_is_loaded_anew_with_what_is_in_the_log(
 
 
 def write(stage: Stage, way: str) -> None:
-    """Have something come to the end of the shard's log, in each way there is."""
+    """Append to the shard's log, in each possible way."""
     match way:
         case "batch":
             stage.decide(*put(b"b", b"2"))

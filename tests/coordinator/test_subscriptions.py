@@ -1,4 +1,4 @@
-"""What groups subscribe to: patterns that cannot explode, their slices, and the hash over topics."""
+"""Subscriptions of groups: patterns with bounded cost, their slices, and the hash over topics."""
 
 from contextlib import suppress
 
@@ -74,13 +74,13 @@ def test_what_is_no_pattern_or_would_take_too_much_memory_is_refused(pattern: st
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a|aa)+c", "(.*)*x", "(a?){200}a{200}"])
 def test_patterns_made_to_explode_take_no_longer_than_others(pattern: str) -> None:
-    # Backtracking would not come to an end here; the limit of the test run would.
+    # Backtracking would not end here; the time limit of the test run would end the test.
     assert not Pattern(pattern).matches("a" * 199 + "!" + "a" * 49)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_pattern_or_refused(text: str) -> None:
-    with suppress(Refused):  # nothing else may be raised
+    with suppress(Refused):  # no other exception may be raised
         Pattern(text).matches("a-topic")
 
 

@@ -1,5 +1,5 @@
-"""Random histories of transactions: whatever producers, clocks and markers do, the laws hold, and a reload
-finds the same shard.
+"""Random histories of transactions: the invariants hold for any sequence of producers, clocks and markers,
+and a reload restores the same shard.
 """
 
 from random import Random
@@ -30,16 +30,14 @@ SETTINGS = TransactionConfig(
 
 
 class History:
-    """Producers that know what they were told, old ones among them, and a world that does to them what it
-    likes.
-    """
+    """Producers with the ids and epochs that they got, older ones among them, and random events."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.world = TxnWorld(SETTINGS, level=self.random.choice((0, 1, 2, 2)))
         self.known: dict[str, list[tuple[int, int, int]]] = {
             one: [] for one in IDS
-        }  # (producer id, epoch, client version) as handed out
+        }  # (producer id, epoch, client version) as assigned
         self.before: dict[str, Transaction | None] = dict.fromkeys(IDS)
         self.tokens = 0
 
@@ -48,7 +46,7 @@ class History:
             self.step()
 
     def step(self) -> None:
-        """One thing happens; then what is durable obeys the laws, and a reload finds it."""
+        """One event; then the durable state satisfies the invariants, and a reload restores it."""
         random, world = self.random, self.world
         transactional_id = random.choice(IDS)
         action = random.choice(
@@ -144,7 +142,7 @@ class History:
                 AddPartitionsToTxnRequest(transactions=[asked]), 5 if client_version == 2 else 4, token
             )
         if decision.records:
-            # Nobody but the newest producer moves a transaction.
+            # Only the newest producer changes a transaction.
             assert before is not None
             assert (producer_id, epoch) == (before.producer_id, before.producer_epoch)
         self._learn(decision)
@@ -155,7 +153,7 @@ class History:
             if isinstance(reply, (InitProducerIdResponse, EndTxnResponse)) and isinstance(token, tuple):
                 transactional_id, version, _ = token
                 if reply.error_code == ErrorCode.NONE and reply.producer_id >= 0:
-                    assert 0 <= reply.producer_epoch < EPOCH_MAX  # one is left to fence it by
+                    assert 0 <= reply.producer_epoch < EPOCH_MAX  # one epoch is left to fence it by
                     self.known[transactional_id].append((reply.producer_id, reply.producer_epoch, version))
 
     def _exhaust(self, transactional_id: str) -> None:
@@ -184,7 +182,7 @@ class History:
                 continue
             is_fence = before.state is State.ONGOING and after.state is State.PREPARE_ABORT
             assert is_fence or after.state in LEGAL[before.state], (before.state, after.state)
-            # A producer id never goes back, nor does an epoch of it.
+            # A producer id never decreases, nor does an epoch of it.
             assert (after.producer_id, after.producer_epoch) >= (before.producer_id, before.producer_epoch)
             if after.state in ENDING:
                 assert after.partitions == before.partitions
@@ -206,8 +204,8 @@ def test_every_move_is_legal_and_every_reload_finds_the_same_at_length(seed: int
 
 
 def test_what_is_about_to_end_goes_on_after_a_reload_at_every_point() -> None:
-    """A log cut after any of its records is the log of a crash: markers that are missing are due again,
-    and nothing else is.
+    """A log truncated after any record is the log of a crash: missing markers are due again, and no other
+    action is.
     """
     history = History(7)
     history.run()

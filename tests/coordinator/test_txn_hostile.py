@@ -1,5 +1,5 @@
-"""What a shard of transactions is told late, twice or of another life, and crowds of ids: nothing is lost,
-and nothing is done twice.
+"""A transaction shard with late, repeated and outdated events, and with very many ids: no event is lost, and
+none takes effect twice.
 """
 
 from sparklog.errors import ErrorCode
@@ -31,7 +31,7 @@ def test_markers_that_were_on_their_way_when_the_shard_was_loaded_anew_do_not_co
     world.advance(1)
     on_its_way = world.due["a"]
     assert on_its_way.partitions == (LATER,)
-    world.reload()  # it does not know that t-0 has its marker: both are due, but one was on its way already
+    world.reload()  # the shard does not know that t-0 has its marker: both are due, but one was already sent
     world.decide(written(on_its_way), 0)
     world.advance(1)
     assert world.due["a"].partitions == (EARLIER,)
@@ -42,8 +42,8 @@ def test_markers_that_were_on_their_way_when_the_shard_was_loaded_anew_do_not_co
 def test_markers_that_are_due_by_a_shard_loaded_anew_are_so_no_more_once_those_on_their_way_were_written() -> (  # noqa: E501
     None
 ):
-    # In transaction version 1 nothing else tells the second markers from those of the next transaction, which
-    # they would seem to end.
+    # In transaction version 1 no other field distinguishes the second markers from those of the next
+    # transaction, which they would end.
     world = about_to_end(version=3)
     on_its_way = world.due["a"]
     world.reload()
@@ -54,8 +54,8 @@ def test_markers_that_are_due_by_a_shard_loaded_anew_are_so_no_more_once_those_o
 
 
 def crowd(*, count: int = 450) -> TxnWorld:
-    """A shard loaded with more ids than go on at once: of every three, one is about to commit, and two are
-    open.
+    """A shard loaded with more ids than it completes at once: of every three, one is in PREPARE_COMMIT, and
+    two are ongoing.
     """
     world = TxnWorld()
     for number in range(count):
@@ -92,7 +92,7 @@ def test_a_crowd_of_transactions_goes_on_over_several_turns_after_a_load_and_non
 def test_what_is_asked_before_a_transaction_goes_on_after_a_load_is_done_once() -> None:
     world = crowd()
     last, ending = "id-449", "id-447"
-    # One ends and begins anew, the other is retried while its markers are not even due.
+    # One ends and begins again, the other is retried before its markers are due.
     assert f"-> {last} end NONE 449/1" in world.run(f"end {last} commit v=5")
     world.decide(written(world.due.pop(last)), 0)
     world.run(f"add {last} t-1 v=5")
@@ -131,8 +131,8 @@ def test_a_crowd_of_open_transactions_is_taken_up_slice_by_slice_and_asked_about
     assert len(world.took) < count / 4
     assert world.shard.deadline() == 0
     ending, early, late = f"id-{count - 1}", f"id-{count - 2}", f"id-{count - 4}"
-    # Nobody has to wait for the last slice: an end, an end with the next transaction behind it, and one that
-    # is about to end already.
+    # No request waits for the last slice: an end, an end followed by the next transaction, and one of an id
+    # whose end is decided already.
     assert world.run(f"init {ending}") == [f"-> {ending} init CONCURRENT_TRANSACTIONS"]
     world.run(f"end {early} commit")
     assert early in world.due

@@ -1,4 +1,4 @@
-"""Transactions told as stories: what happens to an id, request by request and as time passes."""
+"""Transactions told as stories: the states of an id, by request and time."""
 
 from pathlib import Path
 

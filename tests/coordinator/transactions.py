@@ -1,17 +1,21 @@
-"""A shard of transactions with commands given as text: what it decides is replayed at once, and answers
-leave at once.
+"""A transaction shard with commands given as text: its records are replayed at once, and replies are returned
+at once.
 
     shard [tv=2 timeout-max=900 abort-interval=10 expiration= sink-expiration= expiry-interval=
-    record-bytes= two-phase=yes ids=] init ID [as=NAME v=5 timeout=60 keep=yes prepared=yes two-phase=yes
-    pid= epoch=]
-    add ID t-0,t-1 [as=NAME v=3 verify=yes pid= epoch=]      offsets ID 7 [as=NAME]      end ID commit|abort [as=NAME v=5 pid= epoch=]
-    written ID [failed=t-0]      verdict ID commit|abort|ask-again      describe ID...      list [states= pids= duration= pattern=]
-    exhaust ID EPOCH      versions      advance SECONDS      reload      abandon ID API      level tv=      ids count=      wall SECONDS
+           record-bytes= two-phase=yes ids=]
+    init ID [as=NAME v=5 timeout=60 keep=yes prepared=yes two-phase=yes pid= epoch=]
+    add ID t-0,t-1 [as=NAME v=3 verify=yes pid= epoch=]
+    offsets ID 7 [as=NAME]
+    end ID commit|abort [as=NAME v=5 pid= epoch=]
+    written ID [failed=t-0]      verdict ID commit|abort|ask-again
+    describe ID...               list [states= pids= duration= pattern=]
+    exhaust ID EPOCH      versions      advance SECONDS      reload      abandon ID API
+    level tv=             ids count=    wall SECONDS
 
-A NAME (the id itself, if none is given) is a producer: the producer id and epoch that it was given are
-remembered, and used from then on. `init … keep=yes` names them. `v` of `end` and `add` tells the
-transaction version of the client: 5 is TV2.
-"""  # noqa: E501
+A NAME (the id itself, if none is given) is a producer, which uses the producer id and epoch that it got last.
+`init … keep=yes` sends them. `v` of `end` and `add` is the request version, which implies the client's
+transaction version: 5 is TV2.
+"""
 
 from typing import cast
 
@@ -70,7 +74,7 @@ def image_of(level: int) -> MetadataImage:
 
 
 class TxnWorld:
-    """One shard, its clock and its log, and who producers are."""
+    """One shard, its clock and its log, and the identities of producers."""
 
     def __init__(
         self, settings: TransactionConfig | None = None, *, level: int = 2, producer_ids: int = 1_000_000
@@ -89,7 +93,7 @@ class TxnWorld:
         self.shard = self.make_shard()
 
     def take_producer_id(self) -> ProducerId | None:
-        """Ids 0, 1, 2, …, as long as there are any."""
+        """Ids 0, 1, 2, …, until they are used up."""
         if self._next_producer_id >= self._producer_ids_limit:
             return None
         self._next_producer_id += 1
@@ -112,7 +116,7 @@ class TxnWorld:
     # -- commands as values
 
     def decide(self, request: Message, version: int, token: object = None) -> Decision:
-        """Decide, and replay what was decided."""
+        """Decide, and replay the decision."""
         decision = self.shard.decide(Command(request, version), token, self.now)
         self.replay(decision)
         return decision
@@ -128,7 +132,7 @@ class TxnWorld:
                 self.verdicts[answer.token.transactional_id] = answer.token
 
     def advance(self, seconds: float) -> list[tuple[Instant, Decision]]:
-        """Let time pass, tick by tick as the shard asks for it; what was decided when."""
+        """Let time pass, tick by tick as the shard requests it; returns the decisions with their times."""
         decided = []
         for decision in ticks(self, round(seconds * 1_000_000)):
             self.replay(decision)
@@ -254,7 +258,7 @@ class TxnWorld:
         return []
 
     def _exhaust(self, words: list[str], named: dict[str, str]) -> list[str]:
-        """exhaust ID EPOCH: as if the producer had come to that epoch."""
+        """exhaust ID EPOCH: set the producer's epoch as if it had been raised to it."""
         before = self.shard.transactions[words[0]]
         after = msgspec.structs.replace(before, producer_epoch=ProducerEpoch(int(words[1])))
         record = encode_record(words[0], after, self.level)
@@ -287,7 +291,7 @@ class TxnWorld:
         self.reload()
         return refused + [line for decision in self.took for line in self._told(decision)]
 
-    # -- what came of it
+    # -- results
 
     def _told(self, decision: Decision) -> list[str]:
         lines = [told_record(record) for record in decision.records]
@@ -322,7 +326,7 @@ class TxnWorld:
 
 
 def told_record(record: CoordinatorRecord) -> str:
-    """A record in one line; what lives must be what its bytes say."""
+    """A record in one line; the live object must equal its decoded bytes."""
     transactional_id, transaction = decode_record(record.key, record.value)
     assert record.message == (transactional_id, transaction)
     if transaction is None:
@@ -339,7 +343,7 @@ def told_record(record: CoordinatorRecord) -> str:
 
 
 def told_reply(reply: Message) -> list[str]:
-    """What a reply says, in a line or a few."""
+    """A reply in a line or a few."""
     if isinstance(reply, (InitProducerIdResponse, EndTxnResponse)):
         who = "" if reply.producer_id < 0 else f" {reply.producer_id}/{reply.producer_epoch}"
         return [f"{code_of(reply.error_code).name}{who}"]

@@ -1,4 +1,4 @@
-"""The door onto the real file system."""
+"""The disk interface over the real file system."""
 
 import contextlib
 import errno
@@ -27,8 +27,8 @@ from sparklog_server.disk.os_disk import SYNC_ONE_BY_ONE_MAX, OsDisk
 
 
 def descriptors(directory: Path) -> int:
-    """How many descriptors of this process name files below a directory; those of other tests' threads
-    come and go.
+    """The number of descriptors of this process for files below a directory; those of other tests' threads
+    vary.
     """
     count = 0
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
@@ -211,7 +211,7 @@ def test_without_a_descriptor_left_idle_files_give_theirs_back_and_a_job_waits_f
 
 
 def starve(directory: str) -> None:
-    """In a process of its own, of which no other test's thread takes descriptors."""
+    """Runs in its own process, so that no other test's thread takes descriptors."""
     disk = OsDisk()
     files = [disk.open(f"{directory}/{index}", create=True) for index in range(8)]
     disk.write(f"{directory}/small", b"content")

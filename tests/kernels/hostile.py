@@ -1,6 +1,4 @@
-"""Batches as tests need them: any records, and then any damage, with the CRC made right again so that the
-damage is reached.
-"""
+"""Batches for tests: any records, and then any damage, with a correct CRC so that the damage is reached."""
 
 from collections.abc import Sequence
 from struct import pack_into, unpack_from
@@ -22,7 +20,7 @@ record_lists = st.lists(records, min_size=1, max_size=12)
 def one_batch(
     fields: Sequence[Fields], *, base_offset: int = 0, attributes: int = 0, producer_id: int = -1
 ) -> bytearray:
-    """A right, uncompressed batch, with some more attribute bits than a client would set."""
+    """A correct, uncompressed batch, with some more attribute bits than a client would set."""
     batch = build_batch(
         fields, base_offset=base_offset, producer_id=producer_id, base_sequence=0 if producer_id >= 0 else -1
     )
@@ -33,7 +31,7 @@ def one_batch(
 
 
 def reseal(buffer: bytearray, position: int) -> None:
-    """Make the CRC of the batch at `position` right, if it is whole."""
+    """Correct the CRC of the batch at `position`, if it is whole."""
     if len(buffer) - position < 61:
         return
     end = position + 12 + unpack_from(">i", buffer, position + 8)[0]
@@ -58,7 +56,7 @@ def damaged(
 
 
 def outcome(function: object, *arguments: object) -> object:
-    """What a call gives, or the ValueError it raises, in a form that compares."""
+    """The result of a call, or the ValueError it raises, in a form that compares."""
     try:
         return function(*arguments)  # type: ignore[operator]
     except ValueError as refused:

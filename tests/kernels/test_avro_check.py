@@ -1,5 +1,5 @@
-"""The check of a value's bytes against a schema: the twins agree, what a writer wrote passes, and what
-passes is read to its last byte.
+"""The check of a value's bytes against a schema: both implementations agree, accept every written value, and
+an accepted value is read to its last byte.
 """
 
 import io

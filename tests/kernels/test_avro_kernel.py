@@ -1,5 +1,5 @@
-"""The compiled `avro` kernel and its plain-Python twin give the same columns, refuse the same rows and
-read what fastavro reads.
+"""The compiled `avro` kernel and its plain-Python twin give the same columns, refuse the same rows and agree
+with fastavro.
 """
 
 import json

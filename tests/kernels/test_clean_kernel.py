@@ -1,5 +1,5 @@
-"""The compiled `clean` kernel and its plain-Python twin keep the same records, of right batches and of
-hostile ones.
+"""The compiled `clean` kernel and its plain-Python twin keep the same records of correct and of hostile
+batches.
 """
 
 from array import array
@@ -72,7 +72,7 @@ def build(
 def outcome(
     clean: ModuleType, log: bytearray, limit: int, start: int, keep_end: int, room: int, growth: int
 ) -> object:
-    """All that the kernel makes of a log, or the status it refuses it with."""
+    """The result of the kernel for a log, or the status of its refusal."""
     table = clean.KeyOffsets(16, limit, SEED)
     rules = clean.Rules([(7, 9, 1), (8, -1, 2)], [(7, 2, 5), (7, 8, 11), (8, 0, 3)], NOW, NOW + 500)
     try:

@@ -1,5 +1,5 @@
 """The compiled `json` kernel and its plain-Python twin give the same columns and refuse the same rows;
-what they read is what it says.
+accepted values are correct.
 """
 
 import json
@@ -87,7 +87,7 @@ def read(kernel: ModuleType, values: Sequence[bytes], start: int = 0) -> list[tu
 
 @st.composite
 def values(draw: st.DrawFn) -> list[bytes]:
-    """JSON as Python writes it, here and there damaged."""
+    """JSON as Python writes it, in places damaged."""
     made: list[bytes] = []
     for row in draw(st.lists(rows, max_size=10)):
         written = json.dumps(

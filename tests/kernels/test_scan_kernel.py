@@ -1,5 +1,5 @@
-"""The compiled `scan` kernel and its plain-Python twin give the same answers, to right bytes and to
-hostile ones.
+"""The compiled `scan` kernel and its plain-Python twin give the same answers for correct and for hostile
+bytes.
 """
 
 import struct

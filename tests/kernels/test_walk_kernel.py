@@ -1,5 +1,5 @@
-"""Records that arrive in pieces: both kernels agree, and a walk over pieces gives what one call over the
-whole gives.
+"""Records that arrive in pieces: both kernels agree, and a walk over pieces gives the same result as one call
+over the whole.
 """
 
 from importlib import import_module

@@ -1,5 +1,5 @@
-"""Compaction for tests: whole rounds over a log, as the scheduler, its jobs and the broker's turns do them
-together.
+"""Compaction for tests: whole rounds over a log, with the steps of the scheduler, its jobs and the broker's
+turns in one call.
 """
 
 from sparklog.effects import take_all
@@ -25,7 +25,7 @@ def compact(
     work_bytes: int = 1 << 20,
     load_factor: float = 0.9,
 ) -> bool:
-    """One round over all that can be cleaned, due or not; False if there was nothing dirty."""
+    """One round over all segments that can be cleaned, due or not; False if no record was dirty."""
     choice = judge(
         log, log.log_end_offset if high_watermark is None else Offset(high_watermark), Millis(now_ms)
     )

@@ -1,7 +1,8 @@
 """A broker that served records, groups and transactions, its files, and one damage at a time to them.
 
-served(kill or clean) ──► files ──► Case.apply ──► start: refused, or serving ──► judged ──► repaired ──► start ──► judged
-"""  # noqa: E501
+served(kill or clean) ──► files ──► Case.apply ──► start: refused, or serving ──► judged
+                                                     ──► repaired ──► start ──► judged
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -35,7 +36,7 @@ SETTINGS = {
 }
 Files = dict[str, bytes]
 Damage = Callable[[Files], str | None]
-"""Alters the files; gives the one that it damaged, None where there is none of the kind."""
+"""Alters the files; returns the damaged one, None if there is no such file."""
 
 
 class Served(NamedTuple):
@@ -47,16 +48,16 @@ class Served(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A damage, and how many acknowledged records it may cost at most: those in the damaged batch, or in
-    the damaged file.
+    """A damage, and the maximum number of acknowledged records that it may cost: those in the damaged batch,
+    or in the damaged file.
     """
 
     name: str
     damage: Damage
     lost_max: int = 0
-    is_offline: bool = False  # whether the whole partition may be refused
-    is_above: bool = False  # above the recovery point, where a start cuts the log and goes on
-    is_unchecked: bool = False  # whether a reader may be told another offset, which the tools alone can see
+    is_offline: bool = False  # whether the start may refuse the whole partition
+    is_above: bool = False  # above the recovery point, where a start truncates the log and continues
+    is_unchecked: bool = False  # whether a reader may get another offset, which only the tools can detect
 
 
 def world_over(files: Files) -> World:
@@ -80,8 +81,8 @@ def files_of(disk: SimulatedDisk, root: str = ROOT) -> Files:
 
 @cache
 def served(*, is_clean: bool) -> Served:
-    """The life of a broker: two topics and their snapshot, three segments, aborted transactions, groups,
-    records deleted from the front.
+    """A finished run of the broker: two topics and their snapshot, three segments, aborted transactions,
+    groups, records deleted from the front.
     """
     world = participants.started(**SETTINGS)
     client = world.node.connect()
@@ -109,8 +110,8 @@ def served(*, is_clean: bool) -> Served:
 
 
 class Found(NamedTuple):
-    """What a reader gets of `t-0`: records by offset, offsets that its CRC refuses, the end, and the
-    broker's error if there was one.
+    """The result of reading `t-0`: records by offset, offsets that fail the reader's CRC check, the end, and
+    the broker's error if there was one.
     """
 
     records: dict[int, bytes]
@@ -157,8 +158,8 @@ def read(world: World, client: SimulatedConnection) -> Found:
 
 
 class Outcome(NamedTuple):
-    """What a start made of it: the sentence with which it refused, or what a reader found and where the
-    next record went.
+    """The result of a start: the message of its refusal, or the records that a reader got and the offset of
+    the next record.
     """
 
     refusal: str
@@ -186,13 +187,13 @@ def start(world: World) -> Outcome:
 
 
 def verified(disk: SimulatedDisk) -> list[Report]:
-    """What `log verify` says."""
+    """The findings of `log verify`."""
     return list(verify(disk, ROOT, Looking(also=readers())))
 
 
 def repaired(disk: SimulatedDisk, *, cluster_id: str) -> list[str]:
-    """Have `log repair --execute` repair the directory; gives what it said that is lost, or cannot be
-    done.
+    """Repair the directory with `log repair --execute`; returns the losses that it reported, and the damage
+    that it cannot repair.
     """
     told: list[str] = []
     for _ in range(3):
@@ -224,7 +225,7 @@ def nth(files: Files, suffix: str, number: int, directory: str = LOG) -> str | N
 def flip(
     suffix: str, number: int = 0, *, batch: int | None = None, byte: int = 0, directory: str = LOG
 ) -> Damage:
-    """Alter one bit: `byte` of a file, or of a batch in it."""
+    """Flip one bit: `byte` of a file, or of a batch in it."""
 
     def damage(files: Files) -> str | None:
         path = nth(files, suffix, number, directory)
@@ -240,7 +241,7 @@ def flip(
 
 
 def cut(suffix: str, number: int = -1, *, batches: int = 0, size: int = 0, directory: str = LOG) -> Damage:
-    """Take whole batches, and then bytes, off the end of a file."""
+    """Remove whole batches, and then bytes, from the end of a file."""
 
     def damage(files: Files) -> str | None:
         path = nth(files, suffix, number, directory)
@@ -280,7 +281,7 @@ def delete(suffix: str, number: int = 0, directory: str = LOG) -> Damage:
 
 
 def overwrite(path: str, content: bytes) -> Damage:
-    """Put other content in a file."""
+    """Replace the content of a file."""
 
     def damage(files: Files) -> str | None:
         files[path] = content
@@ -301,7 +302,7 @@ def remove_directory(directory: str) -> Damage:
 
 
 def append(suffix: str, number: int, content: bytes) -> Damage:
-    """Write behind the end of a file."""
+    """Append bytes to a file."""
 
     def damage(files: Files) -> str | None:
         path = nth(files, suffix, number)
@@ -313,7 +314,7 @@ def append(suffix: str, number: int, content: bytes) -> Damage:
 
 
 def above(recovery_point: int, damage: Damage) -> Damage:
-    """Let the last recovery point that was written be an older one, as a crash finds it."""
+    """Replace the last stored recovery point with an older one, as a crash may leave it."""
 
     def both(files: Files) -> str | None:
         files[f"{ROOT}/recovery-point-offset-checkpoint"] = b"0\n1\nt 0 %d\n" % recovery_point

@@ -1,14 +1,14 @@
-"""A scripted life of one data directory, and what it may look like after the power was cut at any call of
-the disk's door.
+"""A scripted history of one data directory, and the states in which a power cut at any call of the disk may
+leave it.
 
     History: opens, appends, transactions, syncs, rolls, truncates, DeleteRecords, retention, compaction,
-    deletes, stops
-                               │  ──► Witness per partition: what was written, promised and taken away
-                               │
-                          PowerCut at the n-th changing call ──► disk.crash(seed) ──► `reopened` ──► Witness.agrees
+             deletes, stops
+        │  ──► Witness per partition: the records written, guaranteed and removed
+        ▼
+    PowerCut at the n-th changing call ──► disk.crash(seed) ──► `reopened` ──► Witness.agrees
 
 The script depends on its seed alone, so every run is the same up to the cut.
-"""  # noqa: E501
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -44,7 +44,7 @@ _CODECS = (Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD)
 
 
 class PowerCut(BaseException):
-    """The machine stops here: nothing that runs on it may catch this."""
+    """The process ends here: no code that runs in it may catch this."""
 
 
 class Fuse:
@@ -62,12 +62,12 @@ class Fuse:
 
 
 class Witness:
-    """What was written to one partition, and how much of it was promised.
+    """The records written to one partition, and those of them that must survive.
 
-    `attempt` is a batch whose append did not return; below `kept` everything must still be there, but what
-    lies below `start` was deleted: that much of it durably that the log begins at `start_kept` at least.
-    `places` has every batch as it was written, though compaction may have taken records of those below
-    `compacted`. `is_certain` is false while the partition is being made or removed.
+    `attempt` is a batch whose append did not return. All records below `kept` must still exist, except those
+    below `start`, which were deleted; the deletion is durable up to `start_kept`, the least log start offset.
+    `places` has every batch as it was written, though compaction may have removed records of those below
+    `compacted`. `is_certain` is false while the partition is being created or removed.
     """
 
     def __init__(self, topic_id: Uuid, *, is_compacted: bool = False) -> None:
@@ -86,7 +86,7 @@ class Witness:
         self.epoch = 0
 
     def promised(self, recovery_point: int) -> None:
-        """Everything below the recovery point is durable."""
+        """All records below the recovery point are durable."""
         self.kept = max(
             self.kept, *(place.next_offset for place in self.places if place.next_offset <= recovery_point), 0
         )
@@ -98,7 +98,7 @@ class Witness:
         self.know()
 
     def know(self) -> None:
-        """The next sequence of each producer, and the transactions, by the batches that were written."""
+        """The next sequence of each producer, and the transactions, after the written batches."""
         self.sequences, self.open, self.aborted = {}, {}, []
         for place in self.places:
             self.note(place)
@@ -121,8 +121,8 @@ class Witness:
                 self.open.setdefault(producer_id, place.base_offset)
 
     def next_sequence(self, log: PartitionLog, producer_id: int) -> int:
-        """What a producer sends next. Recovery knows no sequences of one whose records were deleted, as in
-        Kafka: it has to begin anew.
+        """The next sequence of a producer. Recovery has no sequence of a producer whose records were deleted,
+        as in Kafka: it begins anew.
         """
         headers = (read_header(place.content) for place in self.places if place.next_offset > self.start)
         if any(header.producer_id == producer_id and not header.is_control for header in headers):
@@ -131,8 +131,8 @@ class Witness:
         return known.batches[-1][1] + 1 if known is not None and known.batches else 0
 
     def agrees(self, log: PartitionLog) -> None:
-        """Whether an opened log holds what it must and nothing else; from then on what it holds is what
-        was written.
+        """Check that an opened log has the records that it must have and no others; from then on its records
+        are the written ones.
         """
         found = read_all(log)
         if self.attempt is not None and log.log_end_offset > (
@@ -164,7 +164,7 @@ class Witness:
         self._transactions_agree(log, found)
 
     def _compacted_agrees(self, found: list[Place], written: list[Place]) -> None:
-        """Nothing is there that was not written; what is missing has a successor, or was aborted."""
+        """No record exists that was not written; a missing one has a successor, or was aborted."""
         before, after = _records_of(written), _records_of(found)
         assert all(before.get(offset) == record for offset, record in after.items()), (
             "a record that nobody wrote"
@@ -190,7 +190,7 @@ class Witness:
             assert not is_gone or offset < self.compacted, f"{offset} is gone, and nobody compacted so far"
 
     def aborted_in(self, written: list[Place]) -> list[AbortedTxn]:
-        """Who was aborted, were these all."""
+        """The aborted transactions, if these were all batches."""
         other = Witness(self.topic_id)
         for place in written:
             other.note(place)
@@ -210,8 +210,8 @@ class Witness:
         ]
         written = {one.last_offset: one for one in self.aborted}
         for one in told:
-            # A replay of what compaction, retention or DeleteRecords has left of a transaction knows of no
-            # beginning that is gone, nor does Kafka's: a reader meets no record of it there.
+            # A replay after compaction, retention or DeleteRecords does not see the beginning of a
+            # transaction if that was removed, as in Kafka: a reader gets no record of it there.
             whole = written[one.last_offset]
             assert one._replace(first_offset=whole.first_offset) == whole
             gone = range(whole.first_offset, one.first_offset)
@@ -223,7 +223,7 @@ class Witness:
         assert log.last_stable_offset(end) == max(min(self.open.values(), default=end), self.start)
 
     def producers_agree(self, disk: SimulatedDisk, directory: str) -> None:
-        """Whether the snapshot of a clean stop says what every batch of the log would."""
+        """Whether the snapshot of a clean stop equals a replay of all batches of the log."""
         end_offset = self.places[-1].next_offset if self.places else 0
         content = disk.read(f"{directory}/{end_offset:020d}.snapshot")
         if end_offset == 0:
@@ -231,7 +231,7 @@ class Witness:
         assert content is not None, "no snapshot at the end of the log"
         told, replayed = known(content), known(self._replayed())
         if self.start or self.is_compacted:
-            # Whose batches were deleted may be forgotten.
+            # A producer whose batches were deleted may be forgotten.
             last = {
                 read_header(place.content).producer_id: place.base_offset
                 for place in self.places
@@ -270,8 +270,8 @@ def _records_of(places: list[Place]) -> dict[int, Record]:
 
 
 def known(snapshot: bytes) -> dict[int, tuple[int, list[object]]]:
-    """What a snapshot says of each producer: epoch, sequences and offsets of its last batch. No batch
-    tells when it was appended.
+    """The state of each producer in a snapshot: epoch, sequences and offsets of its last batch. Batches do
+    not contain the time of their append.
     """
     producers = ProducerState.parse(snapshot).producers
     return {
@@ -287,9 +287,7 @@ def reopened(disk: SimulatedDisk) -> LogDir:
 
 
 class History:
-    """The script. `live` once, in one or several lives of the process; cut short by a PowerCut from the
-    disk.
-    """
+    """The script. Call `live` once, for one or several processes; a PowerCut from the disk ends it early."""
 
     def __init__(self, disk: SimulatedDisk, seed: int) -> None:
         self.disk = disk
@@ -300,7 +298,7 @@ class History:
         self._jobs: list[Callable[[], None]] = []
 
     def live(self, *, steps: int = 18) -> None:
-        """Three lives: one ends cleanly, one is killed, one ends cleanly."""
+        """Three processes: one ends cleanly, one is killed, one ends cleanly."""
         for life in range(3):
             log_dir = self._open()
             for witness, log in self._pairs():
@@ -318,7 +316,9 @@ class History:
                 log_dir.close(self._high_watermarks(), NOW)
 
     def _open(self) -> LogDir:
-        """The directory, and how far its compacted log was clean, as the scheduler of compaction reads it."""
+        """The directory, and the clean offset of its compacted log, as the scheduler of compaction
+        reads it.
+        """
         self.log_dir = reopened(self.disk)
         assert not self.log_dir.damaged, (
             f"damaged by no more than a crash: {[str(one.error) for one in self.log_dir.damaged.values()]}"
@@ -366,7 +366,7 @@ class History:
             self._create(topic_partition)
 
     def _forget(self, witness: Witness, log: PartitionLog) -> None:
-        """Compaction, or DeleteRecords and retention, below what is durable and stable."""
+        """Compaction, or DeleteRecords and retention, below the durable and stable offset."""
         assert self.log_dir is not None
         stable = log.last_stable_offset(log.recovery_point)
         if witness.is_compacted:
@@ -383,7 +383,7 @@ class History:
                 self.log_dir.checkpoint(self._high_watermarks())
                 witness.start_kept = witness.start
         log.settings = replace(SETTINGS, retention_bytes=self.random.choice((0, 1500, 4000)))
-        witness.start = max(witness.start, stable)  # it may come that far
+        witness.start = max(witness.start, stable)  # it may reach this offset
         job = log.retire(stable, NOW)
         log.settings = SETTINGS
         self.log_dir.checkpoint(self._high_watermarks())
@@ -426,8 +426,8 @@ class History:
             witness.attempt = None
 
     def _sync(self, witness: Witness, log: PartitionLog) -> None:
-        """A sync as the thread beside the loop does it: early or late between `begin_sync` and `synced`,
-        with other work going on.
+        """A sync as by the sync thread: early or late between `begin_sync` and `synced`, with other
+        operations in between.
         """
         files, end_offset = log.begin_sync()
         is_early = self.random.random() < 0.5
@@ -441,8 +441,8 @@ class History:
         witness.promised(log.recovery_point)
 
     def _truncate(self, topic_partition: TopicPartition) -> None:
-        """As a follower does: the checkpoint must not vouch for what is written anew, so it is lowered
-        first.
+        """Truncate as a follower does: the checkpoint must not cover the new records, so it is
+        lowered first.
         """
         assert self.log_dir is not None
         witness, log = self.witnesses[topic_partition], self.log_dir.logs[topic_partition]
@@ -483,7 +483,7 @@ class History:
         self.absent.pop(topic_partition, None)
 
     def die(self) -> None:
-        """The process is gone, and all that only it knew."""
+        """The process has ended, with all state that was only in memory."""
         self.log_dir = None
         self._jobs.clear()
         for witness in self.witnesses.values():
@@ -491,7 +491,7 @@ class History:
                 witness.attempt = bytes(witness.attempt)
 
     def check(self) -> LogDir:
-        """Open what a crash left and hold it against the witnesses."""
+        """Open the directory after a crash and compare it with the witnesses."""
         log_dir = self._open()
         for topic_partition, log in log_dir.logs.items():
             assert topic_partition in self.witnesses, f"{topic_partition} was deleted"
@@ -506,7 +506,7 @@ class History:
         return log_dir
 
     def live_on(self) -> None:
-        """After a crash: append, and have it promised."""
+        """After a crash: append, and make the records durable."""
         for witness, log in self._pairs():
             witness.is_certain = True
             assert self.log_dir is not None
@@ -516,7 +516,7 @@ class History:
             self._sync(witness, log)
 
     def stop(self) -> None:
-        """A clean stop, after which snapshots tell of all producers and the next open agrees."""
+        """A clean stop, after which snapshots have all producers and the next open agrees."""
         assert self.log_dir is not None
         directories = {topic_partition: log.directory for topic_partition, log in self.log_dir.logs.items()}
         self.log_dir.close(self._high_watermarks(), NOW)

@@ -56,7 +56,7 @@ def open_log(
     was_clean: bool = False,
     log_start_offset: int = 0,
 ) -> PartitionLog:
-    """The log in `data/t-0`, its directory made if need be."""
+    """The log in `data/t-0`; its directory is created if necessary."""
     disk.make_directory(DIRECTORY)
     return PartitionLog.open(
         disk,

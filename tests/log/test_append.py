@@ -1,4 +1,4 @@
-"""What a client may append, where it goes, and what is refused with which of Kafka's codes."""
+"""Appends of clients: the offsets they get, and the refusals with Kafka's error codes."""
 
 from struct import pack_into
 
@@ -236,7 +236,7 @@ def test_compressed_batches_are_walked_too(codec: Codec) -> None:
 
 
 def broken_inside(codec: Codec) -> memoryview:
-    """A batch with a right CRC over a payload that does not decompress."""
+    """A batch with a correct CRC over a payload that does not decompress."""
     sent = bytearray(batch(5, codec=codec))
     sent[61:71] = b"\xff" * 10
     pack_into(">I", sent, scan.CRC_POSITION, scan.crc(memoryview(sent)[scan.CRC_START :]))
@@ -381,7 +381,7 @@ def test_a_follower_keeps_the_offsets_of_its_leader() -> None:
     for count in (2, 5, 1) * 30:
         leader.append(batch(count), EPOCH, NOW)
     fetched = b"".join(place.content for place in read_all(leader))
-    follower.append_as_follower(fetched[:-10], NOW)  # the last batch is cut
+    follower.append_as_follower(fetched[:-10], NOW)  # the last batch is truncated
     assert follower.log_end_offset == leader.log_end_offset - 1
     follower.append_as_follower(read_all(leader)[-1].content, NOW)
     assert read_all(follower) == read_all(leader)

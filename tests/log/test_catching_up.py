@@ -1,6 +1,4 @@
-"""The little that a copy of a log lacks when it takes the log's place: all of it comes along, or nothing
-does.
-"""
+"""The last records that a copy of a log lacks when it replaces the log: all of them are copied, or none."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""After a clean stop nothing is scanned, and the files are those that Kafka would leave."""
+"""After a clean stop the start scans no log, and the files are those that Kafka would leave."""
 
 from struct import iter_unpack
 

@@ -1,4 +1,4 @@
-"""Compaction keeps the last record of every key where it was, and everything else that anybody could still
+"""Compaction keeps the last record of every key at its offset, and every other record that a reader may still
 need.
 """
 
@@ -322,8 +322,8 @@ def test_the_table_never_takes_more_than_it_may() -> None:
 
 
 def test_a_first_dirty_offset_that_a_damaged_checkpoint_made_up_costs_no_record_that_counts() -> None:
-    """`cleaner-offset-checkpoint` has no checksum: a wrong offset may leave records that could go, and
-    takes none that must stay.
+    """`cleaner-offset-checkpoint` has no checksum: a wrong offset may keep removable records, and removes
+    none that must stay.
     """
     end = None
     for offset in range(0, 121, 7):
@@ -345,12 +345,12 @@ def test_a_cleaned_segment_and_those_it_replaces_keep_their_descriptors_while_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    disk = OsDisk(open_files_max=100)  # half of it is theirs who read files that were closed
+    disk = OsDisk(open_files_max=100)  # half of it belongs to readers of closed files
     log = open_log(disk, msgspec.structs.replace(SETTINGS, segment_bytes=500))
     fill(log, Random(6), count=40)
     sync(disk, log)
     before = last_of_each(all_records(log))
-    log.settings = msgspec.structs.replace(SETTINGS, segment_bytes=1 << 20)  # many of them make one
+    log.settings = msgspec.structs.replace(SETTINGS, segment_bytes=1 << 20)  # many of them make one segment
     choice = judge(log, log.log_end_offset, Millis(START_MS))
     plan = plan_round(
         log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS)

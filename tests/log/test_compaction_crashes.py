@@ -1,6 +1,4 @@
-"""Power cuts and refusals at every call that a round and its swap make at the disk: no record that counts
-is ever missing.
-"""
+"""Power cuts and refusals at every disk call of a round and its swap: no committed record is ever missing."""
 
 from collections.abc import Callable
 from random import Random
@@ -17,11 +15,11 @@ from tests.log.test_compaction import SETTINGS, all_records, fill, last_of_each
 
 
 class PowerCut(Exception):
-    """Everything ends here."""
+    """The power is cut here."""
 
 
 def prepared(seed: int) -> tuple[SimulatedDisk, PartitionLog]:
-    """A log with a clean part, a dirty part and a tail that nobody synced."""
+    """A log with a clean part, a dirty part and an unsynced tail."""
     disk = SimulatedDisk()
     log = open_log(disk, SETTINGS)
     fill(log, Random(seed), count=40)

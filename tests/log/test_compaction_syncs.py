@@ -1,6 +1,4 @@
-"""A cleaned segment goes to the disk in small steps, so that whoever else syncs does not wait behind all
-of it.
-"""
+"""A cleaned segment is synced in small steps, so that other syncs do not wait behind the whole segment."""
 
 from sparklog.record.batch import build_batch
 from sparklog_server.log.cleaner import CHUNK_BYTES, UNSYNCED_BYTES_MAX

@@ -1,11 +1,10 @@
-"""One damage to one file of a stopped broker, after kill -9 and after a clean stop: no case passes in
-silence.
+"""One damage to one file of a stopped broker, after kill -9 and after a clean stop: each is reported.
 
 No acknowledged record is altered, and no offset is used again.
 
 Each case is one of: repaired at the start, with a log line; refused by the start or by the partition, with
-file and remedy; found by `log verify`, where the file is not read at a start. Then `log repair` repairs
-it, `log verify` is clean and the broker serves.
+file and remedy; found by `log verify`, if the file is not read at a start. Then `log repair` repairs it, `log
+verify` is clean and the broker serves.
 """
 
 import re
@@ -41,7 +40,7 @@ OFFSETS = f"{ROOT}/__consumer_offsets-0"
 TRANSACTIONS = f"{ROOT}/__transaction_state-0"
 REMEDY = r"log repair|[rR]estore|mount"
 READER_REFUSED = ErrorCode.CORRUPT_MESSAGE
-"""What a reader says of bytes that are no batch."""
+"""The reader's error for bytes that are no batch."""
 BATCH = 2
 FILE = 60
 PAYLOAD, LENGTH, MAGIC, BASE_OFFSET = 5_000, 8, 16, 6
@@ -131,8 +130,8 @@ def files_with(case: Case, world: Served) -> tuple[Files, str]:
 
 
 def agrees(case: Case, world: Served, found: Found) -> None:
-    """Every record that is read is the one that was acknowledged under its offset; missing are no more
-    than the damage covers.
+    """Every record that a reader gets is the one acknowledged at its offset; at most the records that the
+    damage covers are missing.
     """
     altered = {
         offset
@@ -149,8 +148,8 @@ def agrees(case: Case, world: Served, found: Found) -> None:
 
 
 def is_told(outcome: Outcome, path: str) -> bool:
-    """Whether a line of the log that an undamaged start has not, or the refusal, names the file, or the
-    partition that it is of.
+    """Whether a log line that an undamaged start does not have, or the refusal, names the file, or its
+    partition.
     """
     name = path.rpartition("/")[2]
     directory = path.rpartition("/")[0].rpartition("/")[2]
@@ -162,7 +161,7 @@ def is_told(outcome: Outcome, path: str) -> bool:
 
 
 def complaints(outcome: Outcome) -> list[str]:
-    """The lines that tell of something wrong."""
+    """The log lines that report a problem."""
     usual = (
         "metadata-change",
         "raft-role",
@@ -230,11 +229,11 @@ def test_every_damage_is_repaired_by_the_tool_and_the_broker_serves(case: Case, 
     assert outcome.refusal == ""
     assert outcome.found is not None
     if case.damage is CASES[-1].damage or "metadata log" in case.name:
-        return  # the topic itself may be gone
+        return  # the topic itself may be missing
     assert outcome.found.code is ErrorCode.NONE
     agrees(case, before, outcome.found)
     if case.is_unchecked:
-        assert outcome.found.records == before.records  # its neighbours tell which offset it had
+        assert outcome.found.records == before.records  # its neighbours determine its offset
     assert outcome.found.refused == set()
     assert outcome.appended >= before.end
 

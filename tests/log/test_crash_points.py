@@ -1,9 +1,9 @@
-"""The power is cut at every call that changes the disk, and the disk comes back with any part of what was
-not synced.
+"""The power is cut at every call that changes the disk, and the disk comes back with any part of the unsynced
+bytes.
 
-After each: nothing promised is missing, nothing is there twice, offsets are dense, the indexes answer as a
-full scan does, and producers are known as a replay of all batches knows them. Recovery is cut short too,
-and what was written after it is cut again.
+After each cut: no durable record is missing, none is there twice, offsets are dense, the indexes agree with a
+full scan, and producer state equals a replay of all batches. Recovery is interrupted too, and the records
+written after it are cut again.
 """
 
 from copy import deepcopy
@@ -22,7 +22,7 @@ PIECES = 4
 
 @cache
 def calls_of(seed: int) -> int:
-    """How many calls change the disk in the history of this seed, uncut."""
+    """The number of calls that change the disk in the uncut history of this seed."""
     disk = SimulatedDisk()
     disk.fault = fuse = Fuse()
     History(disk, seed).live()
@@ -42,7 +42,9 @@ def cut_short(seed: int, at: int) -> History:
 
 
 def go_on(history: History, seed: int, at: int, fate: int) -> None:
-    """Have the disk come back; `fate` decides what it keeps and how life goes on."""
+    """Restore the disk after the crash; `fate` decides which unsynced bytes it keeps, and the next
+    operations.
+    """
     disk = history.disk
     history.random = random = Random(seed * 1_000_003 + at * 1_009 + fate)
     disk.crash(random)

@@ -1,4 +1,4 @@
-"""Power cuts: what was synced is there, the log is a prefix of what was appended, and every index agrees
+"""Power cuts: synced records survive, the log is a prefix of the appended records, and every index agrees
 with a full scan.
 """
 
@@ -22,8 +22,8 @@ SETTINGS = LogConfig(segment_bytes=3000, index_interval_bytes=200)
 def agrees_with_a_full_scan(log: PartitionLog, places: list[Place], *, by_time: bool = True) -> None:
     """Look up every offset, every epoch's start and some timestamps, and compare with the batches themselves.
 
-    Not `by_time` where records were taken out of batches, whose headers do not tell by which time they are
-    found then.
+    Without `by_time` where records were removed from batches, since a batch header does not tell the times at
+    which the remaining ones are found.
     """
     for place in places:
         for offset in range(place.base_offset, place.next_offset):
@@ -42,7 +42,7 @@ def agrees_with_a_full_scan(log: PartitionLog, places: list[Place], *, by_time: 
 
 
 class Run:
-    """A random history on one disk, over several lives of a log."""
+    """A random history on one disk, over several processes."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -55,7 +55,7 @@ class Run:
         self.checkpoint = 0
 
     def live(self) -> None:
-        """Append, sync, truncate and fail for a while."""
+        """Append, sync, truncate and fail a number of times."""
         for _ in range(self.random.randrange(1, 120)):
             fate = self.random.random()
             if fate < 0.04:
@@ -96,8 +96,8 @@ class Run:
         self.appended.append(Place(result.base_offset, result.last_offset + 1, bytes(sent)))
 
     def _truncate(self) -> None:
-        """As a follower does: never below what is durable, or the promise would be broken by the test
-        itself.
+        """Truncate as a follower does: never below the durable offset, or the test itself would break the
+        guarantee.
         """
         durable_end = self.durable[-1].next_offset if self.durable else 0
         keep = self.random.randrange(durable_end, self.log.log_end_offset + 1)
@@ -110,7 +110,7 @@ class Run:
         self.sequence = 0 if last is None else last.last_sequence + 1
 
     def crash(self) -> None:
-        """Cut the power, open again, and check every promise."""
+        """Cut the power, open again, and check every guarantee."""
         self.disk.crash(self.random)
         self.log = open_log(self.disk, SETTINGS, recovery_point=self.checkpoint)
         found = read_all(self.log)
@@ -187,8 +187,8 @@ def test_what_recovery_repaired_is_synced_with_the_next_sync() -> None:
 
 
 def test_a_first_sync_that_is_cut_short_leaves_no_log_that_starts_where_nobody_said() -> None:
-    """The epochs on the disk say that the first segment is there, so they come after it, also when the log
-    was rolled meanwhile.
+    """The epochs on the disk imply that the first segment exists, so they are written after it, also when the
+    log was rolled meanwhile.
     """
     for synced_count in range(4):
         for seed in range(20):

@@ -1,9 +1,9 @@
-"""One bit flipped, or the end cut away, in every file of a data directory: recovered, or refused by name,
-and never believed.
+"""One flipped bit, or a truncation, in every file of a data directory: the log recovers, or it is refused
+with the name of the file.
 
-What the format cannot tell is listed here too: base offset, leader epoch and the plain-text checkpoints
-carry no checksum, so a flip that leaves them plausible shows only in that field; every record around it is
-served as it was.
+The tests also list damage that the format cannot detect: base offset, leader epoch and the plain-text
+checkpoints have no checksum, so a flip that leaves them plausible shows only in that field; every record
+around it is served unchanged.
 """
 
 import re
@@ -86,7 +86,7 @@ def with_file(world: Stopped, path: str, content: bytes) -> SimulatedDisk:
 
 
 def opened(disk: SimulatedDisk) -> PartitionLog:
-    """The log, or what is wrong with it. Raises StorageError."""
+    """The log, or the reason of its refusal. Raises StorageError."""
     log_dir = reopened(disk)
     if T0 in log_dir.damaged:
         raise log_dir.damaged[T0].error
@@ -111,7 +111,7 @@ def paths_of(world: Stopped, suffix: str) -> list[str]:
 
 
 def refused(disk: SimulatedDisk, path: str) -> LogDamaged:
-    """What is wrong with a log that is not served, and of which nothing was changed."""
+    """The reason why a log is refused; no file of it has changed."""
     before = {
         name: disk.read(f"data/t-0/{name}") for name in disk.list("data/t-0") if not name.endswith(".tmp")
     }
@@ -166,7 +166,7 @@ def test_after_a_clean_stop_a_log_that_is_cut_at_any_byte_is_refused() -> None:
 
 
 def flip_the_last_segment(every: int) -> None:
-    """Beyond the recovery point every batch is held to its CRC."""
+    """Above the recovery point every batch is checked against its CRC."""
     world = stopped(cleanly=False)
     path = paths_of(world, ".log")[-1]
     base_offset = int(path[-24:-4])
@@ -181,8 +181,8 @@ def flip_the_last_segment(every: int) -> None:
         at, field = begins[begin], byte - begin
         found = read_all(log := opened(with_file(world, path, damaged)))
         if field < 8 or field in LEADER_EPOCH_FIELD:
-            # No checksum covers these: the batch may be there under another offset or epoch, and then so may
-            # be what follows.
+            # No checksum covers these: the batch may have another offset or epoch, and then so may the
+            # batches after it.
             assert found[:at] == world.places[:at]
             assert [place.content[CRC_FIELD:] for place in found] == [
                 place.content[CRC_FIELD:] for place in world.places[: len(found)]
@@ -217,18 +217,18 @@ def test_after_a_clean_stop_a_damaged_header_at_the_end_is_refused_or_served_as_
             assert len(found) == len(world.places)
             assert (
                 found[-1].content in damaged
-            )  # for the reader's CRC to refuse; never under a CRC that was made to fit
+            )  # refused by the reader's CRC check; never served under a corrected CRC
         assert byte >= begin
 
 
 def flip_below_the_recovery_point(every: int) -> None:
-    """There nothing is cut: a damaged payload is left to the reader's CRC, a damaged frame takes the log
-    out of service.
+    """Below the recovery point nothing is truncated: the reader's CRC check finds a damaged payload; a
+    damaged frame takes the log out of service.
     """
     world = stopped(cleanly=False)
     paths = paths_of(world, ".log")
     refused = 0
-    for path in paths[2:3]:  # those before it are not even looked at
+    for path in paths[2:3]:  # the segments before it are not read
         for byte, damaged in flips(world.files[path], every=every):
             disk = with_file(world, path, damaged)
             try:
@@ -269,7 +269,7 @@ def test_what_was_refused_is_cut_once_the_recovery_point_is_taken_away() -> None
     assert [cut.is_followed for cut in log_dir.cuts] == [True] * (len(paths_of(world, ".log")) - 2)
 
 
-# -- what only helps to find
+# -- indexes
 
 
 def flip_side_files(suffix: str, every: int) -> None:
@@ -287,7 +287,7 @@ def flip_side_files(suffix: str, every: int) -> None:
                     and len(damaged) != len(content)
                     and len(damaged) % TIME_ENTRY_SIZE == 0
                 ):
-                    continue  # shorter by whole entries it is an index like any other
+                    continue  # shorter by whole entries, it is a valid index
                 if suffix != "leader-epoch-checkpoint":
                     agrees_with_a_full_scan(log, world.places)
                     assert max_timestamp(log) == (START_MS + 351, 71)
@@ -311,7 +311,7 @@ def test_each_bit_flipped_in_an_index_a_snapshot_or_the_epochs_changes_no_answer
     flip_side_files(suffix, every=1)
 
 
-# -- what the directory says of itself
+# -- files of the directory
 
 
 @pytest.mark.parametrize("cleanly", [True, False])
@@ -334,15 +334,14 @@ def test_each_bit_flipped_in_a_checkpoint_costs_no_record(name: str, cleanly: bo
         try:
             assert read_all(opened(disk)) == world.places
         except LogDamaged as damage:
-            # It vouches for records that never were, which no file contradicts: the log is there for the
-            # repair.
+            # It covers records that never existed, which no file contradicts: the log is left to the repair.
             assert name == "recovery-point-offset-checkpoint"
             assert damage.recovery_point > 42  # noqa: PT017
             assert all(disk.read(log) == world.files[log] for log in paths_of(world, ".log"))
 
 
 def test_a_log_start_that_no_log_can_have_is_not_believed_after_a_clean_stop() -> None:
-    """Emptying the log for it would let one damaged digit take every record."""
+    """Truncating the log because of it would let one damaged digit remove every record."""
     world = stopped(cleanly=True)
     path = "data/log-start-offset-checkpoint"
     for start in range(73, 9000, 97):

@@ -1,4 +1,4 @@
-"""Leader epochs: where each began and ended, and what a truncation or a restart leaves of them."""
+"""Leader epochs: their start and end offsets, also after a truncation or a restart."""
 
 import pytest
 
@@ -92,7 +92,7 @@ def test_truncation_takes_records_epochs_and_indexes_back_together() -> None:
         log.append(batch(2), LeaderEpoch(at // 50), NOW)
     sync(disk, log)
     places = read_all(log)
-    log.truncate_to(Offset(131))  # in the middle of a batch: the whole of it goes
+    log.truncate_to(Offset(131))  # in the middle of a batch, which is removed whole
     assert log.log_end_offset == 130
     assert read_all(log) == places[:65]
     assert log.epochs.entries == [(0, 0), (1, 100)]

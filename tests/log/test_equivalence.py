@@ -1,9 +1,9 @@
-"""One history under many settings: how a log is cut into segments, indexed, compressed and synced must not
-be seen by anyone who reads it.
+"""One history under many settings: the division into segments, indexes, compression and syncs must not change
+the results of any reader.
 
-The history is drawn from a seed before any broker runs; each setting then lives through it on a node of
-its own. Retention finds nothing to take there, and compaction may keep records that are superseded: under
-a compacting setting the newest of each key must be the same.
+The history is drawn from a seed before any broker runs; each setting then runs it on its own node. Retention
+has nothing to remove there, and compaction may keep superseded records: under a compacting setting the newest
+record of each key must be the same.
 """
 
 from random import Random
@@ -49,10 +49,10 @@ EARLIEST = -2
 
 class Step(NamedTuple):
     """`produce`: the values of one batch, by an idempotent producer or none; `delete`: the records below
-    `offset`, or all there are.
+    `offset`, or all.
 
-    `stop`, `cut`: how the process ends before it starts again; `wait`: retention and compaction come to
-    their turn.
+    `stop`, `cut`: the way the process ends before it starts again; `wait`: time passes until retention and
+    compaction run.
     """
 
     kind: str
@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What may differ: Kafka's topic keys, and how producers compress."""
+    """The varied settings: Kafka's topic keys, and the compression of producers."""
 
     name: str
     topic_configs: dict[str, str]
@@ -92,7 +92,7 @@ SETTINGS = (
 
 
 def history_of(seed: int, *, length: int = 60) -> list[Step]:
-    """Produces to two topics, repeated ones too, with restarts of every kind between them."""
+    """Produces to two topics, with retries, and restarts of every kind in between."""
     random = Random(seed)
     sequences: dict[tuple[str, int], int] = {}
     steps: list[Step] = []
@@ -113,7 +113,7 @@ def history_of(seed: int, *, length: int = 60) -> list[Step]:
         if producer_id >= 0:
             sequences[topic, producer_id] = sequence + len(values)
             if random.random() < 0.2:
-                steps.append(step)  # the client did not see the answer
+                steps.append(step)  # the client did not get the response
     return steps
 
 
@@ -215,7 +215,7 @@ def newest(records: list[tuple[int, int, bytes]]) -> dict[bytes, tuple[int, int,
 
 
 def expected_of(steps: list[Step]) -> dict[str, list[tuple[int, int, bytes]]]:
-    """What a list would hold."""
+    """The records that both topics must have."""
     records: dict[str, list[tuple[int, int, bytes]]] = {name: [] for name in NAMES}
     seen: dict[tuple[str, int, int], None] = {}
     starts = dict.fromkeys(NAMES, 0)

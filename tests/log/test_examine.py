@@ -1,5 +1,5 @@
-"""What the tools say of a damaged directory: the very byte, wherever a checksum, a neighbour or another
-file can tell it.
+"""The findings of the tools in a damaged directory: the exact byte, if a checksum, a neighbour or another
+file determines it.
 """
 
 from collections.abc import Iterator
@@ -178,7 +178,7 @@ def flip_every_log(every: int) -> None:
                 if finding.is_damage and finding.path == path
             ]
             if is_last and begin == places[-1][0] and byte - begin < 8:
-                continue  # nothing follows that would contradict a last batch further on: see the next test
+                continue  # no later batch contradicts the shifted last batch: see the next test
             assert byte in [finding.position for finding in found], (path, byte, byte - begin, found)
 
 
@@ -263,7 +263,7 @@ def test_each_flipped_bit_in_a_producers_snapshot_is_told_by_its_byte() -> None:
             assert found.position == byte or byte in range(6, 10), (
                 byte,
                 found,
-            )  # a count and its checksum part ways elsewhere
+            )  # a flip in a count is found at another byte
 
 
 @pytest.mark.parametrize(

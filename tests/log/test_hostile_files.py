@@ -1,4 +1,4 @@
-"""Files that are not what we wrote: damaged, missing, or left by something else."""
+"""Files that the broker did not write: damaged, missing, or foreign."""
 
 from random import Random
 
@@ -147,8 +147,8 @@ def test_a_lost_segment_in_the_middle_cuts_what_was_not_durable_behind_it() -> N
 
 
 def test_rot_below_the_recovery_point_costs_no_other_batch() -> None:
-    """A CRC that fails where everything was durable is for readers to find: cutting there would lose what
-    was promised.
+    """A failing CRC in durable records is left to readers: truncating there would lose acknowledged
+    records.
     """
     disk = SimulatedDisk()
     log = open_log(disk, LogConfig())

@@ -1,4 +1,4 @@
-"""Producers that number their batches: every batch once and in order, whatever is sent again."""
+"""Idempotent producers: every batch once and in order, with any retries."""
 
 import pytest
 
@@ -153,7 +153,7 @@ def test_silent_producers_are_forgotten_when_a_segment_rolls() -> None:
     later = Instant(Micros(0), Millis(START_MS + 1000))
     for _ in range(60):
         log.append(batch(), EPOCH, later)
-    assert send(log, 12)[1] is False  # unknown again: any sequence is taken
+    assert send(log, 12)[1] is False  # unknown again: any sequence is accepted
 
 
 def after(ms: int) -> Instant:
@@ -233,8 +233,8 @@ def test_producers_that_have_expired_are_forgotten_without_a_roll() -> None:
     for producer_id in range(3000):
         send(log, 0, producer_id=producer_id)
     later = Instant(Micros(0), Millis(NOW.wall_ms + LogConfig().producer_id_expiration_ms + 1))
-    for producer_id in range(5000, 6000):  # each append looks at some of them
+    for producer_id in range(5000, 6000):  # each append examines some of them
         log.append(batch(1, producer_id=producer_id, producer_epoch=0, sequence=0), EPOCH, later)
     assert len(log.producers.producers) < 2000
-    # A producer that is forgotten may begin anywhere.
+    # A forgotten producer may begin at any sequence.
     assert send(log, 77, producer_id=1)[1] is False

@@ -1,4 +1,4 @@
-"""A data directory: whose it is, what it holds, and how it is found again."""
+"""A data directory: its identity, its partitions, and the next open."""
 
 import json
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def test_a_directory_of_another_cluster_or_node_is_refused_by_name() -> None:
         open_dir(disk, cluster_id="theirs")
     with pytest.raises(DirectoryRefused, match="belongs to node 1, but this is node 2"):
         open_dir(disk, node_id=2)
-    assert open_dir(disk).cluster_id == "ours"  # a refused directory is let go
+    assert open_dir(disk).cluster_id == "ours"  # a refused directory is unlocked
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_the_metadata_log_and_strangers_are_not_partitions() -> None:
     assert log_dir.logs == {}
     assert "t-1.0123456789abcdef0123456789abcdef-delete" not in disk.list(
         "data"
-    )  # an interrupted removal is finished
+    )  # an interrupted removal is completed
     assert "__cluster_metadata-0" in disk.list("data")
 
 
@@ -201,7 +201,7 @@ def test_a_deleted_partition_is_renamed_by_one_job_and_removed_by_the_next() -> 
     assert len(doomed) == len("t-0.") + 32 + len("-delete")
     removal()
     assert not [name for name in disk.list("data") if name.startswith("t-0")]
-    assert len(found.read()) == found.length  # a slice on its way out is still whole
+    assert len(found.read()) == found.length  # a slice in flight is still whole
     found.file.release()
     with pytest.raises(StorageError, match="closed"):
         found.read()

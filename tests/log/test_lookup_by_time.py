@@ -1,4 +1,4 @@
-"""Lookups by timestamp: the first record that is as late, whatever order the timestamps came in."""
+"""Lookups by timestamp: the first record that is late enough, with timestamps in any order."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,7 +91,7 @@ def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_the
     disk.fault = None
     assert any(
         isinstance(outcome, StorageError) for _, outcome, _ in outcomes
-    )  # between two names the log has none
+    )  # between the two renames the log has no name
     assert not any(is_current for _, _, is_current in outcomes)
     log.segments.swapped(cleaned.base_offset)
     assert not any(search.is_current for search, _, _ in outcomes)

@@ -1,5 +1,5 @@
-"""Below the recovery point nothing may be missing: files that were deleted or cut there are refused by
-name, after a clean stop too.
+"""Below the recovery point no file may be missing: deleted or truncated files are refused by name, after a
+clean stop too.
 """
 
 from random import Random
@@ -24,7 +24,7 @@ VOUCHED, LATER = TopicPartition("u", 0), TopicPartition("v", 0)
 
 
 def filled(disk: SimulatedDisk, *, is_keyed: bool = False) -> tuple[LogDir, PartitionLog]:
-    """A log of several segments, all of it synced and written down."""
+    """A log of several segments, all synced and checkpointed."""
     log_dir = reopened(disk)
     log = log_dir.create(T0, TOPIC_ID, SETTINGS, NOW)
     for at in range(60):
@@ -62,7 +62,7 @@ def base_of(path: str) -> int:
 
 
 def begin_life(disk: SimulatedDisk) -> LogDir:
-    """Open the directory, write down what is known, and remove what no checkpoint vouches for any more."""
+    """Open the directory, write its checkpoints, and remove the files that no checkpoint covers any more."""
     log_dir = reopened(disk)
     log_dir.checkpoint({topic_partition: log.log_end_offset for topic_partition, log in log_dir.logs.items()})
     left = log_dir.take_left_overs()
@@ -72,7 +72,7 @@ def begin_life(disk: SimulatedDisk) -> LogDir:
 
 
 def damage_of(disk: SimulatedDisk) -> LogDamaged:
-    """What is wrong with the log, which is the same at the next start too."""
+    """The reason of the log's refusal, which is the same at the next start."""
     told = []
     for _ in range(2):
         log_dir = reopened(disk)
@@ -161,7 +161,7 @@ def test_a_hole_that_a_cleaner_may_have_left_is_told_and_served(cleanly: bool) -
 
 
 def test_what_retention_has_taken_is_not_missed_however_late_the_crash_comes() -> None:
-    """Until the log start is written down the files stay under another name, whatever starts meanwhile."""
+    """Until the log start offset is checkpointed the files keep their other name, also over restarts."""
     for calls in range(12):
         disk = SimulatedDisk()
         _, log = filled(disk)
@@ -176,7 +176,7 @@ def test_what_retention_has_taken_is_not_missed_however_late_the_crash_comes() -
         )
         try:
             begin_life(disk)
-        except Exception as error:  # the disk's, whichever it is
+        except Exception as error:  # any error of the disk
             assert "no power" in str(error)  # noqa: PT017
         disk.fault = None
         disk.crash(Random(calls))
@@ -202,7 +202,7 @@ def test_a_partition_that_was_renamed_to_be_deleted_is_not_missed_however_late_t
         )
         try:
             begin_life(disk)
-        except Exception as error:  # the disk's, whichever it is
+        except Exception as error:  # any error of the disk
             assert "no power" in str(error)  # noqa: PT017
         disk.fault = None
         disk.crash(Random(calls))
@@ -305,7 +305,7 @@ def test_copies_of_what_is_cut_give_way_to_newer_ones_under_their_bound() -> Non
 def test_what_finds_no_room_for_a_copy_is_cut_all_the_same_and_the_event_says_so() -> None:
     disk, places = stopped(cleanly=False)
     path = logs_of(disk)[-1]
-    disk.open(path).append(b"torn" * BALLAST_BYTES)  # more than a start on a full disk has room for
+    disk.open(path).append(b"torn" * BALLAST_BYTES)  # more than a start on a full disk has space for
     disk.capacity_bytes = disk.used_bytes
     log_dir = reopened(disk)
     assert read_all(log_dir.logs[T0]) == places

@@ -1,8 +1,8 @@
-"""A log beside a plain list of its batches: whatever is done in whatever order, both say the same.
+"""A log compared with a plain list of its batches, after any operations in any order.
 
-To add an operation: a rule that does it to `log`, and to `batches`, `log_start_offset` and what is known
-of transactions. Compaction may do less than it could, so there the rule holds what is left against what
-was there, and the list becomes what is left.
+To add an operation, write a rule that applies it to `log`, and to `batches`, `log_start_offset` and the state
+of transactions. Compaction may remove fewer records than it could, so its rule compares the remaining records
+with the previous ones, and the list becomes the remaining ones.
 """
 
 from random import Random
@@ -32,9 +32,7 @@ KEYS = st.sampled_from([b"k", b"k", b"l", b"m"])
 
 
 class Batch(NamedTuple):
-    """What the model knows of a batch: its offsets `[base, end)`, the records that are left in it, and who
-    sent it.
-    """
+    """A batch in the model: its offsets `[base, end)`, its remaining records, and its producer."""
 
     base: int
     end: int
@@ -47,11 +45,11 @@ class Batch(NamedTuple):
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The log, its disk, and the model: `batches` in order, `log_start_offset`, the transactions that are
-    open and those that were aborted.
+    """The log, its disk, and the model: `batches` in order, `log_start_offset`, the open and the aborted
+    transactions.
 
-    Producers have two slots; a slot gets a new id when the log may or may not know the old one, as after a
-    truncation of what it sent last.
+    Producers have two slots; a slot gets a new id when it is undetermined whether the log knows the old one,
+    as after a truncation of its last batch.
     """
 
     log: PartitionLog
@@ -100,7 +98,7 @@ class LogMachine(RuleBasedStateMachine):
         return min(self.open.values(), default=self.end)
 
     def note(self, new: Batch) -> None:
-        """A batch is in the log."""
+        """A batch was appended."""
         self.batches.append(new)
         self.end = new.end
         producer_id = new.producer_id
@@ -117,7 +115,7 @@ class LogMachine(RuleBasedStateMachine):
             self.open.setdefault(producer_id, new.base)
 
     def is_known(self, producer_id: int) -> bool:
-        """Whether the log must remember what the producer sent last."""
+        """Whether the log must remember the producer's last batch."""
         last = self.last.get(producer_id)
         return last is not None and last.base >= self.log_start_offset
 
@@ -247,7 +245,7 @@ class LogMachine(RuleBasedStateMachine):
         self.settings = msgspec.structs.replace(self.settings, segment_bytes=segment_bytes)
         self.log.settings = self.settings
 
-    # -- forgetting
+    # -- retention and compaction
 
     @rule(back=st.integers(0, 8))
     def delete_records(self, back: int) -> None:
@@ -277,7 +275,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.settings.is_compacted)
     @rule(later_ms=st.sampled_from([0, 100_000_000]), table_bytes=st.sampled_from([72, 1 << 16]))
     def compact(self, later_ms: int, table_bytes: int) -> None:
-        """What may go went, and nothing else."""
+        """Only removable segments were removed, and all of them."""
         sync(self.disk, self.log)
         if not compact(self.disk, self.log, now_ms=START_MS + later_ms, table_bytes=table_bytes):
             return
@@ -301,7 +299,7 @@ class LogMachine(RuleBasedStateMachine):
             is_superseded = record.offset < end and newest[record.key] > record.offset
             assert (record.offset in after) is not is_superseded, record
         for one in left:
-            # What is left of an aborted transaction below the end has no records; its marker may wait.
+            # An aborted transaction below the end has no records left; its marker may stay.
             assert not (self.is_aborted(one) and one.records and one.base < end)
         found = self.log.aborted_transactions(Offset(self.log_start_offset), Offset(self.end))
         markers = [one.base for one in left if one.ends is ControlType.ABORT and one.records]
@@ -316,7 +314,7 @@ class LogMachine(RuleBasedStateMachine):
         )
 
     def physical(self) -> list[Batch]:
-        """The batches as a reader finds them, with what the model knows of their senders."""
+        """The batches as a reader finds them, with the producers of the model."""
         known = {one.base: one for one in self.batches}
         return [
             known[place.base_offset]._replace(records=decode_records(place.content, include_control=True))
@@ -324,11 +322,11 @@ class LogMachine(RuleBasedStateMachine):
             if place.next_offset > self.log_start_offset
         ]
 
-    # -- cutting, syncing, opening again
+    # -- truncating, syncing, opening again
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        # As followers do: what is committed stays, and only that is compacted or forgotten.
+        # Truncate as followers do: committed records stay, and only those are compacted or deleted.
         offset = data.draw(st.integers(max(self.end - 12, self.committed), self.end))
         self.log.truncate_to(Offset(offset))
         kept = [one for one in self.batches if one.end <= offset]
@@ -339,7 +337,7 @@ class LogMachine(RuleBasedStateMachine):
         self.checkpoint = min(self.checkpoint, self.log.recovery_point)
         if self.batches:
             assert self.log.latest_epoch == self.batches[-1].epoch
-        # Epochs begin anew above every one that was seen, as a controller hands them out.
+        # New epochs are above all earlier ones, as a controller assigns them.
         self.epoch += 1
 
     def replay(self, kept: list[Batch]) -> None:
@@ -380,8 +378,8 @@ class LogMachine(RuleBasedStateMachine):
         self.take_new_ids()
 
     def take_new_ids(self) -> None:
-        """The producers' state was rebuilt: where only a marker is left of a producer, the log, as
-        Kafka's, may know the epoch alone.
+        """Producer state was rebuilt: if only a marker of a producer is left, the log may know only its
+        epoch, as in Kafka.
         """
         self.ids = [one + 2 * (one in self.last and not self.is_known(one)) for one in self.ids]
 
@@ -391,7 +389,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data(), max_bytes=st.sampled_from([1, 150, 400, 100_000]), at_least_one=st.booleans())
     def read(self, data: st.DataObject, max_bytes: int, at_least_one: bool) -> None:
         start = data.draw(st.integers(self.log_start_offset, self.end))
-        # Limits are where batches end, as high watermarks and last stable offsets are.
+        # Limits are ends of batches, as high watermarks and last stable offsets are.
         limit = data.draw(st.sampled_from([batch.end for batch in self.batches][-12:]))
         found = self.log.read(Offset(start), Offset(limit), max_bytes, at_least_one=at_least_one)
         wanted = [batch for batch in self.batches if batch.end > start and batch.end <= limit]
@@ -433,7 +431,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def look_up_the_latest(self) -> None:
         if self.was_compacted or self.log_start_offset > self.log.segments.all[0].base_offset:
-            return  # as Kafka's, it knows segments and batches: what is gone from them counts still
+            return  # as in Kafka, the maximum includes removed records of existing segments and batches
         timestamp, offset = max_timestamp(self.log)
         latest = max((record.timestamp for record in self.records), default=-1)
         assert timestamp == latest
@@ -444,7 +442,7 @@ class LogMachine(RuleBasedStateMachine):
     def ask_where_an_epoch_ended(self, epoch: int) -> None:
         known = sorted({batch.epoch for batch in self.batches})
         if self.was_compacted:
-            return  # of an epoch whose batches are all gone the log knows still
+            return  # the log still knows an epoch whose batches are all removed
         if not known or epoch > known[-1] or epoch < known[0]:
             return
         found = self.log.end_offset_for_epoch(LeaderEpoch(epoch))
@@ -475,7 +473,7 @@ class LogMachine(RuleBasedStateMachine):
             self.read_everything()
 
     def read_everything(self) -> None:
-        """Every record, and nothing else."""
+        """The log has all records of the model and no others."""
         records: list[Record] = []
         at = self.log_start_offset
         while at < self.end:

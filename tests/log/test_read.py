@@ -1,4 +1,4 @@
-"""Reading by offset: whole batches, never more than asked for, always the same as a full scan says."""
+"""Reads by offset: whole batches, never more than requested, always equal to a full scan."""
 
 import pytest
 from hypothesis import given
@@ -54,8 +54,7 @@ def test_a_read_gives_what_a_full_scan_gives(shapes: list[tuple[int, int]], data
         assert len(content) == sum(len(place.content) for place in wanted[: len(got)])
         assert len(content) <= max_bytes or (at_least_one and len(got) == 1)
         is_segment_end = found.position + found.length == found.file.size
-        # A long read may end where an index entry points: one interval and one batch short of what was
-        # allowed, at most.
+        # A long read may end at an index entry: at most one interval and one batch short of the limit.
         assert len(got) == len(wanted) or is_segment_end or len(content) + 300 + 2 * 600 > max_bytes
 
 

@@ -1,4 +1,4 @@
-"""How files leave the disk."""
+"""The removal of files from the disk."""
 
 from pathlib import Path
 from random import Random

@@ -1,4 +1,4 @@
-"""What a repair keeps, what it names as lost, and what it cannot do."""
+"""Repairs: the records kept, the losses reported, and the damage that cannot be repaired."""
 
 from random import Random
 
@@ -22,7 +22,7 @@ UNDER_THE_CHECKSUM = slice(21, None)
 
 
 def damaged_at_random(random: Random, world: Stopped) -> dict[str, bytes]:
-    """One to three files altered, cut, zeroed, lengthened or removed."""
+    """One to three files altered, truncated, zeroed, extended or removed."""
     files = dict(world.files)
     for _ in range(random.randrange(1, 4)):
         path = random.choice(sorted(files))

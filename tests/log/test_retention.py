@@ -1,4 +1,4 @@
-"""What retention takes from a log, what it never takes, and what is on the disk before and after a crash."""
+"""Retention: the segments it removes, those it keeps, and the files on the disk before and after a crash."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,12 +19,12 @@ BATCHES_PER_SEGMENT = 2
 
 
 def at(ms: int) -> Instant:
-    """That long after the start."""
+    """This long after the start."""
     return Instant(Micros(ms * 1000), Millis(START_MS + ms))
 
 
 def filled(disk: SimulatedDisk, settings: LogConfig = KEEPING, *, segments: int = 4) -> PartitionLog:
-    """A log whose segments are of 900 bytes each, a second apart, all synced; the last is active."""
+    """A log with segments of 900 bytes each, a second apart, all synced; the last is active."""
     log = open_log(disk, settings)
     for index in range(segments * BATCHES_PER_SEGMENT):
         ms = index // BATCHES_PER_SEGMENT * 1000
@@ -34,7 +34,7 @@ def filled(disk: SimulatedDisk, settings: LogConfig = KEEPING, *, segments: int 
 
 
 def retire(log: PartitionLog, *, ms: int = 0, high_watermark: int | None = None) -> Callable[[], None] | None:
-    """One check of retention with its renaming; gives the removal."""
+    """One check of retention with its renames; returns the removal."""
     job = log.retire(log.log_end_offset if high_watermark is None else Offset(high_watermark), at(ms))
     return None if job is None else job()
 
@@ -171,5 +171,5 @@ def test_a_crash_between_any_two_renames_leaves_a_log_without_a_hole(seed: int) 
     found = [place.content for place in read_all(again)]
     assert found == before[len(before) - len(found) :]
     assert len(found) >= 2
-    disk.remove(*again.leftovers)  # as the log directory does, once the log start is written down
+    disk.remove(*again.leftovers)  # as the log directory does, once the log start offset is checkpointed
     assert not [name for name in disk.list(DIRECTORY) if name.endswith(".deleted")]

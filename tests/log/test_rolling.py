@@ -1,4 +1,4 @@
-"""When a segment is closed for its age: by the time of its records, or by the clock if they have none."""
+"""Rolls by age: by the time of the records, or by the clock if they have none."""
 
 import msgspec
 
@@ -12,12 +12,12 @@ AGED = msgspec.structs.replace(SMALL, segment_bytes=1 << 20, segment_ms=AGE_MS)
 
 
 def at(ms: int) -> Instant:
-    """That long after the start."""
+    """This long after the start."""
     return Instant(Micros(ms * 1000), Millis(START_MS + ms))
 
 
 def bases(log: PartitionLog, disk: SimulatedDisk) -> list[int]:
-    """Where the segments begin."""
+    """The base offsets of the segments."""
     return [int(name[:20]) for name in disk.list(log.directory) if name.endswith(".log")]
 
 
@@ -87,7 +87,7 @@ def test_batches_of_a_leader_close_a_segment_too() -> None:
 
 
 def rolled_after(partition: int) -> int:
-    """How many ms behind its first record a segment of that partition is closed."""
+    """The time in ms between the first record of a segment and its roll."""
     settings = msgspec.structs.replace(AGED, segment_jitter_ms=AGE_MS // 2)
     disk = SimulatedDisk()
     directory = f"data/t-{partition}"

@@ -1,5 +1,5 @@
-"""What the log knows of transactions: the last stable offset, and who aborted what, over rolls,
-truncations, restarts and damage.
+"""Transactions in the log: the last stable offset and the aborted transactions, over rolls, truncations,
+restarts and damage.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ TINY = LogConfig(segment_bytes=500, index_interval_bytes=200)
 
 
 class Producer:
-    """One transactional producer, who counts its own sequence."""
+    """One transactional producer with its next sequence."""
 
     def __init__(self, log: PartitionLog, producer_id: int) -> None:
         self.log = log
@@ -54,7 +54,7 @@ class Producer:
 
 
 def entries_of(disk: SimulatedDisk, path: str = FIRST_INDEX) -> list[AbortedTxn]:
-    """What Kafka would read from the file."""
+    """The content of the file as Kafka would read it."""
     return [AbortedTxn(*fields[1:]) for fields in iter_unpack(">hqqqq", disk.read(path) or b"")]
 
 
@@ -63,9 +63,7 @@ def all_aborted(log: PartitionLog) -> list[AbortedTxn]:
 
 
 def filled(log: PartitionLog, *, seed: int = 5, rounds: int = 12) -> list[AbortedTxn]:
-    """Three producers whose transactions lie across each other; what was aborted, as the definition says
-    it.
-    """
+    """Three producers with interleaved transactions, and the aborted ones by definition."""
     random = Random(seed)
     producers = [Producer(log, producer_id) for producer_id in (7, 8, 9)]
     open_: dict[int, int] = {}
@@ -417,8 +415,8 @@ def damaged_ways(content: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("opening", ["clean", "unclean"])
 def test_no_bit_flipped_in_an_index_changes_what_a_reader_is_told(opening: str) -> None:
-    """But where it makes an offset that is as good as the right one: the base offset of another batch of
-    the same transaction.
+    """Except where the flip makes a valid offset: the base offset of another batch of the same
+    transaction.
     """
 
     def told(damage: Callable[[bytes], bytes]) -> list[AbortedTxn]:

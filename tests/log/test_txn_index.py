@@ -1,6 +1,4 @@
-"""The aborted transactions of a segment: Kafka's bytes, what a reader asks of them, and what a truncation
-leaves.
-"""
+"""The aborted transactions of a segment: Kafka's bytes, the look-ups of readers, and truncations."""
 
 from struct import pack
 

@@ -1,4 +1,6 @@
-"""The check of a batch in steps judges as the check at once does, in memory that it tells before."""
+"""The check of a batch in steps gives the same result as the check at once, within the memory that it
+announces.
+"""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""What a log asks for before the first batch of a transaction, and which markers it takes (KIP-890)."""
+"""Verification before the first batch of a transaction, and the markers that a log accepts (KIP-890)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The image: what records add up to, what is shared between two of them, and what the delta says."""
+"""The image: the result of replayed records, the tables shared between two images, and the delta."""
 
 from random import Random
 

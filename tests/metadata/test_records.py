@@ -1,4 +1,4 @@
-"""Metadata records on disk: Kafka's bytes, and nothing else is understood."""
+"""Metadata records on disk: exactly Kafka's bytes are accepted."""
 
 import pytest
 
@@ -44,7 +44,7 @@ KAFKAS_BYTES = [
         f"01 03 02 00000000 {ID.hex()} 02 00000001 02 00000001 01 01 00000001 00000000 00000000 02 "
         f"{ID.hex()} 00",
     ),
-    # only what changed, as tags: 1 is the leader
+    # only the changed field, as a tag: 1 is the leader
     (
         PartitionChangeRecord(partition_id=3, topic_id=ID, leader=-1),
         f"01 05 02 00000003 {ID.hex()} 01 01 04 ffffffff",

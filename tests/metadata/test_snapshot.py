@@ -1,4 +1,4 @@
-"""An image and the records that make it again."""
+"""An image and the records that recreate it."""
 
 from random import Random
 

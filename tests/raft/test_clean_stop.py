@@ -1,4 +1,4 @@
-"""What a clean stop saves the next start, and what must not pass for one."""
+"""The mark of a clean stop: it saves the next start a scan, and nothing else counts as one."""
 
 from sparklog.model import NodeId
 from sparklog_server.continuations import Continuations
@@ -12,7 +12,7 @@ MARK = f"{LOG}/clean-stop-checkpoint"
 
 
 def opened(disk: SimulatedDisk) -> RaftNode:
-    """The node as it stands before anything is appended or synced."""
+    """The state of the node before its first append or sync."""
     return RaftNode.open(
         disk,
         "/data",
@@ -65,7 +65,7 @@ def test_a_mark_that_is_not_that_of_this_log_counts_for_nothing() -> None:
         world.disk.write(MARK, content)
         node = opened(world.disk)
         assert node.log_end_offset == end_offset
-        assert node.log.recovery_point == end_offset  # which is in a file of its own
+        assert node.log.recovery_point == end_offset  # which is in a separate file
 
 
 def test_a_node_that_was_halted_leaves_no_mark() -> None:

@@ -1,4 +1,4 @@
-"""Up to where the log is committed: the rule of many, of which one is a case."""
+"""The commit rule of a majority, of which a quorum of one is a case."""
 
 from sparklog.model import LeaderEpoch, NodeId, Offset, Uuid
 from sparklog_server.raft.election_state import ElectionState, parse

@@ -1,5 +1,5 @@
-"""Damage to the metadata log: below its recovery point the node refuses to start, above it the end is cut,
-kept aside and told.
+"""Damage to the metadata log: below its recovery point the node refuses to start; above it the torn end is
+truncated, copied and logged.
 """
 
 from random import Random
@@ -18,7 +18,7 @@ POINT = f"{LOG}/recovery-point-checkpoint"
 
 
 def lived(names: str = "abcde", *, waits: bool = True) -> World:
-    """Topics were created one by one; with `waits` the recovery point was written down afterwards."""
+    """Topics were created one by one; with `waits` the recovery point was written afterwards."""
     world = World()
     world.join()
     for name in names:
@@ -40,7 +40,7 @@ def flip(world: World, at: int, bit: int = 1) -> None:
 
 
 def refused(world: World) -> LogDamaged:
-    """What the node refuses to start for, which is the same at the next try; nothing is changed."""
+    """The reason why the node refuses to start, which is the same at the next start; no file changes."""
     before = world.disk.read(PATH)
     told = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The quorum of one: what is promised survives, and nothing is promised too early."""
+"""The quorum of one: acknowledged records survive, and no record is acknowledged before it is durable."""
 
 import json
 from random import Random
@@ -30,7 +30,7 @@ def test_the_vote_is_on_disk_before_anything_is_done_in_its_epoch() -> None:
 def test_a_cluster_is_formed_with_three_syncs_the_first_time_and_every_time() -> None:
     world = World()
     for life in (b"A", b"B"):
-        world.join(life)  # the vote; the epoch's begin and the registration; the unfencing
+        world.join(life)  # the vote; the LeaderChange record and the registration; the unfencing
         assert world.sync_count == 3
         assert world.quorum.image.features == {"metadata.version": 30, "transaction.version": 2}
         assert not world.quorum.image.brokers[NodeId(1)].is_fenced

@@ -1,5 +1,5 @@
-"""Snapshots of the metadata log: when they are made, what they save, what goes with them, and what a
-damaged one does.
+"""Snapshots of the metadata log: their triggers, the replay they save, the files removed with them, and
+damaged ones.
 """
 
 from functools import partial
@@ -28,12 +28,12 @@ def snapshots_of(disk: SimulatedDisk) -> list[OffsetAndEpoch]:
 
 
 def state_of(image: MetadataImage) -> tuple[object, ...]:
-    """What must be the same however an image came about."""
+    """The parts of an image that must be equal after any way of recovery."""
     return image.topics_by_name, image.configs, image.features, image.next_producer_id, image.partition_count
 
 
 def lived(count: int = 1, **given: str) -> World:
-    """A quorum that made `count` topics and as many snapshots, an hour from each other."""
+    """A quorum that made `count` topics and as many snapshots, an hour apart."""
     world = World(given={key.replace("_", "."): value for key, value in given.items()})
     world.join()
     for number in range(count):
@@ -59,7 +59,7 @@ def test_many_bytes_call_for_a_snapshot_at_once_also_if_they_were_only_replayed(
     world.propose(topic("t", 50), "t")
     world.settle()
     assert len(snapshots_of(world.disk)) == 1
-    world.wait(500)  # the recovery point is written down
+    world.wait(500)  # the recovery point is written
     assert world.quorum.deadline() is None
 
     world = World(given={"metadata.log.max.snapshot.interval.ms": "0"})
@@ -110,7 +110,7 @@ def test_after_a_crash_only_what_follows_the_newest_snapshot_is_doubted() -> Non
     assert content is not None
     world.disk.write(
         path, content[:80] + bytes([content[80] ^ 1]) + content[81:]
-    )  # its CRC would tell, were it looked at
+    )  # its CRC would show the damage, were it checked
     world.open()
     world.settle()
     assert world.quorum.image.partition_count == 20
@@ -136,7 +136,7 @@ def test_too_great_an_age_takes_all_snapshots_but_the_newest() -> None:
 
 
 def rolled() -> World:
-    """A log of several segments, the first of which are gone with the snapshots they followed."""
+    """A log of several segments; the first ones were removed with their snapshots."""
     given = {"metadata.log.segment.bytes": str(8 << 20), "metadata.log.segment.ms": "1000", KEEP_BYTES: "1"}
     world = World(given=given)
     world.join()
@@ -310,8 +310,8 @@ def test_the_oldest_is_outdated_by_size_or_by_age(
 
 
 def _life(world: World, at: int | None) -> dict[str, int]:
-    """Topics, snapshots, retention and restarts, with the power cut at one call of the disk; the topics
-    whose creation was told.
+    """Topics, snapshots, retention and restarts, with the power cut at one call of the disk; returns the
+    topics whose creation was acknowledged.
     """
     promised: dict[str, int] = {}
     world.disk.fault = Fuse(at)
@@ -350,7 +350,7 @@ def test_a_crash_at_any_call_leaves_a_directory_that_starts_with_all_that_was_pr
         world.disk.fault = Fuse(at % 7)
         world.disk.crash(Random(at))
         try:
-            world.open()  # cut short once more
+            world.open()  # truncated once more
         except PowerCut:
             pass
         except StorageError as error:

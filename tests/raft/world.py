@@ -26,14 +26,14 @@ def topic(name: str, partitions: int = 1) -> CreateTopicsRequest:
 
 
 def untold(_event: str, **_fields: object) -> None:
-    """Nobody reads the trace here."""
+    """Discard an event."""
 
 
 class World:
-    """One disk and the lives of one node on it.
+    """One disk and the successive processes of one node on it.
 
-    `effects` are those not carried out yet, `replies` what was told, by token, and `told` the events of
-    the trace.
+    `effects` are those not carried out yet, `replies` the replies by token, and `told` the events of the
+    trace.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class World:
         self.open()
 
     def open(self) -> None:
-        """Begin a life."""
+        """Start a process."""
         self.sync_count = 0
         self.continuations = Continuations()
         self.effects = self.continuations.effects
@@ -69,7 +69,7 @@ class World:
         self._collect()
 
     def sync(self) -> int:
-        """Carry out the syncs and jobs asked for so far, and return how many syncs."""
+        """Carry out the pending syncs and jobs, and return the number of syncs."""
         due = self.continuations.take_effects()
         for run in (effect for effect in due if isinstance(effect, Run)):
             failed_job: object = None
@@ -92,14 +92,14 @@ class World:
         return len(syncs)
 
     def settle(self) -> int:
-        """Sync until nothing is asked for any more, and return how many syncs that took."""
+        """Sync until no effect is pending, and return the number of syncs."""
         count = 0
         while self.effects:
             count += self.sync()
         return count
 
     def wait(self, ms: int) -> None:
-        """Let time pass, and the quorum act on it if it asked for that."""
+        """Let time pass, and call the quorum's `tick` if it is due."""
         self.now = Instant(Micros(self.now.mono_us + ms * 1000), Millis(self.now.wall_ms + ms))
         deadline = self.quorum.deadline()
         if deadline is not None and deadline <= self.now.mono_us:
@@ -107,7 +107,7 @@ class World:
         self.settle()
 
     def stop(self) -> None:
-        """End this life cleanly."""
+        """Stop the process cleanly."""
         self.settle()
         assert self.quorum.is_quiet
         self.quorum.close(self.now)
@@ -132,7 +132,7 @@ class World:
         self.settle()
 
     def crash(self) -> None:
-        """Lose power and begin another life."""
+        """Cut the power and start another process."""
         self.disk.crash(self.random)
         self.disk.restart()
         self.open()

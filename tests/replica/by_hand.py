@@ -1,5 +1,5 @@
-"""A broker whose jobs end when the test says so; syncs, and what writes down recovery points alone, end at
-once. Time passes when told.
+"""A broker whose jobs end when the test says so; syncs, and jobs that only write recovery points, end at
+once. Time passes only by calls of the test.
 """
 
 from random import Random
@@ -25,7 +25,7 @@ SESSION = SessionId(1)
 
 
 class ByHand:
-    """One broker and one client. `held` has the jobs that were begun and have not ended, oldest first."""
+    """One broker and one client. `held` has the jobs in flight, oldest first."""
 
     def __init__(self, **given: str) -> None:
         self.settings = BrokerSettings.of(
@@ -37,7 +37,7 @@ class ByHand:
         self.start()
 
     def start(self) -> None:
-        """Begin a life of the process."""
+        """Start the process."""
         self.held: list[Run] = []
         self._replies: list[bytes] = []
         self.broker = Broker(self.settings, self.disk, entropy=Random(1).randbytes, trace=self._note)
@@ -46,10 +46,10 @@ class ByHand:
         self.broker.connected(SESSION, "PLAINTEXT", "client:1", self.now)
 
     def power_cut(self, seed: int) -> None:
-        """End this life as a power cut does, and begin the next."""
+        """Cut the power, and start the next process."""
         self.disk.crash(Random(seed))
         self.start()
-        self.wait(1000)  # what was recovered is synced, and shown
+        self.wait(1000)  # the recovered records are synced and served
 
     # -- time and jobs
 
@@ -65,7 +65,7 @@ class ByHand:
         self.now = Instant(Micros(mono_us), Millis(1_700_000_000_000 + mono_us // 1000))
 
     def run(self, run: Run) -> None:
-        """Let a job that was begun do its work and end."""
+        """Run a job and end it."""
         self.held.remove(run)
         try:
             result = run.work()
@@ -74,11 +74,11 @@ class ByHand:
         self.end(run, result)
 
     def end(self, run: Run, result: object) -> None:
-        """Tell what a job has come to."""
+        """Report the result of a job to the broker."""
         self._carry_out(self.broker.finished(run.ticket, result, self.now))
 
     def run_all(self) -> None:
-        """Let every job end, and those that follow."""
+        """Let every job end, and the jobs that follow."""
         while self.held:
             self.run(self.held[0])
             self.wait(0)
@@ -108,7 +108,7 @@ class ByHand:
     # -- the client
 
     def ask(self, request: Message, version: int, reply: type[Message]) -> Message:
-        """Send a request, and give its answer."""
+        """Send a request, and return its response."""
         self.begin(request, version)
         return self.answer(version, reply)
 
@@ -126,15 +126,15 @@ class ByHand:
 
     @property
     def answers(self) -> int:
-        """How many answers nobody has looked at yet."""
+        """The number of responses that the test has not read yet."""
         return len(self._replies)
 
     def answer(self, version: int, reply: type[Message]) -> Message:
-        """The answer to what was sent last."""
+        """The response to the last request."""
         return decode_reply(reply, version, self._replies.pop()[4:])[1]
 
     def create(self, topic: str, partitions: int = 1) -> None:
-        """Have a topic created."""
+        """Create a topic."""
         request = CreateTopicsRequest(
             topics=[CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)],
             timeout_ms=1000,
@@ -144,13 +144,13 @@ class ByHand:
         assert answer.topics[0].error_code == 0
 
     def delete(self, topic: str) -> None:
-        """Have a topic deleted."""
+        """Delete a topic."""
         answer = self.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 4, DeleteTopicsResponse)
         assert isinstance(answer, DeleteTopicsResponse)
         assert answer.responses[0].error_code == 0
 
     def send(self, topic: str, value: bytes, *, partition: int = 0, key: bytes | None = None) -> int:
-        """Produce one record with acks=all; gives the error code."""
+        """Produce one record with acks=all; returns the error code."""
         batch = bytes(build_batch([(key, value, (), self.now.wall_ms)]))
         return produced(
             self.ask(

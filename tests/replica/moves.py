@@ -1,4 +1,4 @@
-"""A broker whose only replica moves between its log directories, every job by hand."""
+"""A broker whose only replica moves between its log directories, with every job run by the test."""
 
 from sparklog.errors import ErrorCode
 from sparklog.record.batch import build_batch
@@ -45,7 +45,7 @@ from tests.broker.world import (
 from tests.replica.by_hand import ByHand
 
 BIG = 300_000
-"""Bytes of a record, of which three fill a segment."""
+"""The size of a record; three fill a segment."""
 
 
 class Mover(ByHand):
@@ -69,7 +69,7 @@ class Mover(ByHand):
     def in_transaction(
         self, producer_id: int, sequence: int, *, committed: bool, count: int = 1, key: bytes | None = None
     ) -> None:
-        """A transaction of so many large records, and its end."""
+        """Write a transaction of this many large records, and its end."""
         for number in range(count):
             records = [(key, bytes(BIG), (), self.now.wall_ms)]
             batch = build_batch(
@@ -125,13 +125,13 @@ class Mover(ByHand):
         return ErrorCode(answer.results[0].partitions[0].error_code)
 
     def begin_copy(self) -> None:
-        """Let jobs end until the first has copied."""
+        """Let jobs end until the first has copied a piece."""
         while not self.leftovers():
             self.run(self.held[0])
             self.wait(1)
 
     def finish(self) -> None:
-        """Let all jobs end, and whatever waits for time."""
+        """Let all jobs end, and advance to all deadlines."""
         for _ in range(20):
             self.run_all()
             self.wait(500)
@@ -167,11 +167,11 @@ class Mover(ByHand):
         return answer.topics[0].partitions[0].leader_id
 
     def unanswered(self) -> bool:
-        """Whether what was sent last has no answer yet."""
+        """Whether the last request has no response yet."""
         return self.answers == 0
 
     def slow_down(self, bytes_per_second: int) -> None:
-        """Bound how fast replicas move."""
+        """Limit the rate of replica moves."""
         self.set(4, "", replica_alter_log_dirs_io_max_bytes_per_second=str(bytes_per_second))
 
     def set(self, kind: int, name: str, **values: str) -> None:
@@ -182,11 +182,11 @@ class Mover(ByHand):
         assert answer.responses[0].error_code == 0
 
     def is_led_after_failure_of(self, path: str) -> bool:
-        """Whether the controller finds a leader for it when a directory fails, by where it believes it to
-        be.
+        """Whether the controller finds a leader when a directory fails, given the directory in which it
+        assumes the replica.
         """
         self.disk.fault = lambda _, at: "EIO" if at.startswith(f"{path}/") else None
-        self.create("beside", 6)  # some of them there
+        self.create("beside", 6)  # some of them in that directory
         for partition in range(6):
             self.ask(
                 produce("beside", bytes(build_batch([(None, b"x", (), 0)])), partition=partition),

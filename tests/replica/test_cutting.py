@@ -1,5 +1,5 @@
-"""A log is cut while syncs and checkpoints of what goes are under way: neither may vouch for what is
-written in its place.
+"""A log is truncated while syncs and checkpoints of the removed records are in flight: neither may cover the
+records written in their place.
 """
 
 from random import Random
@@ -60,7 +60,7 @@ class World:
         return self.place(1, epoch)
 
     def place(self, leader: int, epoch: int) -> bool:
-        """Have the image name the leader of the partition, whose only in-sync replica that is."""
+        """Apply an image that names the partition's leader, which is also its only in-sync replica."""
         placement = PartitionImage(
             replicas=(NodeId(1), NodeId(2)),
             isr=(NodeId(leader),),
@@ -86,14 +86,14 @@ class World:
         self.directory.checkpoint_finished(None, NOW)
 
     def filled(self) -> "World":
-        """Forty records, synced and written down."""
+        """Forty records, synced and checkpointed."""
         self.append(40, b"old")
         self.sync()
         self.checkpoint()
         return self
 
     def recovered(self, random: Random) -> list[bytes]:
-        """The power is cut; what the log holds then."""
+        """Cut the power; returns the records that the log has then."""
         self.disk.crash(random)
         log = self._opened().log_dir.logs[T0]
         return [place.content for place in read_all(log)]
@@ -126,7 +126,7 @@ def test_a_segment_that_is_cut_while_its_indexes_are_synced_keeps_them_in_memory
         log.append(batch(value=b"new"), LeaderEpoch(4), NOW)
     disk.sync(files)
     log.synced(end_offset)
-    assert log.segments.first_unsettled_offset == 0  # sealed once more, and not yet synced as it is now
+    assert log.segments.first_unsettled_offset == 0  # sealed again, and not synced in this state
     assert len(read_all(log, max_bytes=300)) == 70
 
 
@@ -223,7 +223,7 @@ def test_a_directory_that_fails_while_its_disk_is_full_asks_for_no_turn() -> Non
 def test_a_file_that_cannot_be_read_takes_its_partition_offline_only_while_it_is_one_of_its_own() -> None:
     world = World().filled()
     own = world.partition.log.segments.all[0].file
-    removed = world.disk.open(own.path)  # of a topic, or before a compaction, that left readers behind
+    removed = world.disk.open(own.path)  # of a deleted topic, or before a compaction, with readers still open
     error = StorageError(own.path, "read", "Input/output error")
     for file, is_closed in ((removed, False), (own, True)):
         unreadable([world.directory], file, error)

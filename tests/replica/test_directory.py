@@ -1,4 +1,4 @@
-"""When a sync begins: at once when somebody waits, soon when nobody does, and never two at a time."""
+"""The start of a sync: at once for a waiting request, soon otherwise, and never two at a time."""
 
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse

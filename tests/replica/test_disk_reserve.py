@@ -1,5 +1,5 @@
-"""The room of a log directory: asked at a bounded rate, full from the reserve on, and no episode ends for
-a few bytes.
+"""The reserve of a log directory: free space is queried at a bounded rate, the directory is full from the
+reserve on, and a few free bytes do not end an episode.
 """
 
 import pytest
@@ -108,7 +108,7 @@ def test_a_write_that_is_refused_though_there_seemed_to_be_room_begins_an_episod
     assert "Disk quota exceeded" in world.room.refusal
     world.ms = 999
     assert not world.takes(1)
-    for world.ms in (1500, 3000):  # on trial, and refused again
+    for world.ms in (1500, 3000):  # tried once, and refused again
         assert world.takes(1)
         world.room.ran_out(
             StorageError("/data/t-0/0.log", "append", "Disk quota exceeded", is_full=True), world.now

@@ -1,4 +1,4 @@
-"""The rule of the committed end, with one replica and with three."""
+"""The committed end, with one replica and with three."""
 
 from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset
 from sparklog_server.replica.leader import LeaderReplica

@@ -1,5 +1,5 @@
-"""The roles of a partition: what each serves, what the end of one releases, and the high watermark, which
-outlives them all.
+"""The roles of a partition: the requests each serves, the waiters that the end of each releases, and the high
+watermark, which outlives them all.
 """
 
 import pytest
@@ -15,7 +15,7 @@ from tests.replica.test_purgatory import Named
 
 
 def leading(*, waits_for_sync: bool = True) -> World:
-    """A fresh partition that leads."""
+    """A new partition that leads."""
     world = World()
     world.partition = world.opened(world.partition.log, waits_for_sync=waits_for_sync)
     world.directory.partitions = {world.partition: None}
@@ -24,7 +24,7 @@ def leading(*, waits_for_sync: bool = True) -> World:
 
 
 def three_waiters(world: World, released: list[str]) -> list[Waiter]:
-    """A request of each kind that waits for the partition: for records, for news, and for a checkpoint."""
+    """A waiter of each kind on the partition: for records, for a change, and for a checkpoint."""
     waiters = [Named(name, released) for name in ("produce", "fetch", "deletion")]
     world.partition.park(Offset(100), waiters[0])
     world.partition.watch(waiters[1])
@@ -59,7 +59,7 @@ def test_what_the_checkpoint_calls_committed_is_shown_in_the_next_life_only_when
 def test_the_high_watermark_of_a_leader_does_not_follow_its_log_back() -> None:
     world = leading(waits_for_sync=False)
     world.append(9, b"committed")
-    world.partition.wait_for_sync(True, NOW)  # nothing is synced
+    world.partition.wait_for_sync(True, NOW)  # no record is synced
     assert world.partition.high_watermark == 9
 
 

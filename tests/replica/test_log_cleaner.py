@@ -1,5 +1,5 @@
-"""Compaction as the broker schedules it: what is due is cleaned beside the loop, no faster than allowed,
-and survives power cuts.
+"""Compaction as the broker schedules it: jobs clean the due logs, within the rate limit, and the result
+survives power cuts.
 """
 
 from random import Random
@@ -53,7 +53,7 @@ def write(world: World, *, rounds: int = 40, keys: int = 5) -> dict[bytes, bytes
 
 
 def read(world: World) -> list[tuple[bytes | None, bytes | None]]:
-    """Everything in the topic, as a reader from the start finds it."""
+    """Every record of the topic, as a reader from the start finds it."""
     found: list[tuple[bytes | None, bytes | None]] = []
     reader, offset = world.node.connect(), 0
     while True:
@@ -213,8 +213,8 @@ def test_who_was_aborted_is_read_beside_the_loop_before_a_log_is_compacted() -> 
 
 
 def steps_of_next_job(world: Mover) -> int:
-    """How many steps, between which it could rest, a job of compaction has of which others are heard; it
-    is done afterwards.
+    """The number of steps of a compaction job, between which it can rest for other sessions; the job is done
+    afterwards.
     """
     while not any(run.in_steps for run in world.held):
         for other in list(world.held):

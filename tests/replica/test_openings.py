@@ -1,5 +1,5 @@
-"""Many logs are begun and taken away by jobs, and no log is begun while a job or a checkpoint may mean an
-earlier one of its name.
+"""Jobs create and remove many logs; no log is created while a job or a checkpoint may refer to an earlier one
+of its name.
 """
 
 import pytest
@@ -75,11 +75,9 @@ def test_partitions_that_wait_for_their_job_are_not_begun_twice_when_their_leade
 ) -> None:
     world = ByHand(**{"sparklog.ack.flush": "never"})
     world.create("t", partitions)
-    world.power_cut(
-        1
-        # nothing was begun; what is shown before it is synced gets a new epoch, in a second change to the
-        # metadata
-    )
+    # No log was created; a topic that serves records before they are synced gets a new epoch, in a second
+    # metadata change.
+    world.power_cut(1)
     assert len(world.held) == 1
     assert [world.send("t", b"x", partition=partition) for partition in (0, partitions - 1)] == [NOT_YET] * 2
     world.run_all()
@@ -127,7 +125,7 @@ def test_a_directory_that_fails_with_the_logs_of_a_deleted_topic_takes_nothing_f
     world.create("t", 2 * MANY)
     world.delete("t")
     world.create("odd", 1)
-    world.create("t", 2)  # the other way round: what was to lie in /other is to lie in /data now
+    world.create("t", 2)  # the other way round: the log assigned to /other is now assigned to /data
     world.disk.fault = lambda _, path: "Input/output error" if path.startswith("/other/") else None
     world.run_all()
     world.wait(1000)
@@ -174,7 +172,7 @@ def test_a_checkpoint_rendered_before_a_deletion_is_on_disk_and_replaced_before_
         world.run(steps[step])
         world.wait(0)
     assert world.send("t", b"new") == NOT_YET
-    world.run_all()  # another checkpoint, which names it no more
+    world.run_all()  # another checkpoint, which no longer names it
     assert world.send("t", b"new") == 0
     checkpoints = [
         world.disk.read(f"/data/{name}") or b""
@@ -222,7 +220,7 @@ def test_a_round_of_compaction_under_way_touches_no_file_of_the_next_log(seed: i
         world.run(job)
     world.wait(16_000)
     cleaning = world.held[-1]
-    for _ in range(seed):  # as far as it is by now: work, commit, or the next piece
+    for _ in range(seed):  # in its present state: work, commit, or the next piece
         world.run(cleaning)
         world.wait(1000)
         cleaning = world.held[-1]
@@ -230,7 +228,7 @@ def test_a_round_of_compaction_under_way_touches_no_file_of_the_next_log(seed: i
     removal = world.held[-1]
     world.create("t")
     world.run(removal)
-    while world.held != [cleaning]:  # until nothing else is in the way
+    while world.held != [cleaning]:  # until no other work is pending
         world.run(next(run for run in world.held if run is not cleaning))
         world.wait(20)
     assert world.send("t", b"new", key=b"k") == NOT_YET
@@ -254,7 +252,7 @@ def test_a_round_of_compaction_that_rests_when_its_topic_goes_is_not_taken_up_in
     for at in range(40):
         assert world.send("t", bytes(100_000), key=b"%d" % (at % 3)) == 0
     world.wait(16_000)
-    world.run_all()  # a piece of the round; for the next it has to wait some seconds
+    world.run_all()  # a piece of the round; the next one must wait some seconds
     world.delete("t")
     world.create("t")
     for _ in range(3):
@@ -301,7 +299,7 @@ def test_the_age_of_a_cold_segment_is_read_by_a_job_and_remembered() -> None:
     assert read == []
     (ages,) = world.held
     world.run(ages)
-    assert read == [f"/data/t-0/{0:020d}.timeindex"]  # the next is younger
+    assert read == [f"/data/t-0/{0:020d}.timeindex"]  # the next segment is younger
     world.wait(120_000)
     assert (len(read), world.held) == (1, [])
     world.wait(3_600_000)

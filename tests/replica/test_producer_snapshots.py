@@ -1,5 +1,5 @@
-"""Where a partition has very many producers, their snapshot is rendered by a job, as of the roll, and no
-request waits for it.
+"""A partition with very many producers: a job renders their snapshot as of the roll, and no request waits for
+it.
 """
 
 from sparklog.errors import ErrorCode

@@ -1,4 +1,4 @@
-"""When files leave the disks: one step at a time, with rests."""
+"""File removals: one step at a time, with rests."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ SECOND_US = 1_000_000
 
 
 class World:
-    """Removals of so many steps, each of which takes so long."""
+    """Removals of this many steps with this duration each."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -35,7 +35,7 @@ class World:
         return [effect for effect in self.continuations.take_effects() if isinstance(effect, Run)]
 
     def run(self, until_us: int, step_us: int = 1000) -> None:
-        """Do what is due, and go on to the next deadline."""
+        """Run the due steps, and advance to the next deadline."""
         while (deadline := self.removals.deadline()) is not None and max(deadline, self.now_us) < until_us:
             self.now_us = max(deadline, self.now_us)
             for run in self.due():

@@ -1,5 +1,5 @@
-"""Moves between log directories, job by job: what may happen to a log, its topic and its disks while a
-copy of it grows.
+"""Moves between log directories, job by job, with changes of the log, its topic and its disks during
+the copy.
 """
 
 import pytest
@@ -288,8 +288,8 @@ def test_a_move_that_a_stop_interrupted_goes_on_after_the_start(is_clean: bool) 
 
 
 def interrupted(world: Mover) -> str:
-    """Where the copy of its log lies, one segment and a part of the next, that a move had begun when the
-    process died.
+    """The path of a copy, one segment and a part of the next, of a move that was in progress when the process
+    died.
     """
     world.slow_down(16 * BIG)
     world.move(world.target)
@@ -300,7 +300,7 @@ def interrupted(world: Mover) -> str:
 
 
 def appended_to_logs(world: Mover) -> list[str]:
-    """The logs in the target that the rest of the move appends to, once for each time."""
+    """The logs in the target to which the rest of the move appends, once for each time."""
     found: list[str] = []
 
     def note(call: str, path: str) -> None:
@@ -330,7 +330,7 @@ def test_a_move_goes_on_with_the_copy_that_an_earlier_life_has_left() -> None:
 
 @pytest.mark.parametrize("size", [-1, BIG, 0])
 def test_what_an_earlier_life_has_left_counts_only_as_far_as_it_is_what_the_log_holds(size: int) -> None:
-    """Cut short, or with other bytes from the middle or the beginning on; and a segment, and a snapshot,
+    """Truncated, or with other bytes from the middle or the beginning on; and with a segment and a snapshot
     that the log never had.
     """
     world = Mover()
@@ -414,8 +414,8 @@ def test_the_wishes_for_what_does_not_exist_are_bounded() -> None:
 
 
 def aborted_in(world: Mover) -> list[tuple[int, int]]:
-    """(producer id, first offset) of every aborted transaction that a reader of committed records is told
-    of.
+    """(producer id, first offset) of every aborted transaction in the response to a read_committed
+    consumer.
     """
     told: dict[tuple[int, int], None] = {}
     at = 0

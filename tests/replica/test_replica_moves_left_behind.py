@@ -1,5 +1,5 @@
-"""What a move leaves behind where its target fails after the swap: files under the log's name that nobody
-lives in.
+"""Files that a move leaves when its target fails after the swap: they have the log's name, and no partition
+uses them.
 """
 
 import pytest
@@ -15,8 +15,8 @@ from tests.replica.moves import Mover
 
 
 def copied_ahead() -> tuple[Mover, str]:
-    """A broker that has ended, whose copy of a log, of this path, has a record that the log lacks; and no
-    ballast beside the copy.
+    """A stopped broker, whose copy of a log, at this path, has a record that the log lacks; and no ballast
+    beside the copy.
     """
     world = Mover()
     world.move(world.target)
@@ -73,7 +73,7 @@ def test_a_copy_that_went_on_without_its_log_and_cannot_be_opened_takes_its_own_
     world.disk.restart()
     world.disk.rename(
         f"{world.target}/t-0", f"{world.target}/t-0.{'0' * 32}-future"
-    )  # a crash may undo the swap's
+    )  # a crash may undo the rename of the swap
     if is_missing:
         world.disk.write(
             f"{world.target}/recovery-point-offset-checkpoint",

@@ -1,4 +1,4 @@
-"""Retention by hand: which log start the files that it took wait for."""
+"""Retention step by step: the removed files wait for the checkpoint of the log start offset."""
 
 from sparklog.wire.messages.delete_records import DeleteRecordsResponse
 from tests.broker.test_retention import delete, deleted

@@ -1,7 +1,7 @@
-"""Brokers with one rule of transactions switched off each: what the history checker is there to find.
+"""Brokers with one rule of transactions switched off each, to test that the history checker finds the fault.
 
-A broker is altered where it is put together: other handlers, another shard of transactions, another port
-to those who write markers.
+A broker is altered in its composition: other handlers, another transaction shard, another port to the writer
+of markers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ from sparklog_server.simulation.transaction_history import TOPIC
 FETCH, OFFSET_FETCH, TXN_OFFSET_COMMIT = 1, 9, 28
 
 
-# -- what readers are told
+# -- readers
 
 
 def _fetch_at_once(context: Context, call: Call, request: FetchRequest, now: Instant) -> FetchResponse:
@@ -69,7 +69,7 @@ def _parts(answer: FetchResponse) -> Iterator[tuple[str, PartitionData]]:
 def fetch_beyond_the_last_stable_offset(
     context: Context, call: Call, request: FetchRequest, now: Instant
 ) -> FetchResponse:
-    """Read-committed gets everything, and the list of what was aborted so far."""
+    """A read_committed reader gets all records, and the list of aborted transactions so far."""
     is_committed, request.isolation_level = request.isolation_level, 0
     answer = _fetch_at_once(context, call, request, now)
     starts = {
@@ -91,7 +91,7 @@ def fetch_beyond_the_last_stable_offset(
 def fetch_without_aborted_transactions(
     context: Context, call: Call, request: FetchRequest, now: Instant
 ) -> FetchResponse:
-    """Read-committed is told of no aborted transaction."""
+    """A read_committed reader gets an empty list of aborted transactions."""
     answer = _fetch_at_once(context, call, request, now)
     for _, part in _parts(answer):
         part.aborted_transactions = []
@@ -101,7 +101,7 @@ def fetch_without_aborted_transactions(
 def offsets_never_unstable(
     context: Context, call: Call, request: OffsetFetchRequest, now: Instant
 ) -> Message | Parked:
-    """Who asks for stable offsets gets what is there."""
+    """A request for stable offsets gets undecided ones."""
     request.require_stable = False
     return offset_fetch(context, call, request, now)
 
@@ -109,7 +109,7 @@ def offsets_never_unstable(
 def offsets_at_once(
     context: Context, call: Call, request: TxnOffsetCommitRequest, now: Instant
 ) -> Message | Parked:
-    """Offsets of a transaction count before its marker: they are committed as if there were none."""
+    """Offsets of a transaction take effect before its marker: they are committed without the transaction."""
     topics = [
         OffsetCommitRequestTopic(
             name=topic.name,
@@ -159,11 +159,11 @@ class OffsetsAtOnce(Broker):
     handlers = HANDLERS | {TXN_OFFSET_COMMIT: (offsets_at_once, TxnOffsetCommitRequest)}
 
 
-# -- who ends transactions
+# -- fencing and recovery of transactions
 
 
 class EpochBlindShard(TxnShard):
-    """Takes every producer of an id for the newest."""
+    """Treats every producer of an id as the newest."""
 
     def decide(self, command: Command, token: object, now: Instant) -> Decision:
         request = command.request
@@ -176,7 +176,9 @@ class EpochBlindShard(TxnShard):
 
 
 class FencelessShard(TxnShard):
-    """Gives a new producer of an id what the older one has, and leaves open what is open."""
+    """Gives a new producer of an id the producer id and epoch of the older one, and leaves open transactions
+    open.
+    """
 
     def decide(self, command: Command, token: object, now: Instant) -> Decision:
         request = command.request
@@ -190,7 +192,7 @@ class FencelessShard(TxnShard):
 
 
 class ForgetfulShard(TxnShard):
-    """Does not take in again, after a crash, that a transaction was about to end."""
+    """Does not resume, after a crash, a transaction that was about to end."""
 
     def replay(self, key: bytes, value: bytes | None, offset: Offset) -> None:
         _, transaction = decode_record(key, value)
@@ -228,7 +230,7 @@ class PrepareNotReplayed(Broker):
 def lose_one(
     write: WriteMarkers, due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant
 ) -> None:
-    """All but the last partition get their marker, and that is reported as done."""
+    """All but the last partition get their marker, and all are reported as done."""
     *kept, lost = due.partitions
 
     def told(outcomes: Mapping[TopicPartition, ErrorCode], now: Instant) -> None:
@@ -266,7 +268,7 @@ class MarkerWrong(Broker):
 
 
 class ProducersForgotten(Broker):
-    """What recovery has found of producers is thrown away: their sequences and their epochs."""
+    """Recovery drops the producer state: sequences and epochs."""
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         if not self._were_forgotten:

@@ -1,6 +1,4 @@
-"""The history checker by itself: small histories with one broken promise each, and some that only look
-like it.
-"""
+"""The history checker by itself: small histories with one anomaly each, and some that only look like it."""
 
 from collections.abc import Callable
 
@@ -23,8 +21,8 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def sound() -> History:
-    """Three transactions of one producer, the second of them aborted; the first consumes what a fourth, of
-    another, has written.
+    """Three transactions of one producer, the second of them aborted; the first consumes the records of a
+    fourth, by another producer.
     """
     fed = txn(0, 1, Outcome.COMMITTED, Write(T1, 10, 0, 2), transactional_id="feed")
     first = txn(1, 10, Outcome.COMMITTED, Write(T0, 11, 0, 12), Write(T0, 12, 1, 13))

@@ -1,5 +1,5 @@
-"""Power cuts at any moment: whatever was acknowledged is there afterwards, in order, and nothing was shown
-that is not.
+"""Power cuts at any moment: acknowledged records survive in order, and every record that a reader got is
+there.
 """
 
 from random import Random
@@ -89,7 +89,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_topics_that_come_and_go_with_their_segments_are_never_missed_after_crashes(seed: int) -> None:
-    """Deletion, retention and crashes at any moment: what the broker itself took off the disk is no
+    """Deletion, retention and crashes at any moment: files that the broker itself removed do not look like
     damage.
     """
     random = Random(seed)

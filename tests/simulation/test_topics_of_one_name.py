@@ -1,4 +1,4 @@
-"""A topic is deleted and another gets its name: nothing that was said of the first holds for the second."""
+"""A topic is deleted and another gets its name: no state of the first applies to the second."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Histories of transactions under power cuts, kills and pauses: nothing is found in ours, and each planted
-fault is.
+"""Histories of transactions under power cuts, kills and pauses: the broker has no anomaly, and the checkers
+find each planted fault.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from sparklog_server.simulation.history import Outcome
 from sparklog_server.simulation.transaction_history import run
 from tests.simulation.planted import PLANTED
 
-SEEDS_MAX = 12  # within so many a planted fault must be found
+SEEDS_MAX = 12  # the number of seeds within which a planted fault must be found
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,3 @@
-"""One file per family of APIs. The request is decoded already: check, call the owner, return the answer or
-a `Parked`.
+"""One file per family of APIs. A handler gets a decoded request: it checks the request, calls the owner, and
+returns the response or a `Parked`.
 """

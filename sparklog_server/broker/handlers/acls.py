@@ -1,5 +1,5 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: no authorizer is configured, so every one is answered with
-SECURITY_DISABLED, as in Kafka.
+"""DescribeAcls, CreateAcls and DeleteAcls: no authorizer is configured, so the response is SECURITY_DISABLED,
+as in Kafka.
 """
 
 from sparklog.errors import ErrorCode
@@ -12,15 +12,15 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 
 _UNKNOWN = 0
-"""Resource type, pattern type, operation or permission that the client itself does not know: Kafka takes
-it for undecodable.
+"""A resource type, pattern type, operation or permission that the client itself does not know: Kafka treats
+the request as undecodable.
 """
 
 
 def describe_acls(
     context: Context, call: Call, request: DescribeAclsRequest, now: Instant
 ) -> DescribeAclsResponse | Parked:
-    """Access rules that match a filter."""
+    """List the ACLs that match a filter."""
     if _UNKNOWN in (
         request.resource_type_filter,
         request.pattern_type_filter,
@@ -35,7 +35,7 @@ def describe_acls(
 def create_acls(
     context: Context, call: Call, request: CreateAclsRequest, now: Instant
 ) -> CreateAclsResponse | Parked:
-    """Add access rules."""
+    """Add ACLs."""
     for one in request.creations:
         if _UNKNOWN in (one.resource_type, one.resource_pattern_type, one.operation, one.permission_type):
             return _undecodable(context, call)
@@ -46,7 +46,7 @@ def create_acls(
 def delete_acls(
     context: Context, call: Call, request: DeleteAclsRequest, now: Instant
 ) -> DeleteAclsResponse | Parked:
-    """Remove the access rules that match filters."""
+    """Remove the ACLs that match filters."""
     for one in request.filters:
         if _UNKNOWN in (
             one.resource_type_filter,

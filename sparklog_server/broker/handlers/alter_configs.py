@@ -1,5 +1,5 @@
-"""AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339): what a broker refuses by itself; the
-controller decides on the rest.
+"""AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339): checks of the broker; the controller decides
+on the rest.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ ReplyT = TypeVar("ReplyT", bound=Message)
 def incremental_alter_configs(
     context: Context, call: Call, request: IncrementalAlterConfigsRequest, now: Instant
 ) -> IncrementalAlterConfigsResponse | Parked:
-    """Change settings key by key; each resource is answered by itself."""
+    """Change settings key by key; each resource has its own result."""
     resources: list[Alteration] = request.resources
     refused = _refusals(context, call, resources)
     for index, resource in enumerate(resources):
@@ -53,7 +53,7 @@ def incremental_alter_configs(
 def alter_configs(
     context: Context, call: Call, request: AlterConfigsRequest, now: Instant
 ) -> AlterConfigsResponse | Parked:
-    """Replace all settings of resources by those given; each resource is answered by itself."""
+    """Replace all settings of resources; each resource has its own result."""
     resources: list[Replacement] = request.resources
     refused = _refusals(context, call, resources)
     for index, resource in enumerate(resources):
@@ -80,13 +80,13 @@ def _decided(
     response: Callable[[Sequence[Answer]], ReplyT],
     now: Instant,
 ) -> ReplyT | Parked:
-    """Have the controller decide on the entries that are not refused."""
+    """Propose the entries that are not refused to the controller."""
 
     def completed(reply: Message) -> Message:
         decided = cast("IncrementalAlterConfigsResponse | AlterConfigsResponse", reply).responses
         return response(_merged(refused, [(one.error_code, one.error_message) for one in decided]))
 
-    # Any: of the class that the request has, which mypy does not tie to it.
+    # Any: of the request's own class, which mypy cannot relate to it.
     allowed: list[Any] = [
         resource for index, resource in enumerate(request.resources) if index not in refused
     ]
@@ -100,7 +100,7 @@ def _decided(
 def _refusals(
     context: Context, call: Call, resources: Sequence[Alteration | Replacement]
 ) -> dict[int, Answer]:
-    """The answers, by index, to those that the controller need not be asked about."""
+    """The results, by index, of the resources that the broker refuses itself."""
     repeated = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     refused: dict[int, Answer] = {}
     for index, resource in enumerate(resources):
@@ -138,7 +138,7 @@ def _check(context: Context, call: Call, resource: Alteration | Replacement) -> 
 
 
 def _logger_answer(resource: Alteration) -> Answer:
-    """Our log has no levels and so no loggers; the answer is Kafka's for one that does not exist."""
+    """The log has no levels and so no loggers; the error is Kafka's for a logger that does not exist."""
     for config in resource.configs:
         if config.config_operation in (Change.APPEND, Change.SUBTRACT):
             operation = Change(config.config_operation).name
@@ -154,7 +154,7 @@ def _logger_answer(resource: Alteration) -> Answer:
 
 
 def _merged(refused: dict[int, Answer], decided: Sequence[Answer]) -> list[Answer]:
-    """All answers in the order of the request: those refused by index, the others in between."""
+    """All results in the order of the request: those refused by index, the others in between."""
     rest = iter(decided)
     return [
         refused[index] if index in refused else next(rest) for index in range(len(refused) + len(decided))

@@ -24,7 +24,7 @@ _ZERO_MINIMUM_SINCE = 4  # earlier clients reject a supported feature whose mini
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 ADVERTISED_FROM = {0: 0, 11: 0}
-"""APIs advertised from lower than they are served: librdkafka up to 2.11.0 takes Produce 0 for the sign
+"""APIs advertised from a lower version than is served: librdkafka up to 2.11.0 takes Produce 0 as the sign
 that codecs work (KAFKA-18659).
 """
 
@@ -32,8 +32,8 @@ that codecs work (KAFKA-18659).
 def api_versions(
     context: Context, call: Call, request: ApiVersionsRequest, now: Instant
 ) -> ApiVersionsResponse:
-    """The version ranges of every served API; INVALID_REQUEST for a client that does not name itself
-    properly.
+    """The version ranges of every served API; INVALID_REQUEST for a client whose software name or version is
+    invalid.
     """
     names = (request.client_software_name, request.client_software_version)
     if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(name) for name in names):
@@ -56,7 +56,7 @@ def api_versions(
 
 
 def of_unsupported_version() -> ApiVersionsResponse:
-    """The answer, in version 0, to a version that is not spoken: which ones are (KIP-511)."""
+    """The response, in version 0, to an unsupported version of ApiVersions: the supported ones (KIP-511)."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=served_versions({API_VERSIONS: API_BY_KEY[API_VERSIONS].until}),
@@ -64,7 +64,7 @@ def of_unsupported_version() -> ApiVersionsResponse:
 
 
 def served_versions(newest: Mapping[int, int]) -> list[ApiVersion]:
-    """The rows of the answer: key, lowest and highest version."""
+    """The rows of the response: key, lowest and highest version."""
     return [
         ApiVersion(
             api_key=key, min_version=ADVERTISED_FROM.get(key, API_BY_KEY[key].since), max_version=version

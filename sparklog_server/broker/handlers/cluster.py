@@ -1,4 +1,4 @@
-"""The cluster as a whole: its brokers, its metadata quorum, its features."""
+"""The cluster: its brokers, its metadata quorum, its features."""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -33,7 +33,7 @@ _NOT_LEADER = "For requests intended only for the leader, this error indicates t
 def describe_cluster(
     context: Context, call: Call, request: DescribeClusterRequest, now: Instant
 ) -> DescribeClusterResponse:
-    """The brokers of the cluster with the listener that was asked (KIP-700, KIP-919); no authorization is
+    """The brokers of the cluster with the listener of the request (KIP-700, KIP-919); no authorization is
     required, as in Kafka.
     """
     kind = request.endpoint_type
@@ -93,8 +93,7 @@ def describe_quorum(
         high_watermark=quorum.high_watermark,
         current_voters=[voter],
     )
-    # A cluster of one needs no listener for controllers: its quorum is then asked where everybody else is
-    # served.
+    # A cluster of one needs no listener for controllers: the quorum is reached on the broker's listener.
     controllers = [
         listener for listener in settings.listeners if listener.name in settings.controller_listener_names
     ]
@@ -136,5 +135,5 @@ def update_features(
 def unregister_broker(
     context: Context, call: Call, request: UnregisterBrokerRequest, now: Instant
 ) -> Message | Parked:
-    """Forget a broker that is gone for good (KIP-631)."""
+    """Unregister a broker (KIP-631)."""
     return propose_if_allowed(context, call, request, Operation.ALTER, now)

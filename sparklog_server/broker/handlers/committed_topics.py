@@ -1,6 +1,4 @@
-"""What a commit of offsets names and what of it may be committed: the rest is refused each for itself, in
-its place of the answer.
-"""
+"""The topics of an offset commit: each refused partition gets its error in its place of the response."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -10,7 +8,7 @@ from sparklog_server.metadata.image import MetadataImage
 
 
 class _Topic(Protocol):
-    """Of a request or an answer."""
+    """A topic of a request or a response."""
 
     name: str
     partitions: list[Any]
@@ -21,8 +19,8 @@ Told = TypeVar("Told", bound=_Topic)
 
 
 class CommittedTopics(Generic[Asked, Told]):
-    """Topics by their place in the request; invariant: each is in `accepted`, in `refused`, or partly in
-    both.
+    """Topics by their place in the request; invariant: each is in `accepted`, in `refused`, or partly
+    in both.
     """
 
     __slots__ = ("_count", "accepted", "refused")
@@ -36,7 +34,7 @@ class CommittedTopics(Generic[Asked, Told]):
         keep: Callable[[Asked, list[Any]], Asked],
         refuse: Callable[[Asked, list[tuple[int, ErrorCode]]], Told],
     ) -> None:
-        """`keep` makes the topic with fewer partitions, `refuse` the answer to the others, given as
+        """`keep` returns the topic with fewer partitions, `refuse` the response for the others, given as
         (index, error).
         """
         self._count = len(topics)
@@ -59,7 +57,7 @@ class CommittedTopics(Generic[Asked, Told]):
             )
 
     def answer(self, answered: Sequence[Told]) -> list[Told]:
-        """The whole answer, of that to what was accepted."""
+        """The whole response, from that for the accepted topics."""
         topics = dict(self.refused)
         for position, told in zip(self.accepted, answered, strict=True):
             if position in topics:

@@ -1,5 +1,5 @@
-"""DescribeConfigs and ListConfigResources: settings, with where each value comes from (KIP-133, KIP-226,
-KIP-569, KIP-1142).
+"""DescribeConfigs and ListConfigResources: settings and the source of each value (KIP-133, KIP-226, KIP-569,
+KIP-1142).
 """
 
 from collections.abc import Callable
@@ -37,15 +37,15 @@ from sparklog_server.outcome import Refused
 
 LOGGER_RESOURCE = 8
 LISTED_TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
-"""What ListConfigResources lists since version 1, in the order of its answer; before it knew client
-metrics alone.
+"""The resource types that ListConfigResources lists since version 1, in the order of its response; version 0
+lists only client metrics.
 """
 
 REFUSED_BY_TYPE = {
     TOPIC_RESOURCE: (Resource.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     GROUP_RESOURCE: (Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
 }
-"""The resource to be asked for, and the code of a refusal, by type; the others are a matter of the
+"""The resource to authorize, and the error code of a refusal, by type; the other types belong to the
 cluster.
 """
 
@@ -53,7 +53,9 @@ cluster.
 def describe_configs(
     context: Context, call: Call, request: DescribeConfigsRequest, now: Instant
 ) -> DescribeConfigsResponse:
-    """One result for each resource, in the order asked; one that is asked for again is not told again."""
+    """One result for each resource, in the order of the request; a repeated resource gets no second
+    result.
+    """
     told: set[tuple[int, str]] = set()
     description = _Description(context, request)
     results = []
@@ -61,12 +63,12 @@ def describe_configs(
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
-        result.error_message = ""  # as Kafka has it where there is no error
+        result.error_message = ""  # as in Kafka where there is no error
         key = (resource.resource_type, resource.resource_name)
         try:
             if key in told:
-                # Four bytes could ask for fifty thousand otherwise, as often as a frame has room. Kafka's own
-                # client cannot ask twice.
+                # A repeated resource costs four bytes of the request and fifty thousand of the response.
+                # Kafka's own client cannot repeat one.
                 raise Refused(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
             check_allowed(
                 context, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
@@ -82,7 +84,7 @@ def describe_configs(
 def list_config_resources(
     context: Context, call: Call, request: ListConfigResourcesRequest, now: Instant
 ) -> ListConfigResourcesResponse:
-    """The names of what has settings; groups and subscriptions only if they have some of their own."""
+    """The names of the resources with settings; groups and subscriptions only with overrides."""
     if not context.allow(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     listed = LISTED_TYPES if call.version > 0 else (CLIENT_METRICS_RESOURCE,)
@@ -110,7 +112,7 @@ def list_config_resources(
 
 
 def check_allowed(context: Context, call: Call, operation: Operation, resource_type: int, name: str) -> None:
-    """Raise Refused unless the caller may do this to a resource that has settings."""
+    """Raise Refused unless the caller is authorized for a resource that has settings."""
     resource, code = REFUSED_BY_TYPE.get(
         resource_type, (Resource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     )
@@ -119,9 +121,7 @@ def check_allowed(context: Context, call: Call, operation: Operation, resource_t
 
 
 class _Description:
-    """The answers to one request. Resources without settings of their own are told alike, and their rows
-    are made once.
-    """
+    """The results of one request. Resources without overrides share their rows, which are made once."""
 
     def __init__(self, context: Context, request: DescribeConfigsRequest) -> None:
         self._context = context
@@ -129,7 +129,7 @@ class _Description:
         self._alike: dict[int, list[DescribeConfigsResourceResult]] = {}
 
     def of(self, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
-        """The rows that were asked for; raises Refused."""
+        """The requested rows; raises Refused."""
         resource_type, name = resource.resource_type, resource.resource_name
         layers = self._context.live.layers
         own = self._context.image.configs.get((resource_type, name), {})
@@ -150,7 +150,7 @@ class _Description:
             _check_named(name, "Client metrics subscription name must not be empty")
             return self._rows(resource, lambda: describe_client_metrics(own), is_alike=not own)
         if resource_type == LOGGER_RESOURCE:
-            # One log without levels: there are no loggers, as in a Kafka without Log4j.
+            # The log has no levels: there are no loggers, as in a Kafka without Log4j.
             _check_named(name, "Broker id must not be empty")
             self._check_node(name, "expected {}")
             return []

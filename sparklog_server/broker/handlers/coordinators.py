@@ -1,7 +1,7 @@
-"""FindCoordinator: which broker keeps a group or a transactional id.
+"""FindCoordinator: the broker that coordinates a group or a transactional id.
 
-In a cluster of one it is this broker. The topic that keeps them is created when somebody first asks, and
-who asks before its shards are up to date waits for them: a refusal would cost every client its back-off.
+In a cluster of one it is this broker. The first request creates the coordinator's topic, and a request waits
+until the shards are loaded: a refusal would cost every client its retry back-off.
 """
 
 from sparklog.errors import ErrorCode
@@ -18,9 +18,7 @@ from sparklog_server.broker.session import Call, Parked
 
 _BATCHED_SINCE = 4
 _RESOURCES = (Resource.GROUP, Resource.TRANSACTIONAL_ID)
-"""What may be asked for, by the type of its key; `Context.coordinators` has their coordinators in the same
-order.
-"""
+"""The coordinators by key type, in the order of `Context.coordinators`."""
 _REFUSALS = {
     Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -31,7 +29,7 @@ _WAIT_MS = 5_000
 def find_coordinator(
     context: Context, call: Call, request: FindCoordinatorRequest, now: Instant
 ) -> FindCoordinatorResponse | Parked:
-    """One coordinator for each key; INVALID_REQUEST for kinds of keys that are unknown."""
+    """One coordinator for each key; INVALID_REQUEST for unknown key types."""
     keys = request.coordinator_keys if call.version >= _BATCHED_SINCE else [request.key]
     shards = context.coordinators[request.key_type] if 0 <= request.key_type < len(_RESOURCES) else None
     if shards is None:
@@ -48,16 +46,14 @@ def find_coordinator(
 
 
 def make_topic(context: Context, shards: CoordinatorShards, now: Instant) -> None:
-    """Have the topic of a coordinator created, unless it is there or on its way."""
+    """Propose the creation of a coordinator's topic, unless it exists or is proposed already."""
     if not shards.partition_count and not shards.is_asked:
         shards.is_asked = True
         context.propose(shards.topic_wanted, CoordinatorTopic(shards), BROKER_PRINCIPAL, now)
 
 
 class _ParkedSearch:
-    """Who asked for a coordinator before there was a topic for its keys, or before its shard was up to
-    date.
-    """
+    """A request that waits until the topic for its keys exists and its shard is loaded."""
 
     __slots__ = ("_context", "_request", "_shards", "call")
 

@@ -1,7 +1,6 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials: which users may log in by SCRAM, and never
-by which secret (KIP-554).
+"""AlterUserScramCredentials and DescribeUserScramCredentials (KIP-554); no response contains a secret.
 
-No listener asks for credentials yet: they are kept in the metadata log, as Kafka keeps them without security.
+No listener uses the credentials yet: they are kept in the metadata log, as in a Kafka without security.
 """
 
 from sparklog.errors import ErrorCode
@@ -34,7 +33,7 @@ def alter_user_scram_credentials(
 def describe_user_scram_credentials(
     context: Context, call: Call, request: DescribeUserScramCredentialsRequest, now: Instant
 ) -> DescribeUserScramCredentialsResponse:
-    """The mechanisms of each user, all users if none are named."""
+    """The mechanisms of each user; of all users if none is named."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeUserScramCredentialsResponse(

@@ -1,5 +1,5 @@
-"""Delegation tokens (KIP-48): a session that nothing has authenticated may not ask for them, as in Kafka
-on a plain listener.
+"""Delegation tokens (KIP-48): an unauthenticated session may not request them, as in Kafka on a plain
+listener.
 """
 
 from sparklog.errors import ErrorCode
@@ -30,7 +30,7 @@ _NO_TIMESTAMP = -1
 def create_delegation_token(
     context: Context, call: Call, request: CreateDelegationTokenRequest, now: Instant
 ) -> CreateDelegationTokenResponse:
-    """Make a token; the refusal names the owner that was asked for, else the caller."""
+    """Create a token; the refusal names the requested owner, else the caller."""
     requester_type, _, requester_name = call.session.principal.partition(":")
     owner = requester_type, requester_name
     if request.owner_principal_type and request.owner_principal_name:
@@ -50,7 +50,7 @@ def create_delegation_token(
 def renew_delegation_token(
     context: Context, call: Call, request: RenewDelegationTokenRequest, now: Instant
 ) -> RenewDelegationTokenResponse:
-    """Put off the expiry of a token."""
+    """Renew a token."""
     return RenewDelegationTokenResponse(error_code=_REFUSED, expiry_timestamp_ms=_NO_TIMESTAMP)
 
 

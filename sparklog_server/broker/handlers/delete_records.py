@@ -1,9 +1,9 @@
-"""DeleteRecords: move log starts forward. The answer leaves when the new start survives a crash, so
-nothing deleted is ever seen again.
+"""DeleteRecords: advance log start offsets. The response leaves when the new log start offset is durable, so
+deleted records do not reappear after a crash.
 
-    asked ──► the records are committed ──► the log start is moved ──► the checkpoint has it: answered
+    request ──► the records are committed ──► the log start offset moves ──► checkpoint durable: response
 
-A producer's acks=1 followed by DeleteRecords of its records succeeds, as in Kafka: the log start moves
+An acks=1 Produce followed by DeleteRecords of its records succeeds, as in Kafka: the log start offset moves
 once they are synced.
 """
 
@@ -29,7 +29,7 @@ _NO_LOW_WATERMARK = -1
 def delete_records(
     context: Context, call: Call, request: DeleteRecordsRequest, now: Instant
 ) -> DeleteRecordsResponse | Parked:
-    """Move every log start that is asked for; errors are told per partition."""
+    """Advance every requested log start offset; errors are per partition."""
     response = DeleteRecordsResponse(topics=[])
     waiting = _ParkedDeletion(context, call, response)
     for topic in request.topics:
@@ -64,8 +64,8 @@ def _partition_of(context: Context, call: Call, topic: str, index: int) -> Parti
 
 
 class _Share:
-    """One partition whose log start is to become `until`: it waits for the high watermark, then for the
-    checkpoint.
+    """One partition whose log start offset is to become `until`: it waits for the high watermark, then for
+    the checkpoint.
     """
 
     __slots__ = ("call", "is_moved", "leader", "part", "partition", "until", "whole")
@@ -86,8 +86,8 @@ class _Share:
         self.is_moved = False
 
     def move(self, now: Instant) -> bool:
-        """Advance the log start offset, and wait for its checkpoint; False if the checkpoint has it
-        already.
+        """Advance the log start offset, and wait for its checkpoint; False if the checkpoint is already
+        durable.
         """
         self.partition.delete_records(self.until)
         self.is_moved = True
@@ -121,7 +121,7 @@ class _Share:
 
 
 class _ParkedDeletion:
-    """A DeleteRecords of which the log starts in `remaining` are not durable yet."""
+    """A DeleteRecords whose log start offsets in `remaining` are not durable yet."""
 
     __slots__ = ("call", "context", "remaining", "response")
 
@@ -134,7 +134,9 @@ class _ParkedDeletion:
     def add(
         self, partition: Partition, until: Offset, part: DeleteRecordsPartitionResult, now: Instant
     ) -> None:
-        """Fill `part` now if the log start is durable, else when it is. Raises PartitionUnavailable."""
+        """Fill `part` now if the log start offset is durable, else when it is. Raises
+        PartitionUnavailable.
+        """
         share = _Share(self, partition, until, part)
         if partition.high_watermark >= until:
             if not share.move(now):
@@ -154,4 +156,4 @@ class _ParkedDeletion:
         return self.response
 
     def abandoned(self) -> None:
-        """The shares are handed back when what they wait for has come, and are dropped then."""
+        """The shares stay parked until their event comes, and are dropped then."""

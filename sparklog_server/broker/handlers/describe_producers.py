@@ -29,7 +29,7 @@ _STEP = 256
 def describe_producers(
     context: Context, call: Call, request: DescribeProducersRequest, now: Instant
 ) -> DescribeProducersResponse | Parked:
-    """The producers of each partition, by id; errors are told per partition."""
+    """The producers of each partition, by id; errors are per partition."""
     if names_too_many(context, call, sum(len(topic.partition_indexes) for topic in request.topics)):
         return Parked.SILENT
     response = DescribeProducersResponse()
@@ -43,8 +43,8 @@ def describe_producers(
             if refusal is not None:
                 part.error_code, part.error_message = refusal.code, refusal.message
             elif (topic.name, index) in told:
-                # Four bytes could ask for a million producers otherwise, as often as a frame has room.
-                # Kafka's client cannot ask twice.
+                # A repeated partition costs four bytes of the request and a million producers of the
+                # response. Kafka's client cannot repeat one.
                 part.error_code, part.error_message = (
                     ErrorCode.INVALID_REQUEST,
                     "the partition is named more than once",
@@ -69,14 +69,14 @@ def describe_producers(
 def _describe(
     response: DescribeProducersResponse, many: list[tuple[PartitionResponse, FrozenProducers]], call: Call
 ) -> Steps[Encoded]:
-    """The job: the answer with the producers of these partitions, encoded."""
+    """The job: the encoded response with the producers of these partitions."""
     for part, frozen in many:
         producers = yield from frozen.in_order()
         while some := list(islice(producers, _STEP)):
             part.active_producers += [_state(producer_id, one) for producer_id, one in some]
             yield
     chunks = encode_reply(response, call.api_key, call.version, call.correlation_id)
-    if call.used is None:  # else a quota may have the answer encoded anew, with how long the client must rest
+    if call.used is None:  # else a quota may need the response encoded again, with a throttle time
         for part, _ in many:
             while part.active_producers:  # the loop would free all of them at once: 20 ms for 300 000
                 del part.active_producers[-_STEP:]

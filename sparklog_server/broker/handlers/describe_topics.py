@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics in the order of their names, page by page behind a cursor (KIP-966)."""
+"""DescribeTopicPartitions: topics in name order, page by page behind a cursor (KIP-966)."""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant
@@ -23,7 +23,7 @@ from sparklog_server.outcome import Refused
 def describe_topic_partitions(
     context: Context, call: Call, request: DescribeTopicPartitionsRequest, now: Instant
 ) -> DescribeTopicPartitionsResponse:
-    """The partitions from the cursor on, up to the limit; `next_cursor` is where the rest begins."""
+    """The partitions from the cursor on, up to the limit; `next_cursor` is the start of the next page."""
     image, cursor = context.image, request.cursor
     is_all = not request.topics
     names = image.topics_by_name if is_all else dict.fromkeys(topic.name for topic in request.topics)
@@ -43,7 +43,7 @@ def describe_topic_partitions(
                 )
             continue
         if response.next_cursor is not None:
-            continue  # only to tell of those that may not be seen, as Kafka does on every page
+            continue  # only to report unauthorized topics, as Kafka does on every page
         if room == 0:
             response.next_cursor = Cursor(name, 0)
             continue
@@ -59,7 +59,7 @@ def describe_topic_partitions(
 
 
 def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """The cursor points nowhere: there is no place for that but in each topic."""
+    """The cursor is invalid: the response has no field for that except in each topic."""
     names = dict.fromkeys(topic.name for topic in request.topics)
     topics = [
         DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
@@ -71,7 +71,7 @@ def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitions
 def _topic(
     context: Context, call: Call, name: str, start: int, room: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    """At most `room` partitions of a topic from `start` on, or why there is no such topic."""
+    """At most `room` partitions of a topic from `start` on, or the error of a topic that does not exist."""
     image = context.image
     told = DescribeTopicPartitionsResponseTopic(
         name=name, topic_id=ZERO_UUID, is_internal=name in INTERNAL_TOPICS

@@ -1,4 +1,4 @@
-"""ElectLeaders: other replicas are to lead (KIP-460)."""
+"""ElectLeaders: leader election on request (KIP-460)."""
 
 from sparklog.model import Instant
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
@@ -12,7 +12,7 @@ from sparklog_server.broker.session import Call, Parked
 def elect_leaders(
     context: Context, call: Call, request: ElectLeadersRequest, now: Instant
 ) -> Message | Parked:
-    """Elect the preferred replicas, or any replica where there is no leader; for all partitions if none are
+    """Elect the preferred replicas, or any replica where there is no leader; for all partitions if none is
     named.
     """
     if names_too_many(context, call, sum(len(topic.partitions) for topic in request.topic_partitions or ())):

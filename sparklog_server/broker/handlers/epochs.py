@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch: where an epoch ended here, so that others notice where their records are not ours
-(KIP-101, KIP-320).
+"""OffsetForLeaderEpoch: the end offset of an epoch in this log, by which clients and followers detect
+divergence (KIP-101, KIP-320).
 """
 
 from sparklog.errors import ErrorCode
@@ -20,7 +20,7 @@ from sparklog_server.replica.unavailable import PartitionUnavailable
 def offset_for_leader_epoch(
     context: Context, call: Call, request: OffsetForLeaderEpochRequest, now: Instant
 ) -> OffsetForLeaderEpochResponse:
-    """Answer every partition; -1 and -1 where nothing is known of the epoch."""
+    """Answer every partition; -1 and -1 if the epoch is unknown."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

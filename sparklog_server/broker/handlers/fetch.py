@@ -1,11 +1,11 @@
-"""Fetch: whole batches as file slices, at once or when enough of them is committed (long poll by min bytes
+"""Fetch: whole batches as file slices, at once or when enough records are committed (long poll by min bytes
 and max wait, KIP-74).
 
-What a read-committed reader is told of aborted transactions may lie in files that were not read yet: then
-a job reads them before.
+The list of aborted transactions for a read_committed consumer may be in files that are not in memory: then a
+job reads them first.
 
 Sessions (KIP-227) are optional for a broker: a full fetch is answered with session id 0, so the client
-goes on sending full fetches.
+continues to send full fetches.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
-# To name a member of an enum takes as long as two calls.
+# Access to an enum member takes as long as two calls.
 _READ: Final = Operation.READ
 _TOPIC: Final = Resource.TOPIC
 _TOPIC_IDS_SINCE = 13
@@ -45,21 +45,23 @@ _STORAGE_ERROR_SINCE = 6  # an earlier client would take it for final, and not l
 _READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (-1, 0)
 _READINGS_MAX = 3
-"""How often a fetch has files read beside the loop that were replaced meanwhile; then it reads them at
-once.
+"""The number of times a fetch reads files in jobs that were replaced meanwhile; after that it reads them in
+the loop.
 """
 _first_offset_of = attrgetter("first_offset")
 
 
 def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> FetchResponse | Parked:
-    """Read committed records from each requested offset; wait for `min_bytes` of it at most `max_wait_ms`."""
+    """Read committed records from each requested offset; wait for `min_bytes` of them, at most
+    `max_wait_ms`.
+    """
     if request.session_epoch not in _FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     return _ParkedFetch(context, call, request).begin(now)
 
 
 class _ParkedFetch:
-    """A fetch, and where it watches while what it asked for is not there yet."""
+    """A fetch, and its registration in the purgatories of its partitions while it waits."""
 
     __slots__ = ("_context", "_given", "_is_follower", "_readings", "_request", "_unread", "_watched", "call")
 
@@ -67,7 +69,7 @@ class _ParkedFetch:
         self.call = call
         self._context = context
         self._request = request
-        # Since version 15 the id stands in the state of the replica (KIP-903).
+        # Since version 15 the id is a field of the replica state (KIP-903).
         self._is_follower = request.replica_id >= 0 or (
             request.replica_state is not None and request.replica_state.replica_id >= 0
         )
@@ -77,7 +79,7 @@ class _ParkedFetch:
         self._watched: list[tuple[Partition, int]] = []
 
     def begin(self, now: Instant) -> FetchResponse | Parked:
-        """Answer, or watch, or have read what is to be known before."""
+        """Respond, park, or start the job that reads aborted transactions first."""
         response, is_due = self.read()
         if self._unread:
             return self._read_indexes()
@@ -87,7 +89,7 @@ class _ParkedFetch:
         return Parked.MUTING
 
     def _read_indexes(self) -> Parked:
-        """Read, beside the loop, which transactions were aborted."""
+        """Read the aborted transactions in a job."""
         self._readings += 1
         self.call.waiting = None
         unread = tuple(self._unread)
@@ -104,9 +106,7 @@ class _ParkedFetch:
         return Parked.MUTING
 
     def read(self) -> tuple[FetchResponse, bool]:
-        """What can be answered now, and whether it should be: enough bytes, or an error the client must
-        hear of.
-        """
+        """The response with the records available now, and whether to send it: enough bytes, or an error."""
         request = self._request
         room = min(request.max_bytes, self._context.live.settings.fetch_max_bytes)
         quotas = self._context.quotas
@@ -134,13 +134,13 @@ class _ParkedFetch:
         return FetchResponse(responses=responses), failed or found_bytes >= wanted_bytes or self._was_cut()
 
     def _was_cut(self) -> bool:
-        """Whether a limit or the end of a segment, not the end of what is committed, ended what was given:
-        waiting adds nothing to it.
+        """Whether a limit or the end of a segment, not the high watermark, ended the records: waiting adds
+        none.
         """
         return any(partition.disk.holds_beyond(part, limit) for partition, part, limit in self._given)
 
     def watch(self) -> bool:
-        """Watch every partition for its next move; False if one of them has no room for another watcher."""
+        """Watch every partition; False if one of them has no room for another watcher."""
         for topic in self._request.topics:
             name = self._topic_name(topic.topic, topic.topic_id)
             for asked in topic.partitions:
@@ -158,7 +158,7 @@ class _ParkedFetch:
         self._context.woken[self] = None
 
     def woken(self, now: Instant) -> FetchResponse | Parked | None:
-        """Something moved: answer if it is enough, else watch on."""
+        """A watched partition changed: respond if there are enough records, else watch on."""
         self._unwatch()
         response, is_due = self.read()
         if self._unread:
@@ -206,8 +206,8 @@ class _ParkedFetch:
         try:
             partition.leader_for(asked.current_leader_epoch)
             if self._is_follower:
-                # No other broker has a replica here, so the one that asks is none: it looks at the metadata
-                # again, as in Kafka.
+                # No other broker has a replica here, so the requesting broker has stale metadata and must
+                # refresh it, as in Kafka.
                 raise PartitionUnavailable(
                     ErrorCode.UNKNOWN_LEADER_EPOCH
                     if asked.current_leader_epoch >= 0
@@ -226,8 +226,8 @@ class _ParkedFetch:
                 if part.diverging_epoch is not None:
                     part.records = b""
                     return part
-            # The log end, not the high watermark, bounds what may be asked for: a client may stand just past
-            # what is committed.
+            # The log end offset, not the high watermark, bounds the fetch offset: a client may be just past
+            # the committed records.
             if start < limit or start > partition.log.log_end_offset or start < part.log_start_offset:
                 most = asked.partition_max_bytes if asked.partition_max_bytes < room else room
                 given = partition.disk.read(start, limit, most, at_least_one=at_least_one)
@@ -261,7 +261,7 @@ class _ParkedFetch:
         return part
 
     def _code_of(self, code: int) -> int:
-        """The code in one that the client knows."""
+        """The error code in a form that the client's version knows."""
         is_unknown = code == ErrorCode.KAFKA_STORAGE_ERROR and self.call.version < _STORAGE_ERROR_SINCE
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_unknown else code
 
@@ -272,8 +272,8 @@ def _run_all(readings: Sequence[IndexReading]) -> None:
 
 
 def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
-    """Where our log parts from that of who asks, by the epoch of its last record; None if it does not.
-    Raises OffsetOutOfRange.
+    """The diverging epoch and its end offset, given the client's last epoch; None if the logs agree. Raises
+    OffsetOutOfRange.
     """
     end_offset, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
     if end_offset < 0 or epoch < 0:

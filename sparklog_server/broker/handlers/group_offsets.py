@@ -1,6 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: topics are checked here, the rest is for the shard that
-keeps the group.
-"""
+"""OffsetCommit, OffsetFetch and OffsetDelete: this file checks topics; the shard of the group decides."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -42,10 +40,10 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE
 from sparklog_server.coordinator.group.offsets import refused_commit
 
-# To name a member of an enum takes as long as two calls, and commits come often.
+# Access to an enum member takes as long as two calls, and commits are frequent.
 _NONE: Final = ErrorCode.NONE
 _DELETED_BYTES: Final = 64
-"""What the answer about one deleted offset takes in memory."""
+"""The bytes of one deleted offset in the response."""
 _READ: Final = Operation.READ
 _GROUP: Final = Resource.GROUP
 _TOPIC: Final = Resource.TOPIC
@@ -53,15 +51,13 @@ _TOPIC_IDS_SINCE = 10
 _MANY_GROUPS_SINCE = 8
 _GROUP_ERROR_SINCE = 2
 _DELETED_TOGETHER = 4
-"""So many offsets are one part of a slice of OffsetDelete."""
+"""The number of offsets in one part of a slice of OffsetDelete."""
 
 
 def offset_commit(
     context: Context, call: Call, request: OffsetCommitRequest, now: Instant
 ) -> Message | Parked:
-    """Store how far a group has read; topics that are not there or may not be read are refused each for
-    itself.
-    """
+    """Store the committed offsets of a group; unknown and unauthorized topics are refused each by itself."""
     if not context.allow(call, _READ, _GROUP, request.group_id):
         return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     check = _name_topic if call.version >= _TOPIC_IDS_SINCE else _identify_topic
@@ -109,7 +105,7 @@ def _name_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -
 
 
 def _identify_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
-    """Write down which topic of that name it is: offsets of one since deleted are not those of the next
+    """Add the topic id to each topic: offsets of a deleted topic do not apply to a new one of the same name
     (KIP-848's topic ids).
     """
     code = _check_topic(context, call, topic.name)
@@ -125,8 +121,8 @@ def _check_topic(context: Context, call: Call, name: str) -> ErrorCode:
 
 
 def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now: Instant) -> Message | Parked:
-    """The committed offsets of groups, each from the shard that keeps it; versions before 8 ask for one
-    group in a form of their own.
+    """The committed offsets of groups, each from its shard; versions before 8 request one group in a
+    different form.
     """
     groups = request.groups
     if call.version < _MANY_GROUPS_SINCE:
@@ -153,7 +149,7 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
         if group.topics is None:
             if (
                 group.group_id in whole
-            ):  # a few bytes that ask for all of a large group, again and again, would fill the memory
+            ):  # small requests for all offsets of a large group, repeated, would exhaust the memory
                 early[position] = _refused_group(group, ErrorCode.INVALID_REQUEST)
                 continue
             whole[group.group_id] = None
@@ -199,8 +195,8 @@ def _refused_group(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFet
 def _leave_out(
     context: Context, call: Call, group: OffsetFetchRequestGroup
 ) -> list[tuple[int, OffsetFetchResponseTopics]]:
-    """Take the topics that may not be asked for out of a group's request, name the others; (position,
-    answer) of what was taken out.
+    """Remove unauthorized topics from a group's request, name the others; returns (position, response) of the
+    removed ones.
     """
     if group.topics is None:
         return []
@@ -245,7 +241,7 @@ def _complete(
     group: OffsetFetchResponseGroup,
     left_out: list[tuple[int, OffsetFetchResponseTopics]],
 ) -> None:
-    """Put what was left out back in its place; tell topic ids where the version has no names."""
+    """Insert the removed topics at their places; use topic ids where the version has no names."""
     if group.error_code:
         return
     for position, topic in left_out:
@@ -261,7 +257,7 @@ def _complete(
             known = context.image.topics_by_name.get(topic.name)
             if topic.topic_id.count(0) == len(topic.topic_id):
                 if known is None:
-                    continue  # deleted since it was committed: there is no id to tell it by
+                    continue  # deleted since the commit: it has no id
                 topic.topic_id = known.topic_id
             named.append(topic)
         group.topics = named
@@ -270,8 +266,8 @@ def _complete(
 def _single(
     group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int
 ) -> OffsetFetchResponse:
-    """The form that knows one group only; version 1 tells an error of the group by each partition: it has
-    no other place for it.
+    """The form for a single group; version 1 has an error of the group in each partition, since it has no
+    other field for it.
     """
     if group.error_code and version < _GROUP_ERROR_SINCE:
         refused = [
@@ -309,7 +305,7 @@ def _single(
 def offset_delete(
     context: Context, call: Call, request: OffsetDeleteRequest, now: Instant
 ) -> Message | Parked:
-    """Delete a group's committed offsets of topics that it no longer subscribes to (KIP-496)."""
+    """Delete a group's committed offsets of topics to which it is not subscribed (KIP-496)."""
 
     def refusal(code: ErrorCode) -> Message:
         return OffsetDeleteResponse(error_code=code)
@@ -361,7 +357,7 @@ def _delete_sliced(
     count: int,
     finish: Callable[[Message], Message],
 ) -> Parked:
-    """Forget a few offsets of each of the topics at a time; an error of the whole group is told once."""
+    """Delete a few offsets of each topic at a time; an error of the whole group is reported once."""
     whole = OffsetDeleteResponse(topics=[OffsetDeleteResponseTopic(name=topic.name) for topic in topics])
     positions = [
         position

@@ -1,5 +1,5 @@
-"""The requests of group members and of administrators of groups: checked here, decided by the shard that
-keeps the group.
+"""The requests of group members and of administrators of groups: checked here, decided by the shard of the
+group.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,13 +40,13 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE
 from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
 
-# To name a member of an enum takes as long as two calls, and heartbeats come often.
+# Access to an enum member takes as long as two calls, and heartbeats are frequent.
 _READ: Final = Operation.READ
 _GROUP: Final = Resource.GROUP
 _NAMED_PROTOCOL_SINCE = 7
 _LISTED_TOGETHER = 8
-"""So many groups are one part of a slice of ListGroups: to list one takes a fraction of what it takes to
-delete one.
+"""The number of groups in one part of a slice of ListGroups: listing a group takes a fraction of the time of
+deleting one.
 """
 _GROUP_OPERATIONS = (
     Operation.READ,
@@ -59,7 +59,7 @@ _UNKNOWN_OPERATIONS = -2147483648
 
 
 def join_group(context: Context, call: Call, request: JoinGroupRequest, now: Instant) -> Message | Parked:
-    """A member enters its group; the answer leaves when the rebalance is done (KIP-62, KIP-345, KIP-394)."""
+    """JoinGroup: the response leaves when the rebalance ends (KIP-62, KIP-345, KIP-394)."""
 
     def refusal(code: ErrorCode) -> Message:
         name = None if call.version >= _NAMED_PROTOCOL_SINCE else ""
@@ -71,14 +71,14 @@ def join_group(context: Context, call: Call, request: JoinGroupRequest, now: Ins
 
 
 def sync_group(context: Context, call: Call, request: SyncGroupRequest, now: Instant) -> Message | Parked:
-    """A member asks for its assignment; the answer leaves when the leader has handed it in."""
+    """SyncGroup: the response leaves when the leader has sent the assignment."""
     return _ask(
         context, call, request.group_id, request, lambda code: SyncGroupResponse(error_code=code), now
     )
 
 
 def heartbeat(context: Context, call: Call, request: HeartbeatRequest, now: Instant) -> Message | Parked:
-    """A member lives, and learns whether its group rebalances."""
+    """Heartbeat: extends the member's session and reports a rebalance."""
     return _ask(context, call, request.group_id, request, _refused_heartbeat, now)
 
 
@@ -87,7 +87,7 @@ def _refused_heartbeat(code: ErrorCode) -> Message:
 
 
 def leave_group(context: Context, call: Call, request: LeaveGroupRequest, now: Instant) -> Message | Parked:
-    """Members leave without waiting for their sessions to end."""
+    """LeaveGroup: members leave before their sessions expire."""
     return _ask(
         context, call, request.group_id, request, lambda code: LeaveGroupResponse(error_code=code), now
     )
@@ -96,7 +96,7 @@ def leave_group(context: Context, call: Call, request: LeaveGroupRequest, now: I
 def consumer_group_heartbeat(
     context: Context, call: Call, request: ConsumerGroupHeartbeatRequest, now: Instant
 ) -> Message | Parked:
-    """Everything a member of a KIP-848 group has to say, and to be told."""
+    """ConsumerGroupHeartbeat: joins, reports and leaves in a KIP-848 group."""
 
     def refusal(code: ErrorCode) -> Message:
         return ConsumerGroupHeartbeatResponse(error_code=code)
@@ -106,9 +106,8 @@ def consumer_group_heartbeat(
     for topic in request.subscribed_topic_names or ():
         if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic):
             return refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return ask(
-        context, call, request.group_id, request, refusal, now
-    )  # which has a word of its own for an empty group id
+    # The shard has its own error message for an empty group id.
+    return ask(context, call, request.group_id, request, refusal, now)
 
 
 def _ask(
@@ -124,7 +123,7 @@ def _ask(
 def describe_groups(
     context: Context, call: Call, request: DescribeGroupsRequest, now: Instant
 ) -> Message | Parked:
-    """State and members of groups, each from the shard that keeps it."""
+    """State and members of groups, each from its shard."""
 
     def refusal(group_id: str) -> Refusal:
         return lambda code: DescribeGroupsResponse(
@@ -173,7 +172,9 @@ def consumer_group_describe(
 
 
 def _describable(context: Context, call: Call, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
-    """The group, unless the caller may not know of a topic that its members have or are to have."""
+    """The group, unless the caller is not authorized to describe a topic of its subscriptions or
+    assignments.
+    """
     assigned = (part for member in group.members for part in (member.assignment, member.target_assignment))
     topics = dict.fromkeys(topic.topic_name for part in assigned for topic in part.topic_partitions)
     if all(context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
@@ -185,7 +186,7 @@ def _describable(context: Context, call: Call, group: DescribedConsumerGroup) ->
 def delete_groups(
     context: Context, call: Call, request: DeleteGroupsRequest, now: Instant
 ) -> Message | Parked:
-    """Groups without members are forgotten, with their offsets."""
+    """Delete groups without members, with their offsets."""
 
     def refusal(group_id: str) -> Refusal:
         return lambda code: DeleteGroupsResponse(
@@ -204,8 +205,8 @@ def delete_groups(
 
 
 def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: Instant) -> Message | Parked:
-    """Every group that the caller may see: the shards tell which there are, and then, slice by slice, what
-    each is.
+    """Every group that the caller may see: the shards return their group ids first, then, slice by slice, the
+    listings.
     """
     groups = context.groups
     may_see_all = context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
@@ -213,7 +214,7 @@ def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: I
     filters = Filters.of(request)
 
     def refusal(code: ErrorCode) -> Message:
-        # The groups of a shard that went to another broker meanwhile are for that one to tell.
+        # The groups of a shard that moved to another broker meanwhile are left out: that broker lists them.
         if code is not ErrorCode.NOT_COORDINATOR and not listing.head.error_code:  # type: ignore[attr-defined]
             listing.head.error_code = code  # type: ignore[attr-defined]
         return GroupIds()
@@ -261,7 +262,7 @@ def _nothing_listed(refusal: Refusal) -> Refusal:
 
 
 class _Each(NamedTuple):
-    """A request about groups by name: each is asked of its shard, once; what may not be asked is refused."""
+    """A request about named groups: each is sent to its shard, once; unauthorized ones are refused."""
 
     call: Call
     operation: Operation
@@ -270,7 +271,9 @@ class _Each(NamedTuple):
     combine: Callable[[list[Message]], Message]
 
     def asked(self, context: Context, group_ids: list[str], head: Message, now: Instant) -> Message | Parked:
-        """Ask; the answer to many groups is made of the `head` and of what each slice of them combines to."""
+        """Send the requests; a response about many groups combines the `head` with the result of each
+        slice.
+        """
         call, combine = self.call, self.combine
         if len(group_ids) > SLICE:
             answer = Pieces(head, call.api_key, call.version)
@@ -302,7 +305,7 @@ def _once_each(group_ids: list[str]) -> Iterator[str]:
 
 
 def _operations(context: Context, call: Call, group_id: str, *, is_wanted: bool) -> int:
-    """The operations that the caller may do on the group, as bits by their numbers (KIP-430)."""
+    """The operations on the group that the caller is authorized for, as bits by their numbers (KIP-430)."""
     if not is_wanted:
         return _UNKNOWN_OPERATIONS
     return sum(

@@ -1,5 +1,5 @@
-"""The replicas in the data directories of this broker, the free space, and moves between them (KIP-113,
-KIP-827).
+"""DescribeLogDirs and AlterReplicaLogDirs: replicas by log directory, free space, and moves between
+directories (KIP-113, KIP-827).
 """
 
 from collections.abc import Mapping
@@ -30,15 +30,13 @@ from sparklog_server.replica.directory import ReplicaDirectory
 
 _NAME_MAX = 255
 _Room = tuple[int, int] | None
-"""(total, usable) bytes of a file system; None if it cannot be asked."""
+"""(total, usable) bytes of a file system; None if it cannot be queried."""
 
 
 def describe_log_dirs(
     context: Context, call: Call, request: DescribeLogDirsRequest, now: Instant
 ) -> DescribeLogDirsResponse | Parked:
-    """Sizes of the logs that are asked for, by directory; null topics mean all. The file systems are asked
-    beside the loop.
-    """
+    """Sizes of the requested logs, by directory; null topics mean all. A job queries the file systems."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted: dict[str, frozenset[int]] | None = None
@@ -74,7 +72,7 @@ def _room(log_dir: LogDir) -> _Room:
 
 
 _Copies = Mapping[ReplicaDirectory, list[tuple[TopicPartition, int, int]]]
-"""(partition, bytes, offset lag) of the copies of moves, by the directory that they grow in."""
+"""(partition, bytes, offset lag) of the copies of moves, by target directory."""
 
 
 def _copies(context: Context) -> _Copies:
@@ -90,7 +88,7 @@ def _described(
     wanted: Mapping[str, frozenset[int]] | None,
     copies: _Copies,
 ) -> DescribeLogDirsResult:
-    """One directory; None is one that cannot be used."""
+    """One directory; None is an unusable one."""
     result = DescribeLogDirsResult(log_dir=path)
     if directory is None:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -122,8 +120,8 @@ def _described(
 def alter_replica_log_dirs(
     context: Context, call: Call, request: AlterReplicaLogDirsRequest, now: Instant
 ) -> AlterReplicaLogDirsResponse:
-    """Have replicas move to other directories of this broker, each by itself; what they are asked last
-    counts. Jobs do the work.
+    """Move replicas to other directories of this broker, each by itself; the last entry for a replica counts.
+    Jobs copy the files.
     """
     asked = {
         TopicPartition(topic.name, index): one.path
@@ -168,7 +166,7 @@ def _move(context: Context, topic_partition: TopicPartition, path: str, now: Ins
     if home.error is not None or partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
         return ErrorCode.KAFKA_STORAGE_ERROR
     if target is not home and len(partitions.directories) < len(context.settings.log_dirs):
-        return ErrorCode.KAFKA_STORAGE_ERROR  # a copy of it may lie in the directory that could not be opened
+        return ErrorCode.KAFKA_STORAGE_ERROR  # the unreadable directory may hold a copy of it
     if target is not home and target.is_cordoned:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     partitions.moving.move(partition, home, target, now)

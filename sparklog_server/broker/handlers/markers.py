@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: another broker's transaction coordinator, or an administrator, ends transactions in
-partitions that are led here.
+"""WriteTxnMarkers: the transaction coordinator of another broker, or an administrator, ends transactions in
+partitions that this node leads.
 
-In `__consumer_offsets` a marker is taken for a transaction that hangs: it is open in the partition, and no
+`__consumer_offsets` accepts a marker only for a hanging transaction: it is open in the partition, and no
 transaction of its producer is open in this broker's coordinator, which writes its own markers without this
 request. See docs/decisions/0013.
 """
@@ -25,14 +25,14 @@ from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
 from sparklog_server.broker.markers import Markers, Outcomes, TxnMarker
 from sparklog_server.broker.session import Call, Parked
 
-_WAIT_MS = 30_000  # Kafka's default request.timeout.ms: whoever asked has given up by then
+_WAIT_MS = 30_000  # Kafka's default request.timeout.ms: the sender has given up by then
 
 
 def write_txn_markers(
     context: Context, call: Call, request: WriteTxnMarkersRequest, now: Instant
 ) -> WriteTxnMarkersResponse | Parked:
-    """Write each marker to its partitions; answered when all that were appended are committed. Errors are
-    told per partition.
+    """Write each marker to its partitions; the response leaves when all appended markers are committed.
+    Errors are per partition.
     """
     if not any(
         context.allow(call, may, Resource.CLUSTER, CLUSTER_NAME)
@@ -74,7 +74,7 @@ def _partitions_of(marker: WritableTxnMarker) -> tuple[TopicPartition, ...]:
 def _refused_offsets(
     context: Context, asked: WritableTxnMarker, owned: frozenset[int] | None
 ) -> dict[TopicPartition, ErrorCode]:
-    """The partitions of offsets that take no marker from this sender, and why; `owned` are the producers
+    """The offsets partitions that accept no marker from this sender, and the error; `owned` are the producers
     with an open transaction.
     """
     refused = {}
@@ -93,7 +93,7 @@ def _refused_offsets(
 
 
 class _Writing:
-    """A request of which not every marker is committed yet."""
+    """A request whose markers are not all committed yet."""
 
     __slots__ = ("_context", "_missing", "_outcomes", "_request", "call")
 
@@ -109,7 +109,7 @@ class _Writing:
         return self._missing == 0
 
     def written(self, index: int, refused: Outcomes, outcomes: Outcomes, now: Instant) -> None:
-        """What became of one marker, where it was not refused before."""
+        """The results of one marker in the partitions that accepted it."""
         self._outcomes[index] = {**refused, **outcomes}
         self._missing -= 1
         if not self._missing and self.call.waiting is self:
@@ -122,11 +122,11 @@ class _Writing:
         return self.response()
 
     def response(self) -> WriteTxnMarkersResponse:
-        """What is known by now; what is not may be tried again."""
+        """The results so far; the others get a retriable error."""
         return _response(self._request, self._outcomes)
 
     def abandoned(self) -> None:
-        """The markers are written all the same."""
+        """The session has ended; the markers are written all the same."""
 
 
 def _response(request: WriteTxnMarkersRequest, outcomes: Sequence[Outcomes]) -> WriteTxnMarkersResponse:

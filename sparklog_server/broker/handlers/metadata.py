@@ -1,4 +1,4 @@
-"""Metadata: who the brokers are, as seen from the listener that was asked, and who leads what."""
+"""Metadata: the brokers, with the addresses of the request's listener, and the leaders of partitions."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -30,11 +30,11 @@ from sparklog_server.outcome import Refused
 from sparklog_server.replica.disks import has_room
 
 _AUTO_CREATED_MAX = 100
-"""How many topics one request creates by naming them; a client that still misses some asks again."""
+"""The number of missing topics that one request creates; a client that still misses some sends another."""
 _EMPTY_MEANS_ALL_BEFORE = 1
 _TOPIC_IDS_SINCE = 12  # versions 10 and 11 have the field, and Kafka never served it there
 _TAIL_BYTES = {8: 4, 9: 4, 10: 4, 13: 2}
-"""Behind the topics stand the operations allowed on the cluster, or the error code."""
+"""After the topics follow the authorized operations of the cluster, or the error code."""
 
 AnswerT = TypeVar("AnswerT", bound=Message)
 _Wanted: TypeAlias = MetadataRequestTopic | TopicImage
@@ -43,11 +43,10 @@ _Wanted: TypeAlias = MetadataRequestTopic | TopicImage
 def metadata(
     context: Context, call: Call, request: MetadataRequest, now: Instant
 ) -> MetadataResponse | Parked:
-    """Brokers and topics; a missing topic is created if both sides wish, and answered as unknown until it
-    is there.
+    """Brokers and topics; a missing topic is created if client and broker allow it, and is unknown until it
+    exists.
 
-    An answer about very many topics is made over several turns, of the image as it was when they were
-    asked for.
+    A response about very many topics is made over several turns, from the image at the time of the request.
     """
     told = _Told(context, call, request, now)
     if told.count > SLICE:
@@ -64,7 +63,7 @@ def metadata(
 
 
 def _head(context: Context, call: Call, request: MetadataRequest) -> MetadataResponse:
-    """The answer without topics."""
+    """The response without topics."""
     response = MetadataResponse(cluster_id=context.cluster_id, controller_id=context.settings.node_id)
     response.brokers = [
         MetadataResponseBroker(
@@ -80,9 +79,7 @@ def _head(context: Context, call: Call, request: MetadataRequest) -> MetadataRes
 
 
 class _Told:
-    """What one request is told of `topics`, each in turn; those that could be there and are not are
-    created at the end.
-    """
+    """The topics of one response, one by one; missing topics that may be created are created at the end."""
 
     def __init__(self, context: Context, call: Call, request: MetadataRequest, now: Instant) -> None:
         self.now = now
@@ -107,7 +104,7 @@ class _Told:
             )
 
     def of(self, wanted: _Wanted) -> MetadataResponseTopic:
-        """What is told of one topic."""
+        """The response for one topic."""
         if isinstance(wanted, TopicImage):
             told = self._of_known(wanted)
         elif self._is_refused:
@@ -150,14 +147,14 @@ class _Told:
         return self._context.allow(self._call, Operation.DESCRIBE, Resource.TOPIC, name)
 
     def finished(self, answer: AnswerT) -> AnswerT:
-        """Everything is told."""
+        """The response is complete."""
         if self._creates and self._missing:
             _create(self._context, self._call, self._missing, self.now)
         return answer
 
 
 class _OfTopic(NamedTuple):
-    """One topic of an answer that is made slice by slice."""
+    """One topic of a response that is made slice by slice."""
 
     told: _Told
     topic: _Wanted
@@ -180,8 +177,8 @@ def _is_topic_name(name: str) -> bool:
 
 
 def _without_offline(context: Context, told: MetadataResponseTopic) -> None:
-    """Name no leader that cannot serve: the controller may not know it, where its log lies on the disk
-    that fails.
+    """Name no leader for an offline partition: the controller may not know yet that the disk of its log
+    failed.
     """
     for part in told.partitions:
         if part.leader_id == context.settings.node_id and context.partitions.is_offline(
@@ -211,8 +208,8 @@ def _topic(topic: TopicImage) -> MetadataResponseTopic:
 
 
 def _create(context: Context, call: Call, names: list[str], now: Instant) -> None:
-    """Create what is missing: the topic of a coordinator as the coordinator needs it, any other by the
-    cluster's defaults.
+    """Create missing topics: a coordinator's topic with the settings that the coordinator needs, any other
+    with the cluster's defaults.
     """
     creatable = [
         name for name in dict.fromkeys(names) if context.allow(call, Operation.CREATE, Resource.TOPIC, name)

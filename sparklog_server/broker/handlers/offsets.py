@@ -1,10 +1,10 @@
-"""ListOffsets: an offset for a timestamp, or for one of the special ones.
+"""ListOffsets: the offset of a timestamp, or of a special timestamp.
 
-`latest` waits until the high watermark reaches the log end seen on arrival, and a search by time until it
-reaches what is promised then: a producer's acks=1 followed by either finds its own record, although the
-record is shown only once it is durable. A search runs in a job, for it may read cold files.
+`latest` waits until the high watermark reaches the log end offset of its arrival, and a search by time until
+it reaches the records acknowledged by then: a client that sends either after an acks=1 Produce finds its own
+record, although the record is visible only once it is durable. A job searches, since the files may be cold.
 
-    asked ──► every high watermark is reached ──► the logs are searched by a job ──► answered
+    request ──► every high watermark is reached ──► a job searches the logs ──► response
 """
 
 from collections import Counter
@@ -48,9 +48,7 @@ _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up b
 def list_offsets(
     context: Context, call: Call, request: ListOffsetsRequest, now: Instant
 ) -> ListOffsetsResponse | Parked:
-    """Answer every partition; those that ask for the latest offset or by time may have to wait for the
-    high watermark.
-    """
+    """Answer every partition; `latest` and searches by time may wait for the high watermark."""
     response = ListOffsetsResponse(topics=[])
     waiting = _ParkedOffsets(
         context, call, response, is_committed_only=request.isolation_level == _READ_COMMITTED
@@ -78,7 +76,7 @@ def list_offsets(
 
 
 def _search(context: Context, waiting: "_ParkedOffsets", searches: "list[_Search]", *, attempt: int) -> None:
-    """Search the logs beside the loop."""
+    """Search the logs in a job."""
     job = partial(run_all, tuple(search.search for search in searches))
     context.run_in_steps(
         waiting.call,
@@ -96,7 +94,7 @@ def _searched(
     result: "Sequence[Found | RecordsRefused | StorageError | None] | StorageError",
     now: Instant,
 ) -> ListOffsetsResponse | Parked:
-    """Fill in what was found, and search once more where the log has changed its files meanwhile."""
+    """Fill in the results, and search again where the files of the log changed meanwhile."""
     again: list[_Search] = []
     assert not isinstance(result, StorageError), "each search tells its own"
     for search, outcome in zip(searches, result, strict=True):
@@ -121,7 +119,7 @@ def _searched(
 
 
 def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
-    """The partitions that are asked for more than once: none of them is answered."""
+    """The partitions that are requested more than once: none of them is answered."""
     counts = Counter(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
     )
@@ -151,7 +149,7 @@ def _answer(
         part.offset = log.log_start_offset
         part.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
     elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        part.offset = -1  # nothing is tiered
+        part.offset = -1  # no tiered storage
     else:
         waiting.add(
             partition,
@@ -162,7 +160,7 @@ def _answer(
 
 
 def _not_available(call: Call) -> ErrorCode:
-    """The offset will be known later, in a code that the client knows."""
+    """The offset is not available yet, as an error code that the client's version knows."""
     return (
         ErrorCode.OFFSET_NOT_AVAILABLE
         if call.version >= _NOT_AVAILABLE_SINCE
@@ -200,7 +198,7 @@ class _Share:
         self.part = part
 
     def fill(self) -> None:
-        """Answer what is known now, or have the log searched."""
+        """Answer now, or have the log searched."""
         partition = self.partition
         try:
             leader = partition.leader_for(-1)
@@ -235,8 +233,8 @@ class _Share:
 
 
 class _ParkedOffsets:
-    """A ListOffsets of which the shares in `remaining` and the `searches` are not known yet; the searches
-    begin when no share remains.
+    """A ListOffsets that waits for the shares in `remaining` and the `searches`; the searches begin when no
+    share remains.
     """
 
     __slots__ = ("call", "context", "is_committed_only", "remaining", "response", "searches")
@@ -275,4 +273,4 @@ class _ParkedOffsets:
         return self.response
 
     def abandoned(self) -> None:
-        """The shares stay parked until they are passed, and are dropped then."""
+        """The shares stay parked until the high watermark passes them, and are dropped then."""

@@ -1,11 +1,11 @@
-"""Produce: append each partition's batch, then answer at once (acks=1) or when the high watermark has
-passed it (acks=all).
+"""Produce: append each partition's batch, then respond at once (acks=1) or when the high watermark has passed
+it (acks=all).
 
-of a transaction that is not open yet ─► verified by its coordinator (produce_verified.py) ─┐
-checked at once ◄────────────────────────────────────────────────────────────────────────────┘
+    opens a transaction ──► verified with its coordinator (produce_verified.py) ──┐
+    otherwise ────────────────────────────────────────────────────────────────────┴─► checked:
 
-checked at once ───────────────────────────────► appended ─► answered, or parked until committed
-  └── much to decompress or compress: kept, checked in a job ───┘       (the session is muted meanwhile)
+    little or nothing to decompress ──────────────► appended ──► answered, or parked until committed
+      └── much to decompress or compress: kept, checked in a job ──┘     (the session is muted meanwhile)
 """
 
 from collections.abc import Sequence
@@ -45,13 +45,13 @@ _CODEC_BITS = 0x07
 _TRANSACTIONAL = 0x10
 _ACKS_ALL = -1
 _LEGAL_ACKS = (0, 1, _ACKS_ALL)
-# To name a member of an enum takes as long as two calls.
+# Access to an enum member takes as long as two calls.
 _NONE: Final = ErrorCode.NONE
 _WRITE: Final = Operation.WRITE
 _TOPIC: Final = Resource.TOPIC
 
 _UNAUTHORIZED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""What a batch of a transaction is told that comes without a transactional id, and with it the whole
+"""The error of a transactional batch in a request without a transactional id, which refuses the whole
 request.
 """
 
@@ -61,11 +61,11 @@ _NO_MEMORY: Final = RecordsRefused(
 """Retriable, and nothing was appended."""
 
 _Target = tuple[Partition, PartitionProduceResponse]
-"""Where one batch goes, and its part of the answer."""
+"""The target of one batch, and its part of the response."""
 
 
 def produce(context: Context, call: Call, request: ProduceRequest, now: Instant) -> ProduceResponse | Parked:
-    """Append what was sent; KIP-98 sequences are checked by the log. Errors are told per partition."""
+    """Append the batches; the log checks KIP-98 sequences. Errors are per partition."""
     response = ProduceResponse(responses=[])
     targets: list[_Target] = []
     sent: list[memoryview] = []
@@ -117,7 +117,9 @@ def _verify(
     sent: list[memoryview],
     now: Instant,
 ) -> ProduceResponse | Parked:
-    """Check and append, once the coordinator vouches for what opens a transaction."""
+    """Check and append, once the coordinator has verified the partitions where the batches open a
+    transaction.
+    """
     acks, timeout_ms = request.acks, request.timeout_ms
 
     def go_on(
@@ -139,7 +141,9 @@ def _is_compressed(records: memoryview | bytearray) -> bool:
 def _check_at_once(
     targets: list[_Target], sent: Sequence[memoryview | bytearray], now: Instant
 ) -> Sequence[Sent | RecordsRefused] | None:
-    """Check the batches that must be decompressed or compressed; None if that is too much at once."""
+    """Check the batches that must be decompressed or compressed; None if the loop cannot check that much at
+    once.
+    """
     left = INLINE_BYTES_MAX
     batches: list[Sent | RecordsRefused] | None = None
     for index, (partition, _) in enumerate(targets):
@@ -154,7 +158,7 @@ def _check_at_once(
             return None
         except RecordsRefused as refused:
             if len(targets) > 1:
-                return None  # it may have cost much, and so may the next
+                return None  # this one may have cost much, and so may the next
             batches[index] = without_frames(refused)
         else:
             batches[index] = checked
@@ -165,7 +169,7 @@ def _check_at_once(
 def _topic_of(
     context: Context, call: Call, topic: TopicProduceData, request: ProduceRequest
 ) -> tuple[str, ErrorCode]:
-    """The topic's name, and why nothing may be written to it (or NONE)."""
+    """The topic's name, and the error that forbids writing to it (or NONE)."""
     if request.acks not in _LEGAL_ACKS:
         return topic.name, ErrorCode.INVALID_REQUIRED_ACKS
     name = topic.name
@@ -187,7 +191,7 @@ def _partition_for(
     part: PartitionProduceResponse,
     is_transactional: bool,
 ) -> Partition | None:
-    """The partition that a batch is for; None if it is refused, which `part` then tells."""
+    """The partition of a batch; None if it is refused, with the error in `part`."""
     partition = context.partitions.find(topic, data.index)
     if partition is None:
         part.error_code = context.partitions.absence(topic, data.index)
@@ -221,7 +225,7 @@ def _check_in_job(
     now: Instant,
     proofs: Proofs = NO_PROOFS,
 ) -> Parked:
-    """Check beside the loop, and append when that is done."""
+    """Check in a job, and append when it is done."""
 
     def checked(
         batches: list[Checked | RecordsRefused] | StorageError, then: Instant
@@ -282,8 +286,8 @@ def _append(
     now: Instant,
     proof: Verification | None,
 ) -> "_Share | None":
-    """Append one partition's batch and fill its part of the answer; the share that must wait, if acks=all
-    is not yet satisfied.
+    """Append one partition's batch and fill its part of the response; returns the share that must wait if
+    acks=all is not yet satisfied.
     """
     try:
         if acks == _ACKS_ALL and not partition.has_enough_in_sync:
@@ -322,7 +326,7 @@ def _refuse(part: PartitionProduceResponse, refused: RecordsRefused) -> None:
 
 
 class _Share:
-    """One partition's part of a parked produce: done when the high watermark reaches `until`."""
+    """One partition's part of a parked produce: complete when the high watermark reaches `until`."""
 
     __slots__ = ("call", "leader", "part", "partition", "until", "whole")
 
@@ -352,7 +356,7 @@ class _Share:
 
 
 class _ParkedProduce:
-    """A produce of which `remaining` partitions are not committed yet."""
+    """A produce whose `remaining` partitions are not committed yet."""
 
     __slots__ = ("call", "remaining", "response", "shares", "woken")
 
@@ -376,7 +380,7 @@ class _ParkedProduce:
         return self.response
 
     def abandoned(self) -> None:
-        """The shares stay parked until they are passed, and are dropped then."""
+        """The shares stay parked until the high watermark passes them, and are dropped then."""
 
 
 def _park(
@@ -396,8 +400,8 @@ def _park(
         try:
             share.partition.park(share.until, share)
         except PurgatoryFull:
-            # Appended, but its fate will not be known: as for a time-out, the client tries again and its
-            # sequence keeps the log exact.
+            # Appended, but it is unknown whether it will be committed: as after a timeout, the client
+            # retries, and its sequence prevents a duplicate.
             share.fail(ErrorCode.REQUEST_TIMED_OUT)
             whole.remaining -= 1
     if whole.remaining == 0:

@@ -1,9 +1,11 @@
-"""Produce within a transaction: what is the first of it in a partition waits for its coordinator's word
-before anything is appended.
+"""Produce within a transaction: the first batch of a transaction in a partition waits until the coordinator
+has verified the partition.
 
-authorized ─► one producer ─┬─ open in every partition ─────────────────────────────► go on at once
-                            └─ copied, the session muted ─► broker/transaction_verification.py ───────► go on with the partitions it vouches for
-"""  # noqa: E501
+    authorized ─► one producer ─┬─ open in every partition ───────────────────────► appended at once
+                                └─ copied, the session muted ─► verified ─────────► the verified partitions
+
+`broker/transaction_verification.py` asks the coordinator.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
@@ -40,13 +42,13 @@ _UNREADY = (
 
 Target = tuple[Partition, PartitionProduceResponse]
 Proofs = Mapping[int, Verification]
-"""By the place of a target, what lets its batch open a transaction."""
+"""By the place of a target, the guard that lets its batch open a transaction."""
 NO_PROOFS: Proofs = {}
 GoOn = Callable[[list[Target], Sequence[memoryview | bytearray], Proofs, Instant], ProduceResponse | Parked]
 
 
 def refuse_all(response: ProduceResponse, code: ErrorCode) -> None:
-    """Nothing of the request is done."""
+    """Refuse the whole request."""
     for topic in response.responses:
         for part in topic.partition_responses:
             part.error_code = code
@@ -62,7 +64,7 @@ def verify(
     go_on: GoOn,
     now: Instant,
 ) -> ProduceResponse | Parked:
-    """Have batches of a transaction vouched for, then go on with those that are."""
+    """Verify the batches of a transaction, then append the verified ones."""
     producers = {_producer_of(records)[:2]: None for records in sent if _is_transactional(records)}
     if not producers:
         return go_on(targets, sent, {}, now)
@@ -103,7 +105,7 @@ def verify(
         knows_abortable=call.version >= _ABORTABLE_SINCE,
         is_retried=adds and request.acks != 0,
     )
-    # Whatever waits must not hold the receive buffer: it is filled anew meanwhile.
+    # A waiting request must not hold the receive buffer, which the next read fills.
     copies = [bytearray(records) for records in records_kept]
 
     def finish(codes: Codes, then: Instant) -> ProduceResponse | Parked:
@@ -124,7 +126,7 @@ def _is_transactional(records: memoryview) -> bool:
 
 
 def _producer_of(records: memoryview) -> tuple[int, int, int]:
-    """Id, epoch and first sequence, as they stand in a header that nobody has checked yet."""
+    """Id, epoch and first sequence from a header that is not checked yet."""
     found: tuple[int, int, int] = _PRODUCER.unpack_from(records, _PRODUCER_AT)
     return found
 
@@ -144,8 +146,8 @@ def _begin(
 
 
 def _is_vouched(target: Target, codes: Codes, *, adds: bool) -> bool:
-    """Whether the coordinator vouches for a partition; if not, its part of the answer says so in codes
-    that producers try again.
+    """Whether the coordinator verified a partition; if not, its part of the response has a code that
+    producers retry.
     """
     partition, part = target
     code = codes.get(partition.topic_partition, ErrorCode.NONE)
@@ -155,7 +157,7 @@ def _is_vouched(target: Target, codes: Codes, *, adds: bool) -> bool:
     if code is ErrorCode.INVALID_TXN_STATE:
         part.error_message = "Partition was not added to the transaction"
     elif code in _UNREADY or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
-        # What older clients try again without asking for metadata, as Kafka has it.
+        # Older clients retry this code without a metadata request, as in Kafka.
         part.error_code = ErrorCode.NOT_ENOUGH_REPLICAS
         part.error_message = (
             f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}"

@@ -16,7 +16,7 @@ from sparklog_server.broker.session import Call, Parked
 
 _WAIT_MS = 30_000
 _FENCED_SINCE = 4
-"""The version whose clients know PRODUCER_FENCED."""
+"""The first version whose clients know PRODUCER_FENCED."""
 
 
 def init_producer_id(

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas: which clients may use how much (KIP-546)."""
+"""DescribeClientQuotas and AlterClientQuotas: the quotas of clients (KIP-546)."""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -33,9 +33,7 @@ def alter_client_quotas(
 def describe_client_quotas(
     context: Context, call: Call, request: DescribeClientQuotasRequest, now: Instant
 ) -> DescribeClientQuotasResponse:
-    """The quotas of the entities that match all components; with `strict`, of those that name no other
-    type.
-    """
+    """The quotas of the entities that match all components; with `strict`, of those without other types."""
     if not context.allow(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeClientQuotasResponse(
@@ -59,7 +57,7 @@ def describe_client_quotas(
 
 
 def _filter(request: DescribeClientQuotasRequest) -> tuple[dict[str, str | None], dict[str, None]]:
-    """(names by type, types that any name will do for); raises Refused."""
+    """(names by type, types that match any name); raises Refused."""
     exact: dict[str, str | None] = {}
     specified: dict[str, None] = {}
     for one in request.components:

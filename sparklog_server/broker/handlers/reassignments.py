@@ -1,6 +1,4 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: partitions that are to have other replicas
-(KIP-455).
-"""
+"""AlterPartitionReassignments and ListPartitionReassignments: changes of partitions' replicas (KIP-455)."""
 
 from collections.abc import Iterable
 
@@ -24,7 +22,7 @@ from sparklog_server.metadata.image import TopicImage
 def alter_partition_reassignments(
     context: Context, call: Call, request: AlterPartitionReassignmentsRequest, now: Instant
 ) -> Message | Parked:
-    """Give partitions other replicas, or cancel that."""
+    """Reassign partitions, or cancel a reassignment."""
     if names_too_many(context, call, sum(len(topic.partitions) for topic in request.topics)):
         return Parked.SILENT
     return propose_if_allowed(context, call, request, Operation.ALTER, now)
@@ -33,7 +31,7 @@ def alter_partition_reassignments(
 def list_partition_reassignments(
     context: Context, call: Call, request: ListPartitionReassignmentsRequest, now: Instant
 ) -> ListPartitionReassignmentsResponse | Parked:
-    """The partitions whose replicas are on the move; of all topics if none are named."""
+    """The partitions with a reassignment in progress; of all topics if none is named."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return ListPartitionReassignmentsResponse(

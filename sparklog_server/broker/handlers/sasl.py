@@ -1,5 +1,5 @@
-"""SaslHandshake and SaslAuthenticate on a listener without SASL: the session needs no authentication, so
-both come in the wrong state.
+"""SaslHandshake and SaslAuthenticate on a listener without SASL: the session needs no authentication, so both
+are ILLEGAL_SASL_STATE.
 """
 
 from sparklog.errors import ErrorCode
@@ -13,13 +13,13 @@ from sparklog_server.broker.session import Call
 def sasl_handshake(
     context: Context, call: Call, request: SaslHandshakeRequest, now: Instant
 ) -> SaslHandshakeResponse:
-    """Choose a mechanism: there is none."""
+    """Refuse: there is no mechanism."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
 def sasl_authenticate(
     context: Context, call: Call, request: SaslAuthenticateRequest, now: Instant
 ) -> SaslAuthenticateResponse:
-    """Take a token of a mechanism: none was chosen."""
+    """Refuse: there was no handshake."""
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message)

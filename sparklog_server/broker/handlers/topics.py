@@ -1,8 +1,8 @@
-"""CreateTopics, DeleteTopics and CreatePartitions: the controller decides, and the answer waits until the
+"""CreateTopics, DeleteTopics and CreatePartitions: the controller decides, and the response waits until the
 decision is committed.
 
-Each topic of a request is answered by itself: the controller is asked about those that the caller may
-touch, and the others are added to its answer.
+Each topic of a request has its own result: the command to the controller has the authorized topics, and the
+handler adds the results of the others.
 """
 
 from collections.abc import Iterable
@@ -41,15 +41,13 @@ _NO_ROOM_MESSAGE = (
 _STRICT_CREATE_SINCE = 6
 _STRICT_DELETE_SINCE = 5
 _STRICT_GROW_SINCE = 3
-"""The versions whose clients know THROTTLING_QUOTA_EXCEEDED: earlier ones are served, and must rest
+"""The versions whose clients know THROTTLING_QUOTA_EXCEEDED: earlier clients are served, and throttled
 afterwards (KIP-599).
 """
 
 
 class _Charges:
-    """What the topics of one request take from the changes to the cluster that their client may make,
-    topic by topic.
-    """
+    """The charges of one request's topics to the client's mutation quota, topic by topic."""
 
     __slots__ = ("_call", "_context", "_is_strict", "_now", "_taken")
 
@@ -61,9 +59,9 @@ class _Charges:
         self._taken: dict[str | None, int] = {}
 
     def admits(self, name: str | None, partitions: int) -> bool:
-        """Whether the topic may be asked for; it then counts as `partitions`."""
+        """Whether the topic may be created or changed; it is then charged as `partitions`."""
         quotas = self._context.quotas
-        # No request may make more: what asks for more is refused, and given back.
+        # More than one request may create: the controller refuses it, and the charge is returned.
         count = min(max(partitions, 0), PARTITIONS_PER_REQUEST_MAX)
         if not quotas.admits(self._call, count, is_strict=self._is_strict, now=self._now):
             return False
@@ -73,7 +71,7 @@ class _Charges:
     def settle(
         self, results: Iterable[CreatableTopicResult | DeletableTopicResult | CreatePartitionsTopicResult]
     ) -> None:
-        """Give back what was taken for topics of which nothing was made."""
+        """Return the charges of topics for which the controller made nothing."""
         for result in results:
             if result.error_code and result.name in self._taken:
                 self._context.quotas.give_back(self._call, self._taken.pop(result.name))
@@ -82,7 +80,7 @@ class _Charges:
 def create_topics(
     context: Context, call: Call, request: CreateTopicsRequest, now: Instant
 ) -> CreateTopicsResponse | Parked:
-    """Create every topic or say why not, each by itself (KIP-4)."""
+    """Create topics, each with its own result (KIP-4)."""
     refused: list[CreatableTopicResult] = []
     if not context.allow(call, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
         allowed = []
@@ -136,7 +134,7 @@ def create_topics(
 def delete_topics(
     context: Context, call: Call, request: DeleteTopicsRequest, now: Instant
 ) -> DeleteTopicsResponse | Parked:
-    """Delete by name, or by id since version 6."""
+    """Delete topics by name, or by id since version 6."""
     refused: list[DeletableTopicResult] = []
     is_enabled = context.settings.delete_topic_enable
     charges = _Charges(context, call, now, strict_since=_STRICT_DELETE_SINCE)
@@ -154,7 +152,7 @@ def delete_topics(
             if topic is not None and not charges.admits(called, len(topic.partitions)):
                 code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         if code is not ErrorCode.NONE:
-            # The name as it was asked for: who knows the id alone is not told it.
+            # The name, if the request has it: a caller that knows only the id does not learn the name.
             refused.append(DeletableTopicResult(name=name, topic_id=topic_id, error_code=code))
         return code is ErrorCode.NONE
 

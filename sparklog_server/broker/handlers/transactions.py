@@ -1,8 +1,8 @@
-"""The requests of transactional producers and of those who look after transactions: checked here, decided
-by the id's shard.
+"""The requests of transactional producers and of administrators of transactions: checked here, decided by the
+shard of the transactional id.
 
-Clients before the version given as `_FENCED_SINCE` do not know PRODUCER_FENCED: they are told
-INVALID_PRODUCER_EPOCH in its place.
+Clients before the version in `_FENCED_SINCE` do not know PRODUCER_FENCED: they get INVALID_PRODUCER_EPOCH in
+its place.
 """
 
 from collections.abc import Callable
@@ -36,14 +36,14 @@ from sparklog_server.coordinator.txn.events import AddOffsets
 from sparklog_server.outcome import Refused
 
 _BROKERS_SINCE = 4
-"""The version of AddPartitionsToTxn from which brokers ask for many transactions (KIP-890)."""
+"""The version of AddPartitionsToTxn from which brokers send many transactions (KIP-890)."""
 _FENCED_SINCE = 2
 
 
 def add_partitions_to_txn(
     context: Context, call: Call, request: AddPartitionsToTxnRequest, now: Instant
 ) -> Message | Parked:
-    """Partitions become part of a transaction, or are asked after; all of a transaction's, or none."""
+    """Add partitions to a transaction, or verify them; all of a transaction's, or none."""
     is_from_broker = call.version >= _BROKERS_SINCE
     if is_from_broker and not context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -101,8 +101,8 @@ def _refusal_of(asked: AddPartitionsToTxnTransaction) -> Refusal:
 def _why_not(
     context: Context, call: Call, asked: AddPartitionsToTxnTransaction, *, is_from_broker: bool
 ) -> Message | None:
-    """The answer to a transaction that is not asked for: one partition that may not be, or is not there,
-    refuses them all.
+    """The response for a transaction with an unauthorized or unknown partition: that refuses all its
+    partitions.
     """
     transactional_id = asked.transactional_id
     if not is_from_broker and not context.allow(
@@ -127,7 +127,7 @@ def _why_not(
 def add_offsets_to_txn(
     context: Context, call: Call, request: AddOffsetsToTxnRequest, now: Instant
 ) -> Message | Parked:
-    """The partition that keeps a group's offsets becomes part of a transaction."""
+    """Add the partition of a group's offsets to a transaction."""
 
     def refusal(code: int) -> Message:
         return AddOffsetsToTxnResponse(error_code=_known(call, code))
@@ -157,7 +157,7 @@ def add_offsets_to_txn(
 
 
 def end_txn(context: Context, call: Call, request: EndTxnRequest, now: Instant) -> Message | Parked:
-    """Commit or abort; the answer leaves when that is decided, and the markers follow."""
+    """Commit or abort; the response leaves when the decision is committed, and the markers follow."""
 
     def refusal(code: ErrorCode) -> Message:
         return EndTxnResponse(error_code=_known(call, code))
@@ -178,7 +178,7 @@ def end_txn(context: Context, call: Call, request: EndTxnRequest, now: Instant) 
 
 
 def _known(call: Call, code: int) -> int:
-    """A code as the client's version knows it."""
+    """An error code in a form that the client's version knows."""
     is_too_new = code == ErrorCode.PRODUCER_FENCED and call.version < _FENCED_SINCE
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_too_new else code
 
@@ -239,7 +239,7 @@ def list_transactions(
     shards = context.transactions.shards
 
     def whole(parts: list[Message]) -> Message:
-        # What a shard kept that went to another broker meanwhile is for that one to tell.
+        # Transactions of a shard that moved to another broker are left out: that broker lists them.
         codes = [part.error_code for part in cast(list[ListTransactionsResponse], parts)]
         error = next((code for code in codes if code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)), 0)
         found = [

@@ -1,7 +1,7 @@
-"""TxnOffsetCommit: offsets that count once the transaction they were committed in does (KIP-98, KIP-447).
+"""TxnOffsetCommit: offsets that take effect when their transaction commits (KIP-98, KIP-447).
 
-The transaction must know of the partition that keeps the group's offsets: a producer of transaction
-version 1 has added it before, by AddOffsetsToTxn; one of version 2 adds it by this request (KIP-890).
+The partition of the group's offsets must be part of the transaction: a producer of transaction version 1 has
+added it by AddOffsetsToTxn; one of version 2 adds it by this request (KIP-890).
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _LOADING_SINCE = 2
-"""Earlier clients end when they hear of a coordinator that loads (KAFKA-7296)."""
+"""Earlier clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 _ABORTABLE_SINCE = 4
 _ADDING_SINCE = 5
 _AS_UNAVAILABLE = (
@@ -46,8 +46,8 @@ _AS_UNAVAILABLE = (
 def txn_offset_commit(
     context: Context, call: Call, request: TxnOffsetCommitRequest, now: Instant
 ) -> Message | Parked:
-    """Store offsets of a group within a transaction; topics that are not there or may not be read are
-    refused each for itself.
+    """Store offsets of a group within a transaction; unknown and unauthorized topics are refused each by
+    itself.
     """
     if not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
         return refused_txn_commit(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -94,8 +94,8 @@ def _topic_error(context: Context, call: Call, name: str) -> ErrorCode:
 
 
 class _Commit:
-    """What may be committed of one request, on its way to the group's shard; `finish` adds what was
-    refused before.
+    """The accepted offsets of one request, on their way to the group's shard; `finish` adds the
+    refused ones.
     """
 
     __slots__ = ("_call", "_context", "_finish", "_request")
@@ -113,7 +113,9 @@ class _Commit:
         self._finish = finish
 
     def begin(self, now: Instant) -> Message | Parked:
-        """Ask the coordinator of the transaction first, unless that is open in the group's partition."""
+        """Verify with the coordinator of the transaction first, unless it is open in the group's
+        partition.
+        """
         context, call, request = self._context, self._call, self._request
         if not request.group_id:
             return self._refused(ErrorCode.INVALID_GROUP_ID)
