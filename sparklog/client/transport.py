@@ -101,7 +101,6 @@ class Network:
         )
         self._buffers = ReceiveBuffers()
         self._selector = selectors.DefaultSelector()
-        self._wakes = selectors.DefaultSelector() if can_be_woken else None
         self._links: dict[NodeId, _Link] = {}
         self._answers: list[Answer] = []
         self._polled = Micros(0)
@@ -110,12 +109,15 @@ class Network:
         self._is_closed = False
         self._wake_out: socket.socket | None = None
         self._wake_in: socket.socket | None = None
-        if self._wakes is not None:
+        if can_be_woken:
             self._wake_in, self._wake_out = socket.socketpair()
             self._wake_in.setblocking(False)
             self._wake_out.setblocking(False)
             self._selector.register(self._wake_in, selectors.EVENT_READ, None)
-            self._wakes.register(self._wake_in, selectors.EVENT_READ, None)
+
+    def now(self) -> Micros:
+        """The clock for deadlines."""
+        return now_us()
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -230,19 +232,10 @@ class Network:
         return self._next_event(until, now)
 
     def wait(self, until: Micros) -> None:
-        """Wait until a socket has something, or to be woken. This and `pause` may run beside another
-        thread's calls.
-        """
+        """Wait until a socket is ready, or for a `wake`. Another thread may use the network meanwhile."""
         for key, _ in self._selector.select(max(0, until - now_us()) / 1e6):
             if key.data is None:
                 self._drain_wakes()
-
-    def pause(self, until: Micros) -> bool:
-        """Wait to be woken whatever the sockets have, and tell whether that is so; the next `wait` ends at
-        once then.
-        """
-        assert self._wakes is not None
-        return bool(self._wakes.select(max(0, until - now_us()) / 1e6))
 
     def rest(self, wait_us: int) -> None:
         """Go on working for that long; answers stay for the next `poll`."""
@@ -288,7 +281,7 @@ class Network:
         for link in list(self._links.values()):
             self._drop(link)
         self._selector.close()
-        for end in (self._wakes, self._wake_in, self._wake_out):
+        for end in (self._wake_in, self._wake_out):
             if end is not None:
                 end.close()
 
