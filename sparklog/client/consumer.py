@@ -448,9 +448,7 @@ class Consumer:
             if chunk is None:
                 return False
             try:
-                self._decoded = self._deserialized(
-                    chunk.next_batch(partial(ConsumerRecord, *chunk.topic_partition))
-                )
+                self._decoded = chunk.next_batch(partial(ConsumerRecord, *chunk.topic_partition))
             except CorruptRecords:
                 if records:
                     return False
@@ -458,22 +456,30 @@ class Consumer:
             self._decoded_chunk = chunk
             self._fetcher.advanced(chunk)
         room = limit - len(records)
-        records += self._decoded[:room]
-        self._decoded = self._decoded[room:]
-        return True
+        taken, left = self._decoded[:room], self._decoded[room:]
+        if self._deserializers == (None, None):
+            records += taken
+        elif (count := self._deserialize(taken, records)) < len(taken):
+            left = self._decoded[count:]
+        is_whole = len(left) + len(taken) == len(self._decoded)
+        self._decoded = left
+        return is_whole
 
-    def _deserialized(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+    def _deserialize(self, taken: list[ConsumerRecord], records: list[ConsumerRecord]) -> int:
+        """Append records up to the first that a deserializer refuses; how many. If it is the first record of
+        the poll, the error is raised: the position stays there.
+        """
         key_of, value_of = self._deserializers
-        if key_of is None and value_of is None:
-            return records
-        return [
-            msgspec.structs.replace(
-                record,
-                key=record.key if key_of is None else key_of(record.key),
-                value=record.value if value_of is None else value_of(record.value),
-            )
-            for record in records
-        ]
+        for count, record in enumerate(taken):
+            try:
+                key = record.key if key_of is None else key_of(record.key)
+                value = record.value if value_of is None else value_of(record.value)
+            except Exception:
+                if records:
+                    return count  # the next poll raises it
+                raise
+            records.append(msgspec.structs.replace(record, key=key, value=value))
+        return len(taken)
 
     def _put_back(self) -> None:
         """Records of a batch begun go back: whoever moves positions next moves them too."""

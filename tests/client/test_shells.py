@@ -413,6 +413,28 @@ def test_deserializers_and_interceptors_have_their_say(broker: ScriptedBroker, l
         assert [record.value for record in consumer.poll(1000)] == [0, 2]
 
 
+def test_records_before_one_that_a_deserializer_refuses_are_handed_out_first(
+    broker: ScriptedBroker, log: Log
+) -> None:
+    def refuse_three(value: bytes | None) -> bytes | None:
+        if value == b"3":
+            raise ValueError("three")
+        return value
+
+    fill(log, 5)
+    with Consumer(
+        bootstrap_servers=broker.address, auto_offset_reset="earliest", value_deserializer=refuse_three
+    ) as consumer:
+        consumer.assign([T0])
+        assert [record.value for record in consumer.poll(1000)] == [b"0", b"1", b"2"]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="three"):
+                consumer.poll(1000)
+        assert consumer.position(T0) == 3
+        consumer.seek(T0, 4)
+        assert [record.value for record in consumer.poll(1000)] == [b"4"]
+
+
 def test_questions_about_offsets_and_topics(broker: ScriptedBroker, log: Log) -> None:
     fill(log)
     with Consumer(bootstrap_servers=broker.address) as consumer:
