@@ -301,7 +301,7 @@ class Network:
         now = now_us()
         self._ask_metadata(now)
         until = self._next_event(deadline, self._polled)
-        for key, events in self._selector.select(max(0, until - now) / 1e6):
+        for key, events in self._select(max(0, until - now) / 1e6):
             if key.data is None:
                 continue  # a wake-up is for the thread that waits
             link: _Link = key.data
@@ -313,6 +313,16 @@ class Network:
         self._polled = now_us()
         answers, self._answers = self._answers, []
         return answers
+
+    def _select(self, timeout_s: float) -> list[tuple[selectors.SelectorKey, int]]:
+        if not timeout_s or self._wake_in is None:
+            return self._selector.select(timeout_s)
+        # A wake-up is left for `wait`: it would end each sleep here.
+        self._selector.unregister(self._wake_in)
+        try:
+            return self._selector.select(timeout_s)
+        finally:
+            self._selector.register(self._wake_in, selectors.EVENT_READ, None)
 
     def _not_in_time(self, what: str) -> SparklogError:
         if self._last_error is not None:

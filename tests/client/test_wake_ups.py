@@ -18,7 +18,7 @@ from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from sparklog.wire.schema import Message
-from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata, settings
+from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata, settings, versions
 
 PATIENCE_S = 20
 """A third of what a lost wake-up lasts here, the time limit of a request."""
@@ -61,6 +61,40 @@ def test_a_back_off_that_ends_before_the_network_waits_is_over_at_once(broker: S
         while now_us() <= due:
             pass
         network.poll(deadline)
+        assert now_us() < deadline
+
+
+class Counting(Network):
+    """Counts how often `call` looks whether a broker is ready, until it is."""
+
+    looks = 0
+    is_spinning = threading.Event()
+
+    def is_ready(self, node: NodeId) -> bool:
+        self.looks += 1
+        if self.looks == 1_000:
+            self.is_spinning.set()
+        return super().is_ready(node)
+
+
+def test_a_call_waits_for_its_reply_beside_a_wake_up_that_is_not_taken(broker: ScriptedBroker) -> None:
+    with Counting(settings(bootstrap_servers=broker.address), can_be_woken=True) as network:
+
+        def answer_late(_: Message) -> Message:
+            network.is_spinning.wait(0.3)
+            return versions()
+
+        broker.handlers["ApiVersions"] = answer_late
+        network.wake()
+        deadline = Micros(now_us() + PATIENCE_S * 1_000_000)
+        network.call(
+            MetadataRequest(topics=[]),
+            MetadataResponse,
+            node=next(iter(network.cluster.brokers)),
+            deadline=deadline,
+        )
+        assert not network.is_spinning.is_set()
+        network.wait(deadline)  # ends at once: the wake-up is left for the thread that waits
         assert now_us() < deadline
 
 
