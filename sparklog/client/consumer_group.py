@@ -194,7 +194,13 @@ class ConsumerGroup:
             self._thread.wake()
 
     def hold_new(self) -> None:
-        """Partitions just assigned wait for the group's offsets."""
+        """Partitions just assigned wait for the group's offsets.
+
+        A look-up that names a partition given up meanwhile is dropped: while the partition was away, its next
+        owner may have committed.
+        """
+        if self._lookup is not None and not set(self._lookup.wanted) <= set(self._fetcher.assignment):
+            self._lookup = None
         for partition in self._fetcher.assignment:
             self._fetcher.hold(partition)
 

@@ -2,25 +2,52 @@
 machine.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
-from sparklog.client.cluster import NO_NODE
-from sparklog.client.connection import UnsupportedByBroker
+from sparklog.client.cluster import NO_NODE, Cluster
+from sparklog.client.connection import Answer, UnsupportedByBroker
 from sparklog.client.membership import Errand
-from sparklog.client.outbound import Done, Outbound, Shipment
+from sparklog.client.outbound import Outbound
+from sparklog.client.outbound_batch import Done, Shipment
 from sparklog.client.transaction import Transaction
-from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import Micros, NodeId
 from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.messages.produce import ProduceResponse
+from sparklog.wire.schema import Message
 
 _PRODUCER_ID: Final = object()
 
 
-def deliver(network: Network, outbound: Outbound, deadline: Micros) -> list[Done]:
+class Exchange(Protocol):
+    """The network, as far as sending needs it (`transport.Network`)."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    def now(self) -> Micros: ...
+
+    def anyone(self) -> NodeId: ...
+
+    def is_ready(self, node: NodeId) -> bool: ...
+
+    def send(
+        self,
+        node: NodeId,
+        message: Message,
+        token: object,
+        *,
+        timeout_us: int | None = None,
+        version_max: int | None = None,
+        expects_reply: bool = True,
+    ) -> None: ...
+
+    def poll(self, deadline: Micros) -> list[Answer]: ...
+
+
+def deliver(network: Exchange, outbound: Outbound, deadline: Micros) -> list[Done]:
     """Send, wait until `deadline` at most for something to happen, and give the batches that are finished."""
-    now = now_us()
+    now = network.now()
     transaction = outbound.transaction
     done = outbound.expire(now)
     done += _ask_producer_id(network, outbound, now)
@@ -32,7 +59,7 @@ def deliver(network: Network, outbound: Outbound, deadline: Micros) -> list[Done
         deadline = now
     wake = outbound.deadline(now)
     for answer in network.poll(deadline if wake is None else min(deadline, wake)):
-        now = now_us()
+        now = network.now()
         if answer.token is _PRODUCER_ID:
             if isinstance(answer.message, InitProducerIdResponse):
                 done += outbound.producer_id_replied(answer.message, now)
@@ -51,13 +78,13 @@ def deliver(network: Network, outbound: Outbound, deadline: Micros) -> list[Done
                 assert answer.error is not None
                 done += outbound.failed(answer.token, answer.error, now)
     # Replies made room in flight: fill it now, the caller may not come back soon.
-    done += ship(network, outbound, now_us())
+    done += ship(network, outbound, network.now())
     if transaction is not None:
-        _run_errands(network, transaction, now_us())
+        _run_errands(network, transaction, network.now())
     return done
 
 
-def _run_errands(network: Network, transaction: Transaction, now: Micros) -> None:
+def _run_errands(network: Exchange, transaction: Transaction, now: Micros) -> None:
     def is_ready(node: NodeId | None) -> bool:
         if node is None:
             return network.anyone() != NO_NODE
@@ -80,7 +107,7 @@ def _run_errands(network: Network, transaction: Transaction, now: Micros) -> Non
             )
 
 
-def _ask_producer_id(network: Network, outbound: Outbound, now: Micros) -> list[Done]:
+def _ask_producer_id(network: Exchange, outbound: Outbound, now: Micros) -> list[Done]:
     if not outbound.wants_producer_id(now):
         return []
     node = network.anyone()
@@ -92,7 +119,7 @@ def _ask_producer_id(network: Network, outbound: Outbound, now: Micros) -> list[
     return []
 
 
-def ship(network: Network, outbound: Outbound, now: Micros) -> list[Done]:
+def ship(network: Exchange, outbound: Outbound, now: Micros) -> list[Done]:
     """Send waiting batches that have room; returns the batches that this alone finishes."""
     done: list[Done] = []
     while shipments := outbound.requests(now, network.is_ready):

@@ -17,7 +17,7 @@ from sparklog.client.cluster import TopicView
 from sparklog.client.failures import BufferExhausted, ClientClosed, RecordTooLarge, UnknownTopic
 from sparklog.client.membership import GroupMetadata
 from sparklog.client.membership_offsets import OffsetAndMetadata, positions_of
-from sparklog.client.outbound import Done
+from sparklog.client.outbound_batch import Done
 from sparklog.client.producer_records import (
     Delivery,
     ProducerInterceptor,
@@ -30,6 +30,7 @@ from sparklog.client.settings import ClientSettings, ProducerOptions
 from sparklog.client.transaction import Transaction
 from sparklog.client.transaction_states import Operation, State
 from sparklog.client.transport import entropy, now_us
+from sparklog.client.turns import WITHOUT_LIMIT
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import Headers, record_size_max
@@ -105,6 +106,7 @@ class Producer:
         self._partitioner = partitioner
         self._interceptors = tuple(interceptors)
         self._sender = Sender(settings)
+        self._turns = self._sender.turns
         self._network = self._sender.network
         self._transaction = self._sender.transaction
         self._accumulator = self._sender.accumulator
@@ -134,7 +136,7 @@ class Producer:
         UnknownTopic or ClientClosed at once; what happens later is told by the Delivery and by
         `on_delivery(metadata, error)`, one of which is None.
         """
-        if self._sender.is_closed:
+        if self._turns.is_closed:
             self._raise_if_closed()
         if self._interceptors:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
@@ -168,16 +170,10 @@ class Producer:
             delivery = Delivery(self, batch, index, timestamp_ms)
             if on_delivery is not None or self._interceptors:
                 batch.callbacks.append(lambda: self._tell(delivery, on_delivery))
-            must_drive = not self._settings.linger_ms or (index == 0 and self._accumulator.has_full)
-            must_wake = (
-                not must_drive
-                and index == 0
-                and self._sender.oversleeps(Micros(now + self._settings.linger_ms * _MS))
-            )
-        if must_drive:
-            self._sender.drive()
-        elif must_wake:
-            self._network.wake()
+            if not self._settings.linger_ms or (index == 0 and self._accumulator.has_full):
+                self._sender.send()
+            elif index == 0:
+                self._turns.due_at(Micros(now + self._settings.linger_ms * _MS))
         return delivery
 
     def flush(self, timeout: float | None = None) -> None:
@@ -188,6 +184,8 @@ class Producer:
             self._raise_if_closed()
             self._accumulator.flush()
             batches = list(self._accumulator.incomplete)
+            if batches:
+                self._turns.wanted()
         deadline = None if timeout is None else time.monotonic() + timeout
         for batch in batches:
             self._wait_for(batch, None if deadline is None else deadline - time.monotonic())
@@ -242,7 +240,7 @@ class Producer:
 
         A transaction that is open is aborted, if a broker answers in that time.
         """
-        if self._sender.is_closed:
+        if self._turns.is_closed:
             return
         try:
             self._abort_open(timeout)
@@ -278,10 +276,8 @@ class Producer:
         self._raise_if_closed()
         if self._transaction is None:
             raise SettingsError(f"{what} needs a transactional_id")
-        with self._sender.io, self._lock:
-            result = call(self._transaction)
-        self._sender.look_again()
-        return result
+        transaction = self._transaction
+        return self._sender.tell(lambda: call(transaction))
 
     def _end(self, operation: Operation, deadline: float) -> None:
         self.flush(max(0.0, deadline - time.monotonic()))
@@ -298,11 +294,13 @@ class Producer:
         if operation.error is not None:
             raise operation.error
 
-    def _waited(self, is_over: Callable[[], bool], deadline: float | None) -> bool:
+    def _waited(self, is_over: Callable[[], bool], deadline: float) -> bool:
         """Wait until something is over; False if it is not by then (`time.monotonic()`)."""
         if self._is_forked:
             self._raise_if_closed()
-        if self._sender.wait(is_over, None if deadline is None else Micros(int(deadline * 1e6))):
+        with self._lock:
+            is_over_in_time = self._sender.wait(is_over, Micros(int(deadline * 1e6)))
+        if is_over_in_time:
             return True
         self._raise_if_closed()
         return False
@@ -317,10 +315,8 @@ class Producer:
 
     def _wait_for_topic(self, topic: str) -> TopicView:
         cluster = self._network.cluster
-        with self._sender.io:
-            self._raise_if_closed()
-            cluster.want([topic])
-        self._sender.look_again()
+        self._raise_if_closed()
+        self._sender.tell(lambda: cluster.want([topic]))
 
         def refusal() -> ErrorCode | None:
             code = cluster.errors.get(topic)
@@ -350,6 +346,7 @@ class Producer:
         size = record_size_max(key, value, headers)
         self._waiting_for_memory += 1
         self._accumulator.is_short = True
+        self._turns.wanted()
         try:
             while True:
                 if self._transaction is not None:
@@ -375,7 +372,7 @@ class Producer:
         if self._is_forked:
             self._raise_if_closed()
         done = self._sender.wait_for(
-            batch, None if timeout is None else Micros(now_us() + int(timeout * 1e6))
+            batch, WITHOUT_LIMIT if timeout is None else Micros(now_us() + int(timeout * 1e6))
         )
         if done is None:
             raise RequestTimeout("the record is neither acknowledged nor given up yet")
@@ -405,7 +402,7 @@ class Producer:
     def _raise_if_closed(self) -> None:
         if self._is_forked:
             raise ClientClosed("this producer belongs to the parent process: make one of the child's own")
-        if self._sender.is_closed:
+        if self._turns.is_closed:
             raise ClientClosed("the producer is closed")
 
 
@@ -422,5 +419,5 @@ def _forget_in_children(producer: Producer) -> None:
 
 def _mark_forked() -> None:
     for producer in list(_producers):
-        producer._is_forked = producer._sender.is_closed = True
+        producer._is_forked = producer._turns.is_closed = True
     _producers.clear()

@@ -416,6 +416,29 @@ def test_a_refused_look_at_offsets_costs_no_record_of_another_partition(broker: 
         assert refusals
 
 
+def test_a_partition_that_comes_back_begins_where_the_group_stands_now(
+    broker: ScriptedBroker, coordination: Coordination
+) -> None:
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def answer_late(request: Message) -> Message:
+        coordination.committed = 7 if is_asked.is_set() else 2
+        reply = coordination.look_up(request)
+        is_asked.set()
+        assert may_answer.wait(PATIENCE_S)
+        return reply
+
+    broker.handlers["OffsetFetch"] = answer_late
+    with consumer(broker) as reader:
+        reader.assign([T0])
+        reader.poll(0)
+        assert is_asked.wait(PATIENCE_S)
+        reader.assign([])
+        reader.assign([T0])
+        may_answer.set()
+        assert position(reader) == 7
+
+
 def test_what_needs_a_group_says_so(broker: ScriptedBroker) -> None:
     with Consumer(bootstrap_servers=broker.address) as reader:
         for call in (

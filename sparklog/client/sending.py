@@ -1,0 +1,178 @@
+"""A producer's batches on their way through the network: what a worker does in one turn.
+
+`Accumulator` gathers batches under the producer's lock; `Outbound` and the network belong to the worker
+(`turns.py`), which holds the lock only while it touches the accumulator.
+
+    batches ─► requests ─► network ─► answers ─► batches that are done ─► callbacks
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
+
+from sparklog.client.accumulator import Accumulator, Gathering
+from sparklog.client.cluster import Entropy
+from sparklog.client.delivery import Exchange, deliver, ship
+from sparklog.client.failures import DeliveryFailed
+from sparklog.client.outbound import Outbound
+from sparklog.client.outbound_batch import Done, OutboundBatch
+from sparklog.client.producer_records import nothing_of
+from sparklog.client.settings import ClientSettings
+from sparklog.errors import SparklogError
+from sparklog.model import Micros
+from sparklog.record.compression import Codec
+
+_MS: Final = 1000
+_SLEEP_US_MAX: Final = 60_000_000
+
+
+class ProducerNetwork(Exchange, Protocol):
+    """The network of a producer."""
+
+    def next_event(self, until: Micros, now: Micros) -> Micros:
+        """When the network has work without an event, `until` at the latest."""
+
+    def wake(self) -> None:
+        """End the sleep of the thread that waits for the network."""
+
+
+class Sending:
+    """`turns.Work` of a producer. Invariant: a batch that was appended is published once."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        network: ProducerNetwork,
+        entropy: Entropy,
+        lock: AbstractContextManager[bool],
+        notify: Callable[[], None],
+    ) -> None:
+        self.accumulator = Accumulator(settings)
+        self.outbound = Outbound(settings, network.cluster, entropy)
+        self.transaction = self.outbound.transaction
+        self.is_stuck = False
+        self.callbacks: deque[Callable[[], None]] = deque()
+        self._settings = settings
+        self._codec = Codec[settings.compression_type.upper()]
+        self._network = network
+        self._lock = lock
+        self.wake = network.wake
+        self.notify = notify
+        self._finished: list[tuple[Gathering, Done]] = []
+        self._published = (0, 0)
+        self._is_calling = False
+
+    # -- by the worker, without the lock ---------------------------------------------------------------------
+
+    def ship(self) -> Micros:
+        """Send ready batches; the time against which a batch was judged to be due."""
+        now = self._network.now()
+        self.is_stuck = not self._ship(now) or self.accumulator.has_full
+        return now
+
+    def turn(self) -> Micros:
+        """Send ready batches and take in answers, without waiting; the time against which work was judged
+        to be due.
+        """
+        now = self._network.now()
+        with self._lock:
+            late = self.accumulator.expired(Micros(now - self._settings.delivery_timeout_ms * _MS))
+        for batch in late:
+            error = DeliveryFailed(
+                batch.topic_partition, "the record was not sent to its leader within delivery_timeout_ms"
+            )
+            self.outbound.failed_elsewhere(error)
+            self._finished.append((batch, Done(nothing_of(batch), error=error)))
+        self._ship(now)
+        self._finish(deliver(self._network, self.outbound, now))
+        self._ship(now)  # into the room that answers have made
+        return now
+
+    # -- under the lock --------------------------------------------------------------------------------------
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether callbacks wait for a thread: while one thread runs them, it runs later ones as well."""
+        return bool(self.callbacks) and not self._is_calling
+
+    def publish(self) -> bool:
+        """Mark finished batches as done; whether there were any, or a condition that a thread may wait for
+        has changed.
+        """
+        transaction = self.transaction
+        published = (self._network.cluster.answers, 0 if transaction is None else transaction.ended)
+        if not self._finished and published == self._published:
+            return False
+        self._published = published
+        for batch, done in self._finished:
+            batch.done = done
+            self.accumulator.released(batch)
+            self.callbacks += batch.callbacks
+            batch.callbacks = []
+        self._finished.clear()
+        return True
+
+    def call(self, run: Callable[[Callable[[], None]], None]) -> None:
+        """Run the callbacks in order, with the lock released meanwhile."""
+        if self._is_calling:
+            return
+        self._is_calling = True
+        try:
+            while self.callbacks:
+                run(self.callbacks.popleft())
+        finally:
+            self._is_calling = False
+
+    def lingers_until(self, now: Micros) -> Micros | None:
+        """When the next open batch has lingered."""
+        return self.accumulator.deadline(now)
+
+    def due(self, now: Micros, *, is_in_background: bool = False) -> Micros:
+        """When there is work without an event, apart from work that was due at `now`; no thread works."""
+        outbound = self.outbound.deadline(now)
+        until = self._network.next_event(Micros(now + _SLEEP_US_MAX) if outbound is None else outbound, now)
+        lingered = self.accumulator.deadline(now)
+        until = until if lingered is None else min(until, lingered)
+        if not is_in_background:
+            return until
+        # While batches come and go, a short sleep is cheaper than a wake-up for each that lingers. Without
+        # batches the sleep is no longer than a request may take: a thread that sends one need not wake the
+        # background thread for the time limit of its request.
+        settings = self._settings
+        nap_ms = max(settings.linger_ms, 1) if self.accumulator.incomplete else settings.request_timeout_ms
+        return min(until, Micros(self._network.now() + nap_ms * _MS))
+
+    def give_up(self, error: SparklogError) -> None:
+        """Fail every batch that is not done; no thread works."""
+        self._finish(self.outbound.give_up(error))
+        for batch in self.accumulator.abandon():
+            self._finished.append((batch, Done(nothing_of(batch), error=error)))
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _ship(self, now: Micros) -> bool:
+        """Send ready batches, as long as there is room for one more of a partition; whether there were
+        any.
+        """
+        has_shipped = False
+        while True:
+            with self._lock:
+                taken = self.accumulator.take(now, self.outbound.has_room)
+            if not taken:
+                return has_shipped
+            has_shipped = True
+            for batch in taken:
+                records = batch.builder.build(
+                    codec=self._codec, compression_level=self._settings.compression_level
+                )
+                deadline = Micros(batch.created + self._settings.delivery_timeout_ms * _MS)
+                self.outbound.add(
+                    OutboundBatch(batch.topic_partition, records, batch.builder.record_count, deadline, batch)
+                )
+            self._finish(ship(self._network, self.outbound, now))
+
+    def _finish(self, finished: list[Done]) -> None:
+        for done in finished:
+            assert isinstance(done.batch.context, Gathering)
+            self._finished.append((done.batch.context, done))
