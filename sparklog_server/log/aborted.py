@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import overload
 
 from sparklog.model import Offset
-from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from sparklog.record.control import ControlType
 from sparklog_server.disk.door import Disk, DiskFile
 
@@ -23,7 +23,6 @@ from .ongoing_transactions import OngoingTransactions, marker_of
 from .producer_recovery import producers_before
 from .segment import LOG_SUFFIX, Segment, base_offset_of, walk
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex, TxnIndexCorrupt, render
-from .validate import HeaderFields
 
 
 def aborted_in(disk: Disk, segments: list[Segment], start: Offset, limit: Offset) -> list[AbortedTxn]:
@@ -202,17 +201,17 @@ def _made_anew(disk: Disk, segments: Sequence[Segment], segment: Segment) -> Txn
     transactions = OngoingTransactions(producers)
     entries: list[AbortedTxn] = []
     for position, header in walk(segment.file, 0):
-        if header[9] < 0 or not header[5] & TRANSACTIONAL_BIT:
+        if header.producer_id < 0 or not header.attributes & TRANSACTIONAL_BIT:
             continue
-        producers.appended(header, header[0], header[8], 0)
-        if header[5] & CONTROL_BIT:
+        producers.appended(header, header.base_offset, header.max_timestamp, 0)
+        if header.attributes & CONTROL_BIT:
             batch = segment.read_batch(position, header)
             if marker_of(batch) is not None:
                 ended = transactions.judge(memoryview(batch), [(0, header)])
                 transactions.ended(ended, producers)
                 entries += ended.aborted
         else:
-            transactions.began(header[9], Offset(header[0]))
+            transactions.began(header.producer_id, Offset(header.base_offset))
     return TxnIndex(disk, segment.path(TXN_INDEX_SUFFIX), base_offset, entries)
 
 
@@ -222,9 +221,9 @@ def _is_borne_out(segments: Sequence[Segment], segment: Segment, aborted: Aborte
         return False
     position, header = found
     if (
-        header[0] + header[6] != aborted.last_offset
-        or header[9] != aborted.producer_id
-        or not header[5] & CONTROL_BIT
+        header.last_offset != aborted.last_offset
+        or header.producer_id != aborted.producer_id
+        or not header.attributes & CONTROL_BIT
     ):
         return False
     marker = marker_of(segment.read_batch(position, header))
@@ -247,16 +246,19 @@ def _may_begin_at(
     header = _batch_with(segments, offset)
     if header is None:
         return True
-    is_transactional = bool(header[5] & TRANSACTIONAL_BIT) and not header[5] & CONTROL_BIT
+    is_transactional = bool(header.attributes & TRANSACTIONAL_BIT) and not header.attributes & CONTROL_BIT
     return (
-        header[0] == offset and is_transactional and header[9] != but_not and producer_id in (None, header[9])
+        header.base_offset == offset
+        and is_transactional
+        and header.producer_id != but_not
+        and producer_id in (None, header.producer_id)
     )
 
 
-def _batch_with(segments: Sequence[Segment], offset: int) -> HeaderFields | None:
+def _batch_with(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
     """The header of the batch that holds `offset`; None if there is none, as after compaction."""
     index = bisect_right(segments, offset, key=base_offset_of) - 1
     if index < 0:
         return None
     found = segments[index].find(offset)
-    return found[1] if found is not None and found[1][0] <= offset else None
+    return found[1] if found is not None and found[1].base_offset <= offset else None

@@ -15,7 +15,7 @@ from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
 from sparklog.model import Instant, LeaderEpoch, Millis, Offset, OffsetAndEpoch, TopicPartition, Uuid
-from sparklog.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT
+from sparklog.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader
 from sparklog_server.disk.door import Disk, DiskFile, StorageError, discard
 
 from .answers import AppendResult, OffsetOutOfRange
@@ -35,7 +35,7 @@ from .segments import Segments
 from .time_lookup import TimeSearch
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn
 from .unsynced import NO_CUT, Unsynced
-from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
+from .validate import RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
 from .verification import Verification
 
 __all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
@@ -176,7 +176,7 @@ class PartitionLog:
         """
         settings = self._settings
         batch, header, max_timestamp = admitted(records, settings, now.wall_ms)
-        has_producer = header[9] >= 0
+        has_producer = header.producer_id >= 0
         append_time = now.wall_ms if settings.timestamp_type == "LogAppendTime" else NO_TIMESTAMP
         if has_producer:
             known = self._producers.check(header, proof, settings.verifies_transactions)
@@ -186,7 +186,7 @@ class PartitionLog:
                     Offset(known[2]), Offset(known[3]), append_time, self.log_start_offset, True
                 )
         base_offset = self.log_end_offset
-        last_offset: Offset = base_offset + header[6]  # type: ignore[assignment]  # a call of `Offset` takes as long as any other
+        last_offset: Offset = base_offset + header.last_offset_delta  # type: ignore[assignment]  # a call of `Offset` takes as long as any other
         active = self.segments.active
         if (
             active.file.size + len(batch) > settings.segment_bytes
@@ -202,8 +202,8 @@ class PartitionLog:
         self.log_end_offset = last_offset + 1  # type: ignore[assignment]
         if has_producer:
             self._producers.appended(header, base_offset, max_timestamp, now.wall_ms)
-            if header[5] & TRANSACTIONAL_BIT:
-                self._transactions.began(header[9], base_offset)
+            if header.attributes & TRANSACTIONAL_BIT:
+                self._transactions.began(header.producer_id, base_offset)
             if len(self._producers.producers) >= MANY:
                 self._producers.expire_some(now.wall_ms, settings.producer_id_expiration_ms)
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False)
@@ -235,14 +235,14 @@ class PartitionLog:
             return None
         self._append_whole(view, found, now)
         return AppendResult(
-            Offset(found[0][1][0]),
+            Offset(found[0][1].base_offset),
             Offset(self.log_end_offset - 1),
             NO_TIMESTAMP,
             self.log_start_offset,
             False,
         )
 
-    def _append_whole(self, view: memoryview, found: list[tuple[int, HeaderFields]], now: Instant) -> None:
+    def _append_whole(self, view: memoryview, found: list[tuple[int, BatchHeader]], now: Instant) -> None:
         """Write batches with their offsets set, in one write per segment; what one segment can hold goes
         in whole or not at all.
         """
@@ -251,19 +251,20 @@ class PartitionLog:
             begin, first = found[0]
             size, count = whole_that_fit(found, settings.segment_bytes)
             last = found[count - 1][1]
-            max_timestamp = max(header[8] for _, header in found[:count])
-            active = self._segment_for(size, Offset(first[0]), last[0] + last[6], max_timestamp, now)
+            last_offset = last.base_offset + last.last_offset_delta
+            max_timestamp = max(header.max_timestamp for _, header in found[:count])
+            active = self._segment_for(size, Offset(first.base_offset), last_offset, max_timestamp, now)
             ended = self._transactions.judge(view, found[:count])
-            at, files = self.segments.write(view[begin : begin + size], first[0], ended.aborted)
+            at, files = self.segments.write(view[begin : begin + size], first.base_offset, ended.aborted)
             self._unsynced.files += files
             for position, header in found[:count]:
-                if header[2] > self.epochs.latest:
-                    self.epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
+                if header.leader_epoch > self.epochs.latest:
+                    self.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
                 active.index_batch(at + position - begin, header, settings.index_interval_bytes)
-                if header[9] >= 0:
-                    self._producers.appended(header, header[0], header[8], now.wall_ms)
+                if header.producer_id >= 0:
+                    self._producers.appended(header, header.base_offset, header.max_timestamp, now.wall_ms)
             self._transactions.ended(ended, self._producers)
-            self.log_end_offset = Offset(last[0] + last[6] + 1)
+            self.log_end_offset = Offset(last_offset + 1)
             found = found[count:]
 
     def _segment_for(

@@ -99,10 +99,13 @@ def _replay(
                 continue
             position = found[0]
         for at, header in walk(segment.file, position):
-            if header[9] < 0:
+            if header.producer_id < 0:
                 continue
-            if header[0] >= end_offset:
+            if header.base_offset >= end_offset:
                 return
-            producers.appended(header, header[0], header[8], now_ms)
-            if header[5] & CONTROL_BIT and (marker := marker_of(segment.read_batch(at, header))) is not None:
-                producers.decided(header[9], marker.coordinator_epoch)
+            producers.appended(header, header.base_offset, header.max_timestamp, now_ms)
+            if (
+                header.attributes & CONTROL_BIT
+                and (marker := marker_of(segment.read_batch(at, header))) is not None
+            ):
+                producers.decided(header.producer_id, marker.coordinator_epoch)

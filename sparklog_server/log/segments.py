@@ -169,7 +169,7 @@ class Segments:
             active.truncate(active.file.size)
         last = active.count_tail()
         txn_index = index_of(self._disk, self.all, active).truncate_to(offset)
-        end_offset = Offset(active.base_offset if last is None else last[0] + last[6] + 1)
+        end_offset = Offset(active.base_offset if last is None else last.next_offset)
         return end_offset, [active.file] if txn_index is None else [active.file, txn_index]
 
     # -- transactions

@@ -251,8 +251,8 @@ class Witness:
         state = ProducerState()
         for place in self.places:
             for _, header in scan.headers(memoryview(place.content), True):
-                if header[9] >= 0:
-                    state.appended(header, header[0], header[8], header[8])
+                if header.producer_id >= 0:
+                    state.appended(header, header.base_offset, header.max_timestamp, header.max_timestamp)
         return state.render()
 
 

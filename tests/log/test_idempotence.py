@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Millis, Offset
-from sparklog.record.batch import SEQUENCE_MAX
+from sparklog.record.batch import SEQUENCE_MAX, BatchHeader
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.log.producer_state import ProducerState, SnapshotCorrupt
@@ -199,7 +199,7 @@ def test_a_snapshot_has_the_bytes_that_kafka_writes() -> None:
     log = new_log()
     send(log, 5, 3, epoch=2)
     state = ProducerState()
-    state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
+    state.appended(BatchHeader(0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
     entry = (
         "0000000000000007 0002 00000007 0000000000000002 00000002 0000018bcfe56800 ffffffff ffffffffffffffff"
     )
@@ -212,7 +212,7 @@ def test_a_snapshot_has_the_bytes_that_kafka_writes() -> None:
 @pytest.mark.parametrize("damage", ["cut", "flip", "version", "count", "empty"])
 def test_a_damaged_snapshot_is_known_as_such(damage: str) -> None:
     state = ProducerState()
-    state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
+    state.appended(BatchHeader(0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
     content = bytearray(state.render())
     if damage == "cut":
         del content[-3:]
