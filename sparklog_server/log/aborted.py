@@ -12,7 +12,6 @@ what it needs of the log.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import overload
 
 from sparklog.model import Offset
 from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
@@ -22,6 +21,7 @@ from sparklog_server.disk.door import Disk, DiskFile
 from .ongoing_transactions import OngoingTransactions, marker_of
 from .producer_recovery import producers_before
 from .segment import LOG_SUFFIX, Segment, base_offset_of, walk
+from .twins import Twins, parts_of
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex, TxnIndexCorrupt, render
 
 
@@ -60,12 +60,12 @@ class IndexReading:
         self._limit = limit
         first = max(bisect_right(segments, start, key=base_offset_of) - 1, 0)
         self._unread = [index for index in range(first, len(segments)) if _is_unread(segments[index])]
-        self._parts = [(segment, segment.file, segment.file.size) for segment in segments]
+        self._parts = parts_of(segments)
         self._read: list[tuple[int, TxnIndex, bool]] = []
 
     def run(self) -> None:
         """The job. Raises StorageError."""
-        twins = _Twins(self._disk, self._parts)
+        twins = Twins(self._disk, self._parts)
         for at in self._unread:
             index, is_sound = _read_index(self._disk, twins, twins[at])
             self._read.append((at, index, is_sound))
@@ -85,35 +85,6 @@ class IndexReading:
                 segment.txn_index = index
 
 
-class _Twins(Sequence[Segment]):
-    """The segments of a log as a job may read them: each opened for itself when it is first asked for."""
-
-    def __init__(self, disk: Disk, parts: Sequence[tuple[Segment, DiskFile, int]]) -> None:
-        self._disk = disk
-        self._parts = parts
-        self._twins: dict[int, Segment] = {}
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    @overload
-    def __getitem__(self, index: int) -> Segment: ...
-    @overload
-    def __getitem__(self, index: slice) -> "_Twins": ...
-    def __getitem__(self, index: int | slice) -> "Segment | _Twins":
-        if isinstance(index, slice):
-            return _Twins(self._disk, self._parts[index])
-        twin = self._twins.get(index)
-        if twin is None:
-            segment, _, size = self._parts[index]
-            twin = Segment.open(self._disk, segment.directory, segment.base_offset)
-            twin.file.pin()
-            twin.file.size = min(twin.file.size, size)
-            twin.settle()
-            self._twins[index] = twin
-        return twin
-
-
 def _is_unread(segment: Segment) -> bool:
     return segment.has_aborted and segment.txn_index is None
 
@@ -130,7 +101,7 @@ def is_all_read(segments: list[Segment], start: Offset, limit: Offset) -> bool:
     return True
 
 
-def index_of(disk: Disk, segments: list[Segment], segment: Segment) -> TxnIndex:
+def index_of(disk: Disk, segments: Sequence[Segment], segment: Segment) -> TxnIndex:
     """The index of a segment, read if it was not yet, and mended if the log does not bear it out. Raises
     StorageError.
     """

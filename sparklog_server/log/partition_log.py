@@ -24,7 +24,6 @@ from .cutting import remove_stale_snapshots
 from .leader_epoch_cache import LeaderEpochCache
 from .log_config import LogConfig
 from .ongoing_transactions import OngoingTransactions
-from .producer_recovery import recover_producers
 from .producer_state import MANY, FrozenProducers, ProducerState
 from .recovery import EPOCH_FILE, Recovered, recover
 from .removal import Removal
@@ -33,6 +32,7 @@ from .rolling import NOT_KNOWN, must_roll, rolls_after_ms, whole_that_fit
 from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from .segments import Segments
 from .time_lookup import TimeSearch
+from .truncation import Restart, Truncation
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn
 from .unsynced import NO_CUT, Unsynced
 from .validate import RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
@@ -174,6 +174,7 @@ class PartitionLog:
 
         Raises RecordsRefused, StorageError.
         """
+        assert not self.segments.is_cutting
         settings = self._settings
         batch, header, max_timestamp = admitted(records, settings, now.wall_ms)
         has_producer = header.producer_id >= 0
@@ -246,6 +247,7 @@ class PartitionLog:
         """Write batches with their offsets set, in one write per segment; what one segment can hold goes
         in whole or not at all.
         """
+        assert not self.segments.is_cutting
         settings = self._settings
         while found:
             begin, first = found[0]
@@ -479,6 +481,7 @@ class PartitionLog:
         Raises StorageError, and then nothing has changed.
         """
         assert not self._unsynced.is_syncing
+        assert not self.is_truncating
         self.segments.move_active(directory)
         self.directory = directory
         active = self.segments.active
@@ -509,7 +512,7 @@ class PartitionLog:
         Only what is committed and durable goes. If the active segment is to go it is rolled now, and goes
         at the first call after the next sync.
         """
-        if self.is_closed or self.segments.is_swapping:
+        if self.is_closed or self.segments.is_swapping or self.is_truncating:
             return None
         self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms, _SWEPT_BY_RETENTION)
         segments = self.segments.all
@@ -538,29 +541,55 @@ class PartitionLog:
 
     # -- cut and close
 
-    def truncate_to(self, offset: Offset) -> None:
-        """Drop every batch that reaches `offset` or beyond it, for good. Blocks. Raises StorageError."""
+    @property
+    def is_truncating(self) -> bool:
+        """Whether a truncation has begun and `truncated` is to follow: nothing may be appended."""
+        return self.segments.is_cutting
+
+    def begin_truncation(self, offset: Offset) -> Truncation | None:
+        """Take every batch that reaches `offset` or beyond it out of the log: the job that drops them from
+        the disk, None if there are none. `truncated` follows. Raises StorageError.
+        """
         if offset >= self.log_end_offset:
-            return
-        self.first_dirty_offset = min(self.first_dirty_offset, offset)
-        self.log_end_offset, files = self.segments.cut(offset)
+            return None
+        truncation = self.segments.begin_cut(offset, self.log_start_offset)
+        self._begin_truncation(truncation.cut_offset)
+        self.log_start_offset = min(self.log_start_offset, truncation.cut_offset)
+        return truncation
+
+    def begin_restart(self, offset: Offset, now: Instant) -> Restart:
+        """Take every batch out of the log, which starts anew, empty, at `offset`: the job that does so on
+        the disk. `truncated` follows. Raises StorageError.
+        """
+        restart = self.segments.begin_restart(self.directory, offset, now)
+        self._begin_truncation(Offset(0))
+        self.log_start_offset = self.log_end_offset = offset
+        return restart
+
+    def _begin_truncation(self, end_offset: Offset) -> None:
+        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
+        self.log_end_offset = end_offset
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self.epochs.truncate_end(end_offset)
+        self._unsynced.cut(end_offset, self.segments.active.base_offset)
         self._rolls_after_ms = NOT_KNOWN
-        self.recovery_point = min(self.recovery_point, self.log_end_offset)
-        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
-        self.epochs.truncate_end(self.log_end_offset)
-        self._unsynced.cut(self.log_end_offset, self.segments.active.base_offset)
-        # Durable before anything is appended: else a crash could bring back the old end under a new segment.
-        self._disk.sync(files)
-        known = self._producers
         self.frozen = None
-        self._producers, self._snapshot_offset = recover_producers(
-            self._disk,
-            self.directory,
-            self.segments.all,
-            log_start_offset=self.log_start_offset,
-            end_offset=self.log_end_offset,
-            now_ms=0,
-        )
+
+    def truncated(self, truncation: Truncation | Restart) -> None:
+        """The job of a truncation is done: the log takes appends again. Raises StorageError."""
+        if self.is_closed:
+            return
+        known = self._producers
+        if isinstance(truncation, Restart):
+            self.segments.restarted(truncation)
+            self._producers, self._snapshot_offset = ProducerState(), truncation.offset
+            self.recovery_point = self.first_dirty_offset = truncation.offset
+            self._opened_ms = Millis(self.segments.active.created_ms)
+        else:
+            self.log_end_offset = self.segments.cut(truncation)
+            self.recovery_point = min(self.recovery_point, self.log_end_offset)
+            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self._producers, self._snapshot_offset = truncation.producers, truncation.snapshot_offset
         self._producers.keep_times_of(known)
         self._transactions = OngoingTransactions(self._producers)
 
@@ -568,6 +597,7 @@ class PartitionLog:
         """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs,
         producers.
         """
+        assert not self.is_truncating
         files, _ = self.begin_sync()
         files += self.segments.active.save_indexes()
         if self.log_end_offset > self._snapshot_offset:

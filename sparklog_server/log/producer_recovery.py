@@ -19,17 +19,19 @@ from .segment import SNAPSHOT_SUFFIX, Segment, base_offset_of, file_name, offset
 def recover_producers(
     disk: Disk,
     directory: str,
-    segments: list[Segment],
+    segments: Sequence[Segment],
     *,
+    bases: frozenset[Offset],
     log_start_offset: Offset,
     end_offset: Offset,
     now_ms: int,
 ) -> tuple[ProducerState, Offset]:
-    """(producers, the offset of the snapshot they come from); snapshots that are of no use any more are
-    removed. Raises StorageError.
+    """(producers, the offset of the snapshot they come from).
+
+    Removes the snapshots that recovery will not use: all but the newest and those at `bases`, the base
+    offsets of the segments. Raises StorageError.
     """
     snapshots = _snapshots(disk, directory)
-    bases = frozenset(segment.base_offset for segment in segments)
     newest = max((offset for offset in snapshots if offset <= end_offset), default=None)
     for offset in snapshots:
         if offset > end_offset or (offset != newest and offset not in bases):
@@ -72,6 +74,13 @@ def producers_before(
     producers = ProducerState()
     _replay(segments, producers, log_start_offset, end_offset, now_ms)
     return producers, log_start_offset
+
+
+def remove_snapshots(disk: Disk, directory: str) -> None:
+    """Remove every snapshot. Raises StorageError."""
+    disk.remove(
+        *(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}" for offset in _snapshots(disk, directory))
+    )
 
 
 def _snapshots(disk: Disk, directory: str) -> list[Offset]:

@@ -153,7 +153,13 @@ def recover(
     epochs.truncate_start(log_start_offset)
     unsynced += recover_aborted(disk, segments, doubtful)
     producers, snapshot_offset = recover_producers(
-        disk, directory, segments, log_start_offset=log_start_offset, end_offset=end_offset, now_ms=now_ms
+        disk,
+        directory,
+        segments,
+        bases=frozenset(segment.base_offset for segment in segments),
+        log_start_offset=log_start_offset,
+        end_offset=end_offset,
+        now_ms=now_ms,
     )
     producers.expire(now_ms, settings.producer_id_expiration_ms)
     return Recovered(

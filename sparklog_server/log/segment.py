@@ -373,14 +373,29 @@ class Segment:
         assert self.time_index is not None
         header = header_at(self.file, position)
         self.file.truncate(position)
+        limit = self.base_offset + RELATIVE_OFFSET_MAX + 1
+        self.truncate_indexes(position, limit if header is None else header.base_offset)
+        self.count_tail()
+
+    def truncate_indexes(self, position: int, offset: int) -> None:
+        """Drop the entries of batches from `position` on, whose offsets are `offset` or more, once the file
+        ends there.
+        """
+        assert self.index is not None
+        assert self.time_index is not None
         if position == 0:
             self._first_timestamp = None
         self.index.truncate(position)
-        if header is not None:
-            self.time_index.truncate(header.base_offset - self.base_offset)
-        timestamp, offset = self.time_index.last
-        self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + offset
-        self.count_tail()
+        self.time_index.truncate(offset - self.base_offset)
+        timestamp, relative_offset = self.time_index.last
+        self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + relative_offset
+
+    def take_indexes(self, twin: "Segment") -> None:
+        """Go on with the indexes that a job has read and cut."""
+        self.index, self.time_index = twin.index, twin.time_index
+        self.max_timestamp, self.max_timestamp_offset = twin.max_timestamp, twin.max_timestamp_offset
+        self._stored = None
+        self._first_timestamp = None
 
     def count_tail(self) -> BatchHeader | None:
         """Walk the batches behind the last index entry, as after a clean stop; gives the last batch's
