@@ -208,9 +208,7 @@ cdef list _indexes(
     return found
 
 
-def timestamps_outside(
-    buffer, int64_t count, int64_t base_timestamp, int64_t least, int64_t greatest, Py_ssize_t most, Py_ssize_t position=0
-):
+def timestamps_outside(buffer, int64_t count, int64_t base_timestamp, int64_t least, int64_t greatest, Py_ssize_t most, Py_ssize_t position=0):
     return _indexes(buffer, count, most, position, False, base_timestamp, least, greatest)
 
 
