@@ -7,7 +7,7 @@ from sparklog.client.failures import CorruptRecords
 from sparklog.errors import DecodeError
 from sparklog.kernels import scan
 from sparklog.model import TopicPartition
-from sparklog.record.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Buffer, read_header
+from sparklog.record.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Buffer, codec_of, read_header
 from sparklog.record.control import ControlType, control_type
 from sparklog.wire.messages.fetch import AbortedTransaction
 
@@ -114,7 +114,7 @@ class Chunk:
         if header.is_compressed:
             from sparklog.record.compression import decompress
 
-            body = decompress(header.codec, body)
+            body = decompress(codec_of(header), body)
         append_timestamp = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         made: list[Made] = scan.records(
             body,
@@ -211,7 +211,7 @@ def whole_batches(
     if anything is.
     """
     try:
-        return [(at, BatchHeader._make(fields)) for at, fields in scan.headers(records, check_crcs)], None
+        return scan.headers(records, check_crcs), None
     except ValueError as refused:
         reason, wrong_at = str(refused.args[2]), int(refused.args[1])
     return list(_before(records, wrong_at)), reason

@@ -1,9 +1,10 @@
-"""Compiled functions over buffers, each with a plain-Python twin; this file alone knows that there are two.
+"""Compiled functions over buffers, each with a plain-Python twin; only this file chooses between the two.
 
 `from sparklog.kernels import codec, scan, walk, columns, clean, avro, json` gives the modules that
 `SPARKLOG_KERNELS` chooses: `auto` (compiled where it was built, else the reference), `compiled` or
 `reference`; a forced one that is missing is an error. A kernel takes buffers and integers, imports nothing
-of sparklog, and returns positions or plain values, or raises ValueError with a position.
+of sparklog outside this package, and returns positions, plain values or a `BatchHeader`, or raises
+ValueError with a position.
 """
 
 import importlib

@@ -5,7 +5,7 @@ remain of them.
     filter_batches   batches + KeyOffsets + Rules ──► batches: as they are, with fewer records, without any, or gone
     index_entries    written batches ──► the entries its two indexes get
 
-A batch is drawn at the top of `sparklog.record.batch`. Offsets never change: deltas get gaps, and base
+`batch_header` and `sparklog.record.batch` draw a batch. Offsets never change: deltas get gaps, and base
 offset, last offset, producer, epoch and sequence stay with their batch. Errors are `ValueError(status,
 position, reason)` as in the `scan` kernel. A batch with compressed records is not opened: both walks stop
 at it with COMPRESSED, and go on when they get it as one uncompressed batch.
@@ -17,6 +17,15 @@ from struct import pack_into, unpack_from
 from typing import NamedTuple
 
 from crc32c import crc32c
+
+from sparklog.kernels.batch_header import (
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -33,15 +42,9 @@ ROOM = 3
 
 CORRUPT = 1
 INVALID = 2
-HEADER_SIZE = 61
 SLOT_SIZE = 24
 """Bytes of memory per slot: a hash of 128 bits and an offset."""
-NO_TIMESTAMP = -1
 
-_APPEND_TIME_BIT = 0x08
-_TRANSACTIONAL_BIT = 0x10
-_CONTROL_BIT = 0x20
-_HORIZON_BIT = 0x40
 _ABORT, _COMMIT = 0, 1
 _INT64_MAX = (1 << 63) - 1
 _INT64_MASK = (1 << 64) - 1
@@ -190,11 +193,10 @@ def map_keys(
 
 
 def _has_keys(batch: _Batch, rules: Rules) -> bool:
-    if batch.attributes & _CONTROL_BIT or not batch.record_count:
+    if batch.attributes & CONTROL_BIT or not batch.record_count:
         return False
     return (
-        not batch.attributes & _TRANSACTIONAL_BIT
-        or rules.aborted_at(batch.producer_id, batch.base_offset) < 0
+        not batch.attributes & TRANSACTIONAL_BIT or rules.aborted_at(batch.producer_id, batch.base_offset) < 0
     )
 
 
@@ -236,7 +238,7 @@ def filter_batches(
         )
         if len(content) > len(out) - filled:
             return ROOM, position, filled, len(content), read, kept, is_copy
-        if batch.attributes & _CONTROL_BIT and records and _control_type(records[0]) in (_ABORT, _COMMIT):
+        if batch.attributes & CONTROL_BIT and records and _control_type(records[0]) in (_ABORT, _COMMIT):
             rules.open.discard(batch.producer_id)
         out[filled : filled + len(content)] = content
         filled, is_copy = filled + len(content), stays
@@ -257,16 +259,16 @@ def _remains(
     growth: int,
 ) -> tuple[int, Buffer, bool]:
     """(records kept, the resulting batch, whether that is the batch itself)."""
-    had_horizon = bool(batch.attributes & _HORIZON_BIT)
+    had_horizon = bool(batch.attributes & DELETE_HORIZON_BIT)
     is_dead = had_horizon and rules.now_ms >= batch.base_timestamp
-    is_control = bool(batch.attributes & _CONTROL_BIT)
+    is_control = bool(batch.attributes & CONTROL_BIT)
     is_discardable = False
     if is_control:
         is_marker = bool(records) and _control_type(records[0]) in (_ABORT, _COMMIT)
         # A marker is needed as long as anything of its transaction is there; an empty one was needed for its
         # producer alone.
         is_discardable = not records or (is_marker and batch.producer_id not in rules.open)
-    elif batch.attributes & _TRANSACTIONAL_BIT:
+    elif batch.attributes & TRANSACTIONAL_BIT:
         is_discardable = rules.saw_data(batch.producer_id, batch.base_offset)
     is_discarded = is_discardable and (is_dead or not is_control)
     kept = (
@@ -305,11 +307,11 @@ def _is_last_of_producer(batch: _Batch, rules: Rules) -> bool:
     _, last_offset, epoch = known
     if last_offset >= 0:
         return batch.last_offset == last_offset
-    return bool(batch.attributes & _CONTROL_BIT) and batch.producer_epoch == epoch
+    return bool(batch.attributes & CONTROL_BIT) and batch.producer_epoch == epoch
 
 
 def _timestamp(batch: _Batch, record: _Record) -> int:
-    if batch.attributes & _APPEND_TIME_BIT:
+    if batch.attributes & TIMESTAMP_TYPE_BIT:
         return batch.max_timestamp
     return _signed(batch.base_timestamp + record.delta)
 
@@ -318,7 +320,7 @@ def _empty(view: memoryview, position: int, batch: _Batch) -> bytes:
     """The batch without records: a header alone, which keeps offsets, producer and sequence."""
     header = bytearray(view[position : position + HEADER_SIZE])
     pack_into(">i", header, 8, HEADER_SIZE - 12)
-    pack_into(">h", header, 21, batch.attributes & (_APPEND_TIME_BIT | _TRANSACTIONAL_BIT | _CONTROL_BIT))
+    pack_into(">h", header, 21, batch.attributes & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT))
     pack_into(">q", header, 27, NO_TIMESTAMP)
     pack_into(">i", header, 57, 0)
     pack_into(">I", header, 17, crc32c(header[21:]))
@@ -345,8 +347,10 @@ def _rewritten(
         _, body = _varint(view, record.start, record.end)
         inside = bytes(view[body : body + 1]) + _varint_of(delta) + bytes(view[record.rest : record.end])
         content += _varint_of(len(inside)) + inside
-    attributes = batch.attributes | _HORIZON_BIT if has_horizon else batch.attributes & ~_HORIZON_BIT
-    greatest = batch.max_timestamp if batch.attributes & _APPEND_TIME_BIT else NO_TIMESTAMP
+    attributes = (
+        batch.attributes | DELETE_HORIZON_BIT if has_horizon else batch.attributes & ~DELETE_HORIZON_BIT
+    )
+    greatest = batch.max_timestamp if batch.attributes & TIMESTAMP_TYPE_BIT else NO_TIMESTAMP
     pack_into(">i", content, 8, len(content) - 12)
     pack_into(">h", content, 21, attributes)
     pack_into(">q", content, 27, base_timestamp)

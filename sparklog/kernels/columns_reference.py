@@ -8,17 +8,25 @@ reason)` as in `scan`; the position is that of the batch.
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from struct import Struct, unpack_from
+from struct import unpack_from
 from typing import NamedTuple
 
+from sparklog.kernels.batch_header import (
+    CODEC_BITS,
+    CONTROL_BIT,
+    CRC_POSITION,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
 from sparklog.kernels.columns_write_reference import murmur2, write_batches
 from sparklog.kernels.scan_reference import (
     CORRUPT,
-    CRC_POSITION,
-    CRC_START,
-    HEADER_SIZE,
     INVALID,
-    LENGTH_OVERHEAD,
     RECORD_SIZE_MIN,
     UNSUPPORTED_MAGIC,
     Buffer,
@@ -62,7 +70,6 @@ ReadColumns = tuple[
     list[tuple[int, int]],
 ]
 
-_HEADER = Struct(">qiibIhiqqqhii")
 _INT32_MAX = 2**31 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MICROS_LIMIT = _INT64_MAX // 1000
@@ -129,63 +136,54 @@ def read_columns(
         if header is None:
             source, at = source + 1, 0
             continue
-        (
-            base_offset,
-            length,
-            _,
-            _,
-            expected_crc,
-            attributes,
-            last_offset_delta,
-            base_timestamp,
-            max_timestamp,
-            producer_id,
-            _,
-            _,
-            count,
-        ) = header
-        if base_offset >= limit:
+        if header.base_offset >= limit:
             is_limit_reached = True
             break
-        end = at + length + LENGTH_OVERHEAD
-        last_offset = base_offset + last_offset_delta
-        is_skipped = bool(attributes & 0x20) or last_offset < start or count == 0
+        end = at + header.size
+        last_offset = header.last_offset
+        is_skipped = bool(header.attributes & CONTROL_BIT) or last_offset < start or header.record_count == 0
         if aborted:
             while waiting and waiting[0][1] <= last_offset:
                 active.add(waiting.pop(0)[0])
-            if attributes & 0x20:
-                if _control_type(view, at, end, count) == _ABORT:
-                    active.discard(producer_id)
-            elif attributes & 0x10 and producer_id in active:
+            if header.attributes & CONTROL_BIT:
+                if _control_type(view, at, end, header.record_count) == _ABORT:
+                    active.discard(header.producer_id)
+            elif header.attributes & TRANSACTIONAL_BIT and header.producer_id in active:
                 is_skipped = True
         if not is_skipped:
-            if length + LENGTH_OVERHEAD > _INT32_MAX:
+            if header.size > _INT32_MAX:
                 raise ValueError(INVALID, at, "a batch of more than 2 GiB")
-            if attributes & 0x07 and batches and total + end - at > bytes_max:
+            if header.attributes & CODEC_BITS and batches and total + end - at > bytes_max:
                 break
-            if attributes & 0x07 and verify_crc and crc(view[at + CRC_START : end]) != expected_crc:
+            if (
+                header.attributes & CODEC_BITS
+                and verify_crc
+                and crc(view[at + CRC_START : end]) != header.crc
+            ):
                 raise ValueError(CORRUPT, at, "CRC-32C does not match")
             body: Buffer = view[at + HEADER_SIZE : end]
-            if attributes & 0x07:
-                body = decompress(attributes & 0x07, view[at + HEADER_SIZE : end])
+            if header.attributes & CODEC_BITS:
+                body = decompress(header.attributes & CODEC_BITS, view[at + HEADER_SIZE : end])
             if batches and total + len(body) > bytes_max:
                 break
             if total + len(body) > _INT32_MAX:
                 raise ValueError(INVALID, at, "a batch of more than 2 GiB")
-            if count < 0 or count > len(body) // RECORD_SIZE_MIN:
-                raise ValueError(INVALID, at, f"{count} records cannot stand in {len(body)} bytes")
+            if header.record_count < 0 or header.record_count > len(body) // RECORD_SIZE_MIN:
+                raise ValueError(
+                    INVALID, at, f"{header.record_count} records cannot stand in {len(body)} bytes"
+                )
             total += len(body)
             batches += 1
-            append_timestamp = max_timestamp if attributes & 0x08 else None
-            unverified = view[at:end] if verify_crc and not attributes & 0x07 else None
+            append_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
+            unverified = view[at:end] if verify_crc and not header.attributes & CODEC_BITS else None
             segments.append(
                 _Segment(
                     body,
                     at,
-                    count,
-                    base_offset,
-                    last_offset_delta,
-                    base_timestamp,
+                    header.record_count,
+                    header.base_offset,
+                    header.last_offset_delta,
+                    header.base_timestamp,
                     append_timestamp,
                     unverified,
                 )
@@ -200,19 +198,19 @@ def read_columns(
     return (*_columns(rows, wanted), next_offset, (source, at), left)
 
 
-def _whole_batch(view: memoryview, at: int) -> tuple[int, ...] | None:
+def _whole_batch(view: memoryview, at: int) -> BatchHeader | None:
     """The header of the batch at this place; None if the buffer ends before the batch does."""
     if len(view) - at < HEADER_SIZE:
         return None
-    header = _HEADER.unpack_from(view, at)
-    if header[3] != 2:
-        raise ValueError(UNSUPPORTED_MAGIC, at, f"magic {header[3]} is not 2")
-    size = header[1] + LENGTH_OVERHEAD
+    header = BatchHeader(*HEADER.unpack_from(view, at))
+    if header.magic != MAGIC:
+        raise ValueError(UNSUPPORTED_MAGIC, at, f"magic {header.magic} is not {MAGIC}")
+    size = header.size
     if size < HEADER_SIZE:
         raise ValueError(CORRUPT, at, f"a batch of {size} bytes is shorter than a header")
     if size > len(view) - at:
         return None
-    if header[0] < 0 or header[6] < 0 or header[0] + header[6] >= _INT64_MAX:
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset >= _INT64_MAX:
         raise ValueError(CORRUPT, at, "offsets that cannot be")
     return header
 

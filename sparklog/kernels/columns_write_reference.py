@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Literal
 
+from sparklog.kernels.batch_header import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from sparklog.kernels.scan_reference import (
-    HEADER_SIZE,
     INVALID,
-    LENGTH_OVERHEAD,
     Buffer,
     append_encoded,
     seal_batch,
@@ -20,7 +19,6 @@ HeadersSlice = tuple[Buffer | None, Buffer, BytesSlice, BytesSlice, int]
 FixedSlice = tuple[Buffer | None, Buffer, int]
 BuiltBatch = tuple[int, bytearray, int, int, int]
 
-_HEADER = Struct(">qiibIhiqqqhii")
 _RECORD_BYTES_MAX = 0x7FFFFF00
 _START_MAX = 1 << 48
 _WORD = Struct("<I")
@@ -148,8 +146,8 @@ def _whole(partition: int, batch: _Open, seal: bool) -> BuiltBatch:
     content = batch.content
     base, greatest = batch.base_timestamp, batch.max_timestamp
     length = len(content) - LENGTH_OVERHEAD
-    _HEADER.pack_into(
-        content, 0, 0, length, -1, 2, 0, 0, batch.count - 1, base, greatest, -1, -1, -1, batch.count
+    HEADER.pack_into(
+        content, 0, 0, length, -1, MAGIC, 0, 0, batch.count - 1, base, greatest, -1, -1, -1, batch.count
     )
     if seal:
         seal_batch(content)

@@ -318,12 +318,7 @@ INVALID = 2
 UNSUPPORTED_MAGIC = 3
 MISSING_KEY = 4
 
-HEADER_SIZE = 61
-LENGTH_OVERHEAD = 12
-CRC_POSITION = 17
-CRC_START = 21
 RECORD_SIZE_MIN = 7
-NO_TIMESTAMP = -1
 
 cdef dict _REFUSALS = {
     SL_BAD_RECORD_LENGTH: "a record longer than the bytes that remain, or too short",

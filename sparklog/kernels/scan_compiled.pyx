@@ -6,6 +6,8 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyBy
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 
+from sparklog.kernels.batch_header import BatchHeader as _BatchHeader
+
 include "records.pxi"
 
 cdef enum:
@@ -13,8 +15,8 @@ cdef enum:
     _GIL_FREE_BYTES = 16384  # letting the GIL go and taking it back costs what walking a small batch does
 
 
-cdef tuple _header_fields(const uint8_t *p):
-    return (
+cdef _header(const uint8_t *p):
+    return _BatchHeader(
         <int64_t>sl_get64(p), <int32_t>sl_get32(p + 8), <int32_t>sl_get32(p + 12), <int>(<signed char>p[16]), sl_get32(p + 17),
         <int>sl_get16(p + 21), <int32_t>sl_get32(p + 23), <int64_t>sl_get64(p + 27), <int64_t>sl_get64(p + 35),
         <int64_t>sl_get64(p + 43), <int>sl_get16(p + 51), <int32_t>sl_get32(p + 53), <int32_t>sl_get32(p + 57),
@@ -147,9 +149,9 @@ cdef tuple _check_batch(const uint8_t *p, Py_ssize_t size, bint require_keys):
     if codec > 4:
         raise ValueError(INVALID, 21, f"unknown codec {codec}")
     if codec:
-        return _header_fields(p), -1, -1
+        return _header(p), -1, -1
     _check_records(p, _HEADER, size, count, <int64_t>sl_get64(p + 27), require_keys, &walk)
-    return _header_fields(p), walk.least, walk.greatest
+    return _header(p), walk.least, walk.greatest
 
 
 def check_records(buffer, int64_t count, int64_t base_timestamp, bint require_keys, Py_ssize_t position=0):
@@ -206,9 +208,7 @@ cdef list _indexes(
     return found
 
 
-def timestamps_outside(
-    buffer, int64_t count, int64_t base_timestamp, int64_t least, int64_t greatest, Py_ssize_t most, Py_ssize_t position=0
-):
+def timestamps_outside(buffer, int64_t count, int64_t base_timestamp, int64_t least, int64_t greatest, Py_ssize_t most, Py_ssize_t position=0):
     return _indexes(buffer, count, most, position, False, base_timestamp, least, greatest)
 
 
@@ -336,7 +336,7 @@ def headers(buffer, bint verify_crc, Py_ssize_t position=0):
                     found_crc = sl_crc(0, p + 21, size - 21)
                 if found_crc != sl_get32(p + 17):
                     raise ValueError(CORRUPT, position + 17, "CRC-32C does not match")
-            found.append((position, _header_fields(p)))
+            found.append((position, _header(p)))
             position += size
     finally:
         PyBuffer_Release(&held)

@@ -1,19 +1,32 @@
 """The plain-Python twin of the `scan` kernel: record batches as bytes, checked, stamped and walked.
 
-A batch is drawn at the top of `sparklog.record.batch`. Bytes come from peers, so every length is held
+`batch_header` and `sparklog.record.batch` draw a batch. Bytes come from peers, so every length is held
 against the bytes that remain. Errors are `ValueError(status, position, reason)`: one of the statuses
-below, the byte in the buffer (for MISSING_KEY the index of the record), and a sentence. A header is the
-tuple of the 13 fields in the order in which they stand in the batch.
+below, the byte in the buffer (for MISSING_KEY the index of the record), and a sentence.
 """
 
 from collections.abc import Callable, Sequence
-from struct import Struct, pack_into, unpack_from
+from struct import pack_into, unpack_from
 from typing import NamedTuple, TypeVar
 
 from crc32c import crc32c
 
+from sparklog.kernels.batch_header import (
+    CODEC_BITS,
+    CONTROL_BIT,
+    CRC_POSITION,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
+
 Buffer = bytes | bytearray | memoryview
-HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 Made = TypeVar("Made")
 
 CORRUPT = 1
@@ -25,20 +38,8 @@ UNSUPPORTED_MAGIC = 3
 MISSING_KEY = 4
 """A record without a key where each must have one; the position is the index of the record."""
 
-HEADER_SIZE = 61
-LENGTH_OVERHEAD = 12
-"""Bytes before the length field counts: base offset and the field itself."""
-CRC_POSITION = 17
-CRC_START = 21
 RECORD_SIZE_MIN = 7
 """The length and six more bytes: attributes, two deltas, and the lengths of key, value and headers."""
-NO_TIMESTAMP = -1
-
-_HEADER = Struct(">qiibIhiqqqhii")
-_CODEC_BITS = 0x07
-_TIMESTAMP_TYPE_BIT = 0x08
-_TRANSACTIONAL_BIT = 0x10
-_CONTROL_BIT = 0x20
 _CODEC_MAX = 4
 _BATCH_BYTES_MAX = 0x7FFFFFFF
 _INT64_SIGN = 1 << 63
@@ -50,7 +51,7 @@ def crc(buffer: Buffer, seed: int = 0) -> int:
     return crc32c(buffer, seed)
 
 
-def check_batch(buffer: Buffer, require_keys: bool) -> tuple[HeaderFields, int, int]:
+def check_batch(buffer: Buffer, require_keys: bool) -> tuple[BatchHeader, int, int]:
     """Check produced bytes for a partition: exactly one batch that fills the buffer, with its CRC, counts
     and records.
 
@@ -62,36 +63,36 @@ def check_batch(buffer: Buffer, require_keys: bool) -> tuple[HeaderFields, int, 
     size = len(view)
     if size < HEADER_SIZE:
         raise ValueError(INVALID, size, "no whole record batch")
-    header = _HEADER.unpack_from(view)
+    header = BatchHeader(*HEADER.unpack_from(view))
     length, magic, attributes, last_offset_delta, count = (
-        header[1],
-        header[3],
-        header[5],
-        header[6],
-        header[12],
+        header.length,
+        header.magic,
+        header.attributes,
+        header.last_offset_delta,
+        header.record_count,
     )
-    if magic != 2:
-        raise ValueError(UNSUPPORTED_MAGIC, 16, f"magic {magic} is not 2")
+    if magic != MAGIC:
+        raise ValueError(UNSUPPORTED_MAGIC, 16, f"magic {magic} is not {MAGIC}")
     if length < HEADER_SIZE - LENGTH_OVERHEAD:
         raise ValueError(CORRUPT, 8, f"batch length {length} is shorter than a header")
     if length + LENGTH_OVERHEAD != size:
         raise ValueError(
             INVALID, 8, f"one batch of {length + LENGTH_OVERHEAD} bytes must fill the {size} bytes sent"
         )
-    if crc32c(view[CRC_START:]) != header[4]:
+    if crc32c(view[CRC_START:]) != header.crc:
         raise ValueError(CORRUPT, CRC_POSITION, "CRC-32C does not match")
     if count <= 0 or last_offset_delta != count - 1:
         raise ValueError(INVALID, 57, f"{count} records with a last offset delta of {last_offset_delta}")
-    if attributes & _CONTROL_BIT:
+    if attributes & CONTROL_BIT:
         raise ValueError(INVALID, 21, "clients may not write control records")
-    if header[9] >= 0 and header[11] < 0:
-        raise ValueError(INVALID, 53, f"producer {header[9]} without a sequence")
-    codec = attributes & _CODEC_BITS
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise ValueError(INVALID, 53, f"producer {header.producer_id} without a sequence")
+    codec = attributes & CODEC_BITS
     if codec > _CODEC_MAX:
         raise ValueError(INVALID, 21, f"unknown codec {codec}")
     if codec:
         return header, NO_TIMESTAMP, NO_TIMESTAMP
-    least, greatest = check_records(view, count, header[7], require_keys, HEADER_SIZE)
+    least, greatest = check_records(view, count, header.base_timestamp, require_keys, HEADER_SIZE)
     return header, least, greatest
 
 
@@ -206,7 +207,7 @@ def stamp_timestamps(buffer: bytearray | memoryview, timestamp_type: int, max_ti
     _check_header_fits(buffer)
     (attributes,) = unpack_from(">h", buffer, 21)
     (before,) = unpack_from(">q", buffer, 35)
-    stamped = attributes | _TIMESTAMP_TYPE_BIT if timestamp_type else attributes & ~_TIMESTAMP_TYPE_BIT
+    stamped = attributes | TIMESTAMP_TYPE_BIT if timestamp_type else attributes & ~TIMESTAMP_TYPE_BIT
     if (stamped, max_timestamp) == (attributes, before):
         return
     pack_into(">h", buffer, 21, stamped)
@@ -228,31 +229,31 @@ def stamp_producer(
         ">h",
         buffer,
         21,
-        attributes | _TRANSACTIONAL_BIT if is_transactional else attributes & ~_TRANSACTIONAL_BIT,
+        attributes | TRANSACTIONAL_BIT if is_transactional else attributes & ~TRANSACTIONAL_BIT,
     )
     pack_into(">qhi", buffer, 43, producer_id, producer_epoch, base_sequence)
     seal_batch(buffer)
 
 
-def headers(buffer: Buffer, verify_crc: bool, position: int = 0) -> list[tuple[int, HeaderFields]]:
+def headers(buffer: Buffer, verify_crc: bool, position: int = 0) -> list[tuple[int, BatchHeader]]:
     """(position, header) of every whole batch from `position` on; an incomplete batch at the end is left
     out.
     """
     view = memoryview(buffer)
-    found: list[tuple[int, HeaderFields]] = []
+    found: list[tuple[int, BatchHeader]] = []
     size = len(view)
     if position < 0:
         raise ValueError(INVALID, position, "a position before the buffer")
     while size - position >= HEADER_SIZE:
-        header = _HEADER.unpack_from(view, position)
-        if header[3] != 2:
-            raise ValueError(UNSUPPORTED_MAGIC, position + 16, f"magic {header[3]} is not 2")
-        if header[1] < HEADER_SIZE - LENGTH_OVERHEAD:
-            raise ValueError(CORRUPT, position + 8, f"batch length {header[1]} is shorter than a header")
-        end = position + header[1] + LENGTH_OVERHEAD
+        header = BatchHeader(*HEADER.unpack_from(view, position))
+        if header.magic != MAGIC:
+            raise ValueError(UNSUPPORTED_MAGIC, position + 16, f"magic {header.magic} is not {MAGIC}")
+        if header.length < HEADER_SIZE - LENGTH_OVERHEAD:
+            raise ValueError(CORRUPT, position + 8, f"batch length {header.length} is shorter than a header")
+        end = position + header.length + LENGTH_OVERHEAD
         if end > size:
             break
-        if verify_crc and crc32c(view[position + CRC_START : end]) != header[4]:
+        if verify_crc and crc32c(view[position + CRC_START : end]) != header.crc:
             raise ValueError(CORRUPT, position + CRC_POSITION, "CRC-32C does not match")
         found.append((position, header))
         position = end
@@ -265,9 +266,9 @@ def span(buffer: Buffer) -> tuple[int, int, int]:
     """
     attributes, size, next_offset = 0, 0, -1
     for position, header in headers(buffer, False):
-        attributes |= header[5] & 0xFFFF
-        size = position + header[1] + LENGTH_OVERHEAD
-        next_offset = wrapped(header[0] + header[6] + 1)
+        attributes |= header.attributes & 0xFFFF
+        size = position + header.length + LENGTH_OVERHEAD
+        next_offset = wrapped(header.base_offset + header.last_offset_delta + 1)
     return size, attributes, next_offset
 
 

@@ -5,9 +5,9 @@ Only the place in the current record is kept between two pieces, none of its byt
 larger than memory has room for.
 """
 
+from sparklog.kernels.batch_header import NO_TIMESTAMP
 from sparklog.kernels.scan_reference import (
     INVALID,
-    NO_TIMESTAMP,
     RECORD_SIZE_MIN,
     Buffer,
     record_at,

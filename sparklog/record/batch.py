@@ -1,124 +1,79 @@
 """Record batches of format v2: the unit that is produced, stored and fetched.
 
-     0  base offset          int64    8  length of the rest        int32   12  partition leader epoch   int32   16  magic = 2   int8
-    17  CRC-32C of [21, end) uint32  21  attributes                int16   23  last offset delta        int32
-    27  base timestamp, ms   int64   35  max timestamp, ms         int64   43  producer id              int64
-    51  producer epoch       int16   53  base sequence             int32   57  record count             int32   61  records …
-
-    attributes: bits 0-2 codec · 3 timestamp type (1 = LogAppendTime) · 4 transactional · 5 control · 6
-    delete horizon
-
-A broker may write base offset and leader epoch in place without touching the CRC. Only the bytes from 61
-on are compressed. A record is
+`sparklog.kernels.batch_header` draws the header of 61 bytes. Only the bytes behind it are compressed.
+A record is
 
     length, attributes (1 byte), timestamp delta, offset delta, key length, key, value length, value,
     header count, {key length, key, value length, value} …
 
-with zig-zag varints; a length of -1 is null. After compaction deltas have gaps and the last offset stays,
-so offsets come from the header and never from counting.
-"""  # noqa: E501
+with zig-zag varints; a length of -1 is null. After compaction deltas have gaps and the last offset stays:
+the offset after a batch comes from its header, not from its record count.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from struct import Struct, error, pack_into
-from typing import NamedTuple
+from struct import error, pack_into
 
 import msgspec
 
 from sparklog.errors import DecodeError
 from sparklog.kernels import scan
+from sparklog.kernels.batch_header import (
+    CODEC_BITS,
+    CONTROL_BIT,
+    CRC_POSITION,
+    CRC_START,
+    CREATE_TIME,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_TIMESTAMP,
+    SEQUENCE_MAX,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    sequence_after,
+)
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+
+__all__ = [
+    "CODEC_BITS",
+    "CONTROL_BIT",
+    "CRC_POSITION",
+    "CRC_START",
+    "CREATE_TIME",
+    "DELETE_HORIZON_BIT",
+    "HEADER_SIZE",
+    "LENGTH_OVERHEAD",
+    "LOG_APPEND_TIME",
+    "MAGIC",
+    "NO_TIMESTAMP",
+    "SEQUENCE_MAX",
+    "TIMESTAMP_TYPE_BIT",
+    "TRANSACTIONAL_BIT",
+    "BatchBuilder",
+    "BatchHeader",
+    "Buffer",
+    "Headers",
+    "Record",
+    "build_batch",
+    "codec_of",
+    "decode_error",
+    "decode_records",
+    "iterate_headers",
+    "read_header",
+    "record_size_max",
+    "sequence_after",
+    "unpack_header",
+]
 
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, bytes | None]]
 
-HEADER_SIZE = 61
-LENGTH_OVERHEAD = 12
-MAGIC = 2
-NO_TIMESTAMP = -1
-CREATE_TIME = 0
-LOG_APPEND_TIME = 1
-SEQUENCE_MAX = 2**31 - 1
-
-CODEC_BITS = 0x07
-TIMESTAMP_TYPE_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
-DELETE_HORIZON_BIT = 0x40
-
-_HEADER = Struct(">qiibIhiqqqhii")
 _VARINT_SIZE_MAX = 5
 _RECORD_OVERHEAD_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5
-
-
-class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, field by field."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole batch."""
-        return self.length + LENGTH_OVERHEAD
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        """The offset that follows the batch."""
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def codec(self) -> Codec:
-        """DecodeError for one that Kafka does not have."""
-        try:
-            return Codec(self.attributes & CODEC_BITS)
-        except ValueError:
-            raise DecodeError(f"unknown codec {self.attributes & CODEC_BITS}") from None
-
-    @property
-    def is_compressed(self) -> bool:
-        return self.attributes & CODEC_BITS != 0
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.attributes & TRANSACTIONAL_BIT != 0
-
-    @property
-    def is_control(self) -> bool:
-        return self.attributes & CONTROL_BIT != 0
-
-    @property
-    def has_delete_horizon(self) -> bool:
-        return self.attributes & DELETE_HORIZON_BIT != 0
-
-    @property
-    def timestamp_type(self) -> int:
-        """0 CreateTime, 1 LogAppendTime."""
-        return LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_BIT else CREATE_TIME
-
-    @property
-    def has_producer(self) -> bool:
-        """Whether an idempotent or transactional producer wrote it."""
-        return self.producer_id >= 0
-
-    @property
-    def last_sequence(self) -> int:
-        """The sequence of the last record; -1 without a producer."""
-        return -1 if self.base_sequence < 0 else sequence_after(self.base_sequence, self.last_offset_delta)
 
 
 class Record(msgspec.Struct, gc=False, frozen=True):
@@ -131,9 +86,17 @@ class Record(msgspec.Struct, gc=False, frozen=True):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def sequence_after(sequence: int, count: int) -> int:
-    """The sequence `count` records after `sequence`: 2^31 - 1 is followed by 0."""
-    return (sequence + count) & SEQUENCE_MAX
+def codec_of(header: BatchHeader) -> Codec:
+    """DecodeError for a codec that Kafka does not have."""
+    try:
+        return Codec(header.attributes & CODEC_BITS)
+    except ValueError:
+        raise DecodeError(f"unknown codec {header.attributes & CODEC_BITS}") from None
+
+
+def unpack_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The fields of the 61 bytes at `position`, unchecked. `struct.error` if there are fewer."""
+    return BatchHeader(*HEADER.unpack_from(buffer, position))
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -141,7 +104,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     format v2.
     """
     try:
-        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        header = unpack_header(buffer, position)
     except error:
         raise DecodeError("no room for the header of a record batch", position) from None
     if header.magic != MAGIC:
@@ -178,16 +141,15 @@ def decode_records(
     view = memoryview(buffer)
     records: list[Record] = []
     try:
-        for position, fields in scan.headers(view, False):
-            header = BatchHeader._make(fields)
+        for position, header in scan.headers(view, False):
             if header.next_offset <= start or (header.is_control and not include_control):
                 continue
             end = position + header.size
-            if verify_crc and scan.crc(view[position + scan.CRC_START : end]) != header.crc:
+            if verify_crc and scan.crc(view[position + CRC_START : end]) != header.crc:
                 raise DecodeError("CRC-32C does not match", position)
             body: Buffer = view[position + HEADER_SIZE : end]
             if header.is_compressed:
-                body = decompress(header.codec, body, decompressed_bytes_max)
+                body = decompress(codec_of(header), body, decompressed_bytes_max)
             append_timestamp = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
             records += scan.records(
                 body,
@@ -269,7 +231,7 @@ class BatchBuilder:
             batch += compressed
         attributes = codec | (TIMESTAMP_TYPE_BIT if timestamp_type else 0)
         attributes |= (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
-        _HEADER.pack_into(
+        HEADER.pack_into(
             batch,
             0,
             base_offset,
@@ -286,7 +248,7 @@ class BatchBuilder:
             base_sequence,
             self.record_count,
         )
-        pack_into(">I", batch, scan.CRC_POSITION, scan.crc(memoryview(batch)[scan.CRC_START :]))
+        pack_into(">I", batch, CRC_POSITION, scan.crc(memoryview(batch)[CRC_START:]))
         return batch
 
 

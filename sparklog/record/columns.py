@@ -15,7 +15,15 @@ from typing import NamedTuple
 
 from sparklog.errors import SparklogError
 from sparklog.kernels import columns, scan
-from sparklog.record.batch import HEADER_SIZE, LENGTH_OVERHEAD, Buffer, decode_error, sequence_after
+from sparklog.record.batch import (
+    CRC_POSITION,
+    CRC_START,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    Buffer,
+    decode_error,
+    sequence_after,
+)
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
 
 KEY = 1
@@ -259,5 +267,5 @@ def _compressed(batch: bytearray, codec: Codec, level: int | None, *, is_sealed:
     pack_into(">i", whole, 8, len(whole) - LENGTH_OVERHEAD)
     pack_into(">h", whole, 21, codec)
     if is_sealed:
-        pack_into(">I", whole, scan.CRC_POSITION, scan.crc(memoryview(whole)[scan.CRC_START :]))
+        pack_into(">I", whole, CRC_POSITION, scan.crc(memoryview(whole)[CRC_START:]))
     return whole

@@ -10,13 +10,12 @@ import click
 from sparklog_server.cli.options import as_json, print_json, print_table
 
 if TYPE_CHECKING:
-    from sparklog.record.batch import Record
+    from sparklog.record.batch import BatchHeader, Record
     from sparklog.wire.schema import Message
     from sparklog_server.disk.door import Disk, DiskFile
     from sparklog_server.log.examine import Finding
     from sparklog_server.log.examine_files import Contents, Reader
     from sparklog_server.log.examine_segment import SegmentCheck
-    from sparklog_server.log.validate import HeaderFields
 
 EXIT_FAILURE = 1
 TABLE_ROWS_MAX = 500
@@ -240,11 +239,11 @@ class Inspection:
         )
         self._told(check.all_findings, check.more)
 
-    def _records(self, path: str, log: "DiskFile", position: int, header: "HeaderFields") -> None:
+    def _records(self, path: str, log: "DiskFile", position: int, header: "BatchHeader") -> None:
         from sparklog.errors import DecodeError
         from sparklog_server.log.examine_segment import records_in
 
-        is_control = bool(header[5] & 0x20)
+        is_control = bool(header.attributes & 0x20)
         is_metadata = path.endswith(".checkpoint") or "__cluster_metadata-0" in Path(path).absolute().parts
         for record in records_in(log, position, header):
             place: dict[str, object] = {"offset": record.offset, "timestamp": record.timestamp}
@@ -261,12 +260,10 @@ class Inspection:
             )
 
 
-def batch_row(position: int, header: "HeaderFields") -> dict[str, object]:
+def batch_row(position: int, batch: "BatchHeader") -> dict[str, object]:
     """A batch's header in words."""
-    from sparklog.record.batch import BatchHeader
     from sparklog.record.compression import Codec
 
-    batch = BatchHeader._make(header)
     codec = batch.attributes & 0x07
     said = {
         "transactional": batch.is_transactional,

@@ -152,18 +152,18 @@ def _read_around(window: FileSlice, content: bytes, stretch: _Stretch, seed: byt
                 due = None if next_offset < 0 else Offset(next_offset)
                 following = judge(file, judged.limit) if judged.limit < file.size else None
                 resumed = (
-                    None if following is None or isinstance(following, Unsound) else Offset(following[0])
+                    None
+                    if following is None or isinstance(following, Unsound)
+                    else Offset(following.base_offset)
                 )
                 pieces.append(
                     Lost(file.path, judged.start, judged.limit, judged.position, due, resumed, judged.what)
                 )
                 at = judged.limit
                 next_offset = next_offset if resumed is None else resumed
-            elif at - window.position == begin or at + judged[1] + LENGTH_OVERHEAD > window.position + len(
-                content
-            ):
+            elif at - window.position == begin or at + judged.size > window.position + len(content):
                 # It ends behind this window: the next one has room for it.
-                length = max(WINDOW_BYTES, judged[1] + LENGTH_OVERHEAD)
+                length = max(WINDOW_BYTES, judged.size)
                 return _around(pieces, next_offset, FileSlice(file, at, min(length, file.size - at)))
         begin = at - window.position
         if begin >= len(content):
@@ -192,11 +192,11 @@ def _sound(content: bytes, position: int) -> _Stretch:
             is_broken = True
             found = scan.headers(piece[: error.args[1]], False)
         for _, header in found:
-            attributes |= header[5] & 0xFFFF
+            attributes |= header.attributes & 0xFFFF
         if found:
             last, header = found[-1]
-            next_offset = header[0] + header[6] + 1
-            position += last + header[1] + LENGTH_OVERHEAD
+            next_offset = header.base_offset + header.last_offset_delta + 1
+            position += last + header.length + LENGTH_OVERHEAD
         if is_broken or (not found and position + size >= len(view)):
             break
         size = _PIECE_BYTES if found else 2 * size

@@ -12,18 +12,17 @@ what it needs of the log.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import overload
 
 from sparklog.model import Offset
-from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from sparklog.record.control import ControlType
 from sparklog_server.disk.door import Disk, DiskFile
 
 from .ongoing_transactions import OngoingTransactions, marker_of
 from .producer_recovery import producers_before
 from .segment import LOG_SUFFIX, Segment, base_offset_of, walk
+from .twins import Twins, parts_of
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex, TxnIndexCorrupt, render
-from .validate import HeaderFields
 
 
 def aborted_in(disk: Disk, segments: list[Segment], start: Offset, limit: Offset) -> list[AbortedTxn]:
@@ -61,12 +60,12 @@ class IndexReading:
         self._limit = limit
         first = max(bisect_right(segments, start, key=base_offset_of) - 1, 0)
         self._unread = [index for index in range(first, len(segments)) if _is_unread(segments[index])]
-        self._parts = [(segment, segment.file, segment.file.size) for segment in segments]
+        self._parts = parts_of(segments)
         self._read: list[tuple[int, TxnIndex, bool]] = []
 
     def run(self) -> None:
         """The job. Raises StorageError."""
-        twins = _Twins(self._disk, self._parts)
+        twins = Twins(self._disk, self._parts)
         for at in self._unread:
             index, is_sound = _read_index(self._disk, twins, twins[at])
             self._read.append((at, index, is_sound))
@@ -86,35 +85,6 @@ class IndexReading:
                 segment.txn_index = index
 
 
-class _Twins(Sequence[Segment]):
-    """The segments of a log as a job may read them: each opened for itself when it is first asked for."""
-
-    def __init__(self, disk: Disk, parts: Sequence[tuple[Segment, DiskFile, int]]) -> None:
-        self._disk = disk
-        self._parts = parts
-        self._twins: dict[int, Segment] = {}
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    @overload
-    def __getitem__(self, index: int) -> Segment: ...
-    @overload
-    def __getitem__(self, index: slice) -> "_Twins": ...
-    def __getitem__(self, index: int | slice) -> "Segment | _Twins":
-        if isinstance(index, slice):
-            return _Twins(self._disk, self._parts[index])
-        twin = self._twins.get(index)
-        if twin is None:
-            segment, _, size = self._parts[index]
-            twin = Segment.open(self._disk, segment.directory, segment.base_offset)
-            twin.file.pin()
-            twin.file.size = min(twin.file.size, size)
-            twin.settle()
-            self._twins[index] = twin
-        return twin
-
-
 def _is_unread(segment: Segment) -> bool:
     return segment.has_aborted and segment.txn_index is None
 
@@ -131,7 +101,7 @@ def is_all_read(segments: list[Segment], start: Offset, limit: Offset) -> bool:
     return True
 
 
-def index_of(disk: Disk, segments: list[Segment], segment: Segment) -> TxnIndex:
+def index_of(disk: Disk, segments: Sequence[Segment], segment: Segment) -> TxnIndex:
     """The index of a segment, read if it was not yet, and mended if the log does not bear it out. Raises
     StorageError.
     """
@@ -202,17 +172,17 @@ def _made_anew(disk: Disk, segments: Sequence[Segment], segment: Segment) -> Txn
     transactions = OngoingTransactions(producers)
     entries: list[AbortedTxn] = []
     for position, header in walk(segment.file, 0):
-        if header[9] < 0 or not header[5] & TRANSACTIONAL_BIT:
+        if header.producer_id < 0 or not header.attributes & TRANSACTIONAL_BIT:
             continue
-        producers.appended(header, header[0], header[8], 0)
-        if header[5] & CONTROL_BIT:
+        producers.appended(header, header.base_offset, header.max_timestamp, 0)
+        if header.attributes & CONTROL_BIT:
             batch = segment.read_batch(position, header)
             if marker_of(batch) is not None:
                 ended = transactions.judge(memoryview(batch), [(0, header)])
                 transactions.ended(ended, producers)
                 entries += ended.aborted
         else:
-            transactions.began(header[9], Offset(header[0]))
+            transactions.began(header.producer_id, Offset(header.base_offset))
     return TxnIndex(disk, segment.path(TXN_INDEX_SUFFIX), base_offset, entries)
 
 
@@ -222,9 +192,9 @@ def _is_borne_out(segments: Sequence[Segment], segment: Segment, aborted: Aborte
         return False
     position, header = found
     if (
-        header[0] + header[6] != aborted.last_offset
-        or header[9] != aborted.producer_id
-        or not header[5] & CONTROL_BIT
+        header.last_offset != aborted.last_offset
+        or header.producer_id != aborted.producer_id
+        or not header.attributes & CONTROL_BIT
     ):
         return False
     marker = marker_of(segment.read_batch(position, header))
@@ -247,16 +217,19 @@ def _may_begin_at(
     header = _batch_with(segments, offset)
     if header is None:
         return True
-    is_transactional = bool(header[5] & TRANSACTIONAL_BIT) and not header[5] & CONTROL_BIT
+    is_transactional = bool(header.attributes & TRANSACTIONAL_BIT) and not header.attributes & CONTROL_BIT
     return (
-        header[0] == offset and is_transactional and header[9] != but_not and producer_id in (None, header[9])
+        header.base_offset == offset
+        and is_transactional
+        and header.producer_id != but_not
+        and producer_id in (None, header.producer_id)
     )
 
 
-def _batch_with(segments: Sequence[Segment], offset: int) -> HeaderFields | None:
+def _batch_with(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
     """The header of the batch that holds `offset`; None if there is none, as after compaction."""
     index = bisect_right(segments, offset, key=base_offset_of) - 1
     if index < 0:
         return None
     found = segments[index].find(offset)
-    return found[1] if found is not None and found[1][0] <= offset else None
+    return found[1] if found is not None and found[1].base_offset <= offset else None

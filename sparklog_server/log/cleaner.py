@@ -328,9 +328,9 @@ class _Reader:
                 length = self._round.chunk_bytes
                 if not chunk.used:
                     header = header_at(file, position)
-                    if header is None or header[1] + LENGTH_OVERHEAD <= len(chunk.view):
+                    if header is None or header.size <= len(chunk.view):
                         raise DecodeError(f"{self._source.path}: no batch at {position}")
-                    length = header[1] + LENGTH_OVERHEAD
+                    length = header.size
         finally:
             file.close()
 
@@ -431,7 +431,7 @@ def _next_offset(disk: Disk, source: Source) -> int:
             begin = 0
         next_offset: int = source.base_offset
         for _, header in walk(file, begin):
-            next_offset = header[0] + header[6] + 1
+            next_offset = header.next_offset
         return next_offset
     finally:
         file.close()

@@ -108,8 +108,8 @@ def _first_time(segments: Sequence[Segment]) -> int:
     times = []
     for segment in segments:
         header = header_at(segment.file, 0)
-        if header is not None and header[8] > 0:
-            times.append(header[8])
+        if header is not None and header.max_timestamp > 0:
+            times.append(header.max_timestamp)
     return min(times, default=INT64_MAX)
 
 

@@ -16,7 +16,6 @@ from itertools import pairwise
 from struct import Struct
 
 from sparklog.model import Offset
-from sparklog.record.batch import LENGTH_OVERHEAD
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
 from .damage import LogDamaged, Unsound, log_dir_of, unsound_in
@@ -189,9 +188,9 @@ def _walk_headers(
     end_offset: int = base_offset
     begin = position
     for at, header in walk(file, begin, chunk_bytes=_TAIL_BYTES if begin else _WALK_BYTES):
-        if header[0] < end_offset or (at == begin > 0 and header[0] + header[6] != last_offset):
+        if header.base_offset < end_offset or (at == begin > 0 and header.last_offset != last_offset):
             break
-        position, end_offset = at + header[1] + LENGTH_OVERHEAD, header[0] + header[6] + 1
+        position, end_offset = at + header.size, header.next_offset
     return position, Offset(end_offset)
 
 

@@ -17,9 +17,10 @@ from .segment import (
 from .txn_index import TXN_INDEX_SUFFIX
 
 
-def remove_segment(disk: Disk, segment: Segment) -> None:
-    """Remove the segment's files for good. Raises StorageError."""
-    segment.close()
+def remove_segment_files(disk: Disk, segment: Segment) -> None:
+    """Remove the files of a segment, the log first: recovery ignores the others without it. Raises
+    StorageError.
+    """
     for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
         disk.remove(segment.path(suffix))
 

@@ -79,9 +79,9 @@ def unsound_in(file: DiskFile, base_offset: Offset, limit: Offset) -> Unsound:
     """
     position, due = 0, int(base_offset)
     for at, header in walk(file, 0, verify_crc=True):
-        if header[0] < due:
+        if header.base_offset < due:
             break
-        position, due = at + header[1] + LENGTH_OVERHEAD, header[0] + header[6] + 1
+        position, due = at + header.size, header.next_offset
     sound = next_sound_batch(file, position + 1, due + 1, limit)
     return Unsound(position, Offset(due), Offset(max(limit if sound is None else sound, due)))
 
@@ -95,8 +95,12 @@ def next_sound_batch(file: DiskFile, position: int, start: int, limit: int = 1 <
     while at >= 0:
         begin = position + at - _MAGIC_POSITION
         header = header_at(file, begin)
-        if header is not None and start <= header[0] < limit and _has_right_crc(file, begin, header[1]):
-            base_offset: int = header[0]
+        if (
+            header is not None
+            and start <= header.base_offset < limit
+            and _has_right_crc(file, begin, header.length)
+        ):
+            base_offset: int = header.base_offset
             return base_offset
         at = content.find(MAGIC, at + 1)
     return None

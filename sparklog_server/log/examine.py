@@ -10,24 +10,30 @@ but what a CRC-32C bears out.
 """  # noqa: E501
 
 from collections.abc import Callable, Iterator
-from struct import Struct, pack
+from struct import pack
 from typing import NamedTuple
 
 from sparklog.kernels import scan
-from sparklog.record.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
+from sparklog.record.batch import (
+    CRC_POSITION,
+    CRC_START,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    unpack_header,
+)
 from sparklog_server.disk.door import DiskFile
 
 from .altered import BITS_SEARCHED_MAX, altered_byte
-from .validate import HeaderFields
 
 WINDOW_BYTES = 1 << 20
 CODEC_MAX = 4
 LENGTH_FIELD = 8
 EPOCH_FIELD = 12
 MAGIC_FIELD = 16
-_HEADER = Struct(">qiibIhiqqqhii")
 
-Batch = tuple[int, HeaderFields]
+Batch = tuple[int, BatchHeader]
 """Where it begins, and its header."""
 
 
@@ -81,7 +87,7 @@ def sound_batches(
         if found:
             last, header = found[-1]
             yield found if begin == 0 else [(begin + at, fields) for at, fields in found]
-            position = begin + last + header[1] + LENGTH_OVERHEAD
+            position = begin + last + header.size
         if is_refused or not found:
             judged = judge(file, position)
             if isinstance(judged, Unsound):
@@ -89,12 +95,12 @@ def sound_batches(
                 position = judged.limit
             else:
                 yield [(position, judged)]
-                position += judged[1] + LENGTH_OVERHEAD
+                position += judged.size
         if progressed is not None:
             progressed(position - begin)
 
 
-def judge(file: DiskFile, start: int) -> HeaderFields | Unsound:
+def judge(file: DiskFile, start: int) -> BatchHeader | Unsound:
     """The header of the batch at `start` if its CRC is right, or what is wrong and where the next sound
     batch is. Raises StorageError.
     """
@@ -102,32 +108,32 @@ def judge(file: DiskFile, start: int) -> HeaderFields | Unsound:
     if len(head) < HEADER_SIZE:
         limit = next_sound_batch(file, start + 1, 0)
         return Unsound(start, limit, start, f"{file.size - start} bytes are less than the header of a batch")
-    header: HeaderFields = _HEADER.unpack(head)
-    size = header[1] + LENGTH_OVERHEAD
+    header = unpack_header(head)
+    size = header.size
     is_possible = HEADER_SIZE <= size <= file.size - start
-    if header[3] == MAGIC and is_possible and crc_of(file, start + scan.CRC_START, start + size) == header[4]:
+    if header.magic == MAGIC and is_possible and crc_of(file, start + CRC_START, start + size) == header.crc:
         return header
-    limit = next_sound_batch(file, start + 1, header[0] if header[0] >= 0 else 0)
-    if header[3] != MAGIC:
-        old = ", which sparklog does not read" if header[3] in (0, 1) else ""
+    limit = next_sound_batch(file, start + 1, header.base_offset if header.base_offset >= 0 else 0)
+    if header.magic != MAGIC:
+        old = ", which sparklog does not read" if header.magic in (0, 1) else ""
         return Unsound(
             start,
             limit,
             start + MAGIC_FIELD,
-            f"no batch of format v{MAGIC} begins here: its magic is {header[3]}{old}",
+            f"no batch of format v{MAGIC} begins here: its magic is {header.magic}{old}",
         )
     length = limit - start - LENGTH_OVERHEAD
     if (
         length >= HEADER_SIZE - LENGTH_OVERHEAD
-        and length != header[1]
-        and crc_of(file, start + scan.CRC_START, limit) == header[4]
+        and length != header.length
+        and crc_of(file, start + CRC_START, limit) == header.crc
     ):
-        at = start + LENGTH_FIELD + _first_difference(pack(">i", header[1]), pack(">i", length))
+        at = start + LENGTH_FIELD + _first_difference(pack(">i", header.length), pack(">i", length))
         return Unsound(
             start,
             limit,
             at,
-            f"the batch's length is {header[1]}, but its checksum is right for a length of {length}",
+            f"the batch's length is {header.length}, but its checksum is right for a length of {length}",
         )
     if not is_possible:
         what = f"a batch of {size} bytes cannot begin here, where {file.size - start} remain"
@@ -135,21 +141,21 @@ def judge(file: DiskFile, start: int) -> HeaderFields | Unsound:
     return _misfit(file, start, header, limit)
 
 
-def _misfit(file: DiskFile, start: int, header: HeaderFields, limit: int) -> Unsound:
+def _misfit(file: DiskFile, start: int, header: BatchHeader, limit: int) -> Unsound:
     """A batch whose CRC does not match: which byte, if one alone explains it."""
-    size = header[1] + LENGTH_OVERHEAD
-    what = f"CRC-32C does not match in the batch [{start}, {start + size}), which says that it begins with offset {header[0]}"  # noqa: E501
-    body_size = size - scan.CRC_START
+    size = header.size
+    what = f"CRC-32C does not match in the batch [{start}, {start + size}), which says that it begins with offset {header.base_offset}"  # noqa: E501
+    body_size = size - CRC_START
     if body_size <= BITS_SEARCHED_MAX:
-        index = altered_byte(file.pread(start + scan.CRC_START, body_size), header[4])
+        index = altered_byte(file.pread(start + CRC_START, body_size), header.crc)
         if index is not None:
             return Unsound(
                 start,
                 limit,
-                start + scan.CRC_START + index,
+                start + CRC_START + index,
                 f"{what}; this one altered byte would explain it",
             )
-    return Unsound(start, limit, start + scan.CRC_POSITION, what)
+    return Unsound(start, limit, start + CRC_POSITION, what)
 
 
 def crc_of(file: DiskFile, begin: int, end: int) -> int:
@@ -170,14 +176,14 @@ def next_sound_batch(file: DiskFile, position: int, offset_min: int) -> int:
         at = content.find(MAGIC, MAGIC_FIELD)
         while 0 <= at - MAGIC_FIELD <= len(content) - HEADER_SIZE:
             begin = at - MAGIC_FIELD
-            header = BatchHeader._make(_HEADER.unpack_from(content, begin))
+            header = unpack_header(content, begin)
             if (
                 offset_min <= header.base_offset
                 and header_flaw(header) is None
                 and header.size <= file.size - position - begin
             ):
                 start = position + begin
-                if crc_of(file, start + scan.CRC_START, start + header.size) == header.crc:
+                if crc_of(file, start + CRC_START, start + header.size) == header.crc:
                     return start
             at = content.find(MAGIC, at + 1)
         position += max(len(content) - HEADER_SIZE + 1, 1)

@@ -10,7 +10,6 @@ from itertools import pairwise
 
 from sparklog.errors import DecodeError
 from sparklog.model import Offset, TopicPartition
-from sparklog.record.batch import LENGTH_OVERHEAD
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 from sparklog_server.metadata.batches import records_of
@@ -433,7 +432,7 @@ def _check_metadata(log: DiskFile, check: SegmentCheck) -> None:
     for found in sound_batches(log):
         for position, header in [] if isinstance(found, Unsound) else found:
             try:
-                for _ in records_of(log.pread(position, header[1] + LENGTH_OVERHEAD)):
+                for _ in records_of(log.pread(position, header.size)):
                     pass
             except DecodeError as error:
                 check.found(

@@ -8,7 +8,7 @@ other field would have to be.
 import sys
 from struct import pack
 
-from sparklog.record.batch import CONTROL_BIT, LENGTH_OVERHEAD, NO_TIMESTAMP
+from sparklog.record.batch import CONTROL_BIT, NO_TIMESTAMP, BatchHeader
 from sparklog.record.control import ControlType
 from sparklog_server.disk.door import DiskFile
 
@@ -20,7 +20,6 @@ from .segment import walk
 from .time_index import TimeIndex
 from .txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from .txn_index import AbortedTxn, TxnIndexCorrupt, parse
-from .validate import HeaderFields
 
 NEVER = sys.maxsize
 REBUILD = "remove the file while the broker is stopped: it is rebuilt from the log"
@@ -119,8 +118,8 @@ class OffsetIndexCheck:
         wanted = {self._base_offset + self._index.offsets[entry] for entry in self._homeless}
         places: dict[int, int] = {}
         for position, header in walk(log, 0) if wanted else ():
-            if header[0] + header[6] in wanted:
-                places[header[0] + header[6]] = position
+            if header.last_offset in wanted:
+                places[header.last_offset] = position
         for entry in sorted(self._homeless):
             position, offset = self._index.positions[entry], self._base_offset + self._index.offsets[entry]
             at = entry * 8 + 4
@@ -146,7 +145,7 @@ class TimeIndexCheck:
         self._index = TimeIndex(written_entries(content, time_index.ENTRY_SIZE)[0])
         self._order = sorted(range(len(self._index)), key=self._index.offsets.__getitem__)
         self._at = 0
-        self._wrong: list[tuple[int, HeaderFields | None]] = []
+        self._wrong: list[tuple[int, BatchHeader | None]] = []
         self.due = self._next_due()
 
     def _next_due(self) -> int:
@@ -156,15 +155,15 @@ class TimeIndexCheck:
             else NEVER
         )
 
-    def met(self, header: HeaderFields, greatest_before: int) -> int:
+    def met(self, header: BatchHeader, greatest_before: int) -> int:
         """The walk is at this batch: judge every entry up to its last offset; gives the offset of the
         next.
         """
-        last_offset = header[0] + header[6]
+        last_offset = header.last_offset
         while self.due <= last_offset:
             entry = self._order[self._at]
             timestamp = self._index.timestamps[entry]
-            if self.due < header[0] or timestamp != header[8]:
+            if self.due < header.base_offset or timestamp != header.max_timestamp:
                 self._wrong.append((entry, header if self.due == last_offset else None))
             elif self.due < last_offset:
                 at = altered_at(
@@ -198,8 +197,8 @@ class TimeIndexCheck:
         wanted = {self._index.timestamps[entry] for entry, _ in self._wrong}
         places: dict[int, int] = {}
         for _, found in walk(log, 0) if wanted else ():
-            if found[8] in wanted:
-                places.setdefault(found[8], found[0] + found[6])
+            if found.max_timestamp in wanted:
+                places.setdefault(found.max_timestamp, found.last_offset)
         for entry, header in sorted(self._wrong):
             # A batch before it may have claimed this offset for itself.
             if places.get(self._index.timestamps[entry]) != self._base_offset + self._index.offsets[entry]:
@@ -208,7 +207,7 @@ class TimeIndexCheck:
             what = f"ends with timestamp {self._index.last[0]}, but the log has {greatest}"
             self.findings.append(Finding(self.path, len(self._index) * 12, what, REBUILD))
 
-    def _judge(self, entry: int, header: HeaderFields | None, places: dict[int, int]) -> Finding:
+    def _judge(self, entry: int, header: BatchHeader | None, places: dict[int, int]) -> Finding:
         timestamps = self._index.timestamps
         timestamp, relative = timestamps[entry], self._index.offsets[entry]
         what = f"entry {entry} says timestamp {timestamp} at offset {self._base_offset + relative}, where the log has another"  # noqa: E501
@@ -224,9 +223,9 @@ class TimeIndexCheck:
         at = (
             entry * 12
             if header is None
-            else altered_at(entry * 12, pack(">q", timestamp), pack(">q", header[8]))
+            else altered_at(entry * 12, pack(">q", timestamp), pack(">q", header.max_timestamp))
         )
-        return Finding(self.path, at, what if header is None else f"{what}: {header[8]}", REBUILD)
+        return Finding(self.path, at, what if header is None else f"{what}: {header.max_timestamp}", REBUILD)
 
 
 class TxnIndexCheck:
@@ -255,15 +254,15 @@ class TxnIndexCheck:
         self._begun = begun
         self._without_entry: list[Batch] = []
 
-    def met(self, position: int, header: HeaderFields) -> None:
+    def met(self, position: int, header: BatchHeader) -> None:
         """The walk is at this batch of a transaction, or control batch."""
-        producer_id = header[9]
-        if not header[5] & CONTROL_BIT:
-            if header[12]:  # else compaction has emptied it
+        producer_id = header.producer_id
+        if not header.attributes & CONTROL_BIT:
+            if header.record_count:  # else compaction has emptied it
                 self._begun[producer_id] = None
             return
         had_records = self._begun.pop(producer_id, producer_id) is None
-        number = self._open.pop(header[0], None)
+        number = self._open.pop(header.base_offset, None)
         if number is None:
             if had_records:
                 self._without_entry.append((position, header))
@@ -271,7 +270,7 @@ class TxnIndexCheck:
             at = altered_at(
                 number * 34 + 2, pack(">q", self.entries[number].producer_id), pack(">q", producer_id)
             )
-            what = f"entry {number} says producer {self.entries[number].producer_id}, but the marker at {header[0]} is of {producer_id}"  # noqa: E501
+            what = f"entry {number} says producer {self.entries[number].producer_id}, but the marker at {header.base_offset} is of {producer_id}"  # noqa: E501
             self.findings.append(Finding(self.path, at, what, EMPTY))
 
     def finish(self, log: DiskFile, end_offset: int) -> None:
@@ -279,15 +278,20 @@ class TxnIndexCheck:
         StorageError.
         """
         for _, header in walk(log, 0) if self._open else ():
-            for offset in [offset for offset in self._open if header[0] <= offset <= header[0] + header[6]]:
-                if not header[5] & CONTROL_BIT:
+            for offset in [
+                offset for offset in self._open if header.base_offset <= offset <= header.last_offset
+            ]:
+                if not header.attributes & CONTROL_BIT:
                     self._not_there(offset)
         for offset in [offset for offset in self._open if offset >= end_offset]:
             self._not_there(offset)
         missing = [header for position, header in self._without_entry if _is_abort(log, position, header)]
         if missing:
             first = missing[0]
-            what = f"no entry tells of {len(missing)} aborted transactions, the first of producer {first[9]} up to offset {first[0]}"  # noqa: E501
+            what = (
+                f"no entry tells of {len(missing)} aborted transactions, "
+                f"the first of producer {first.producer_id} up to offset {first.base_offset}"
+            )
             self.findings.append(Finding(self.path, None, what, EMPTY))
 
     def _not_there(self, offset: int) -> None:
@@ -296,6 +300,6 @@ class TxnIndexCheck:
         self.findings.append(Finding(self.path, number * TXN_ENTRY_SIZE + 18, what, EMPTY))
 
 
-def _is_abort(log: DiskFile, position: int, header: HeaderFields) -> bool:
-    marker = marker_of(log.pread(position, header[1] + LENGTH_OVERHEAD))
+def _is_abort(log: DiskFile, position: int, header: BatchHeader) -> bool:
+    marker = marker_of(log.pread(position, header.size))
     return marker is not None and marker.type is ControlType.ABORT

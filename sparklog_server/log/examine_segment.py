@@ -15,7 +15,6 @@ from sparklog.model import Offset
 from sparklog.record.batch import (
     CONTROL_BIT,
     HEADER_SIZE,
-    LENGTH_OVERHEAD,
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -30,7 +29,6 @@ from .examine_indexes import NEVER, OffsetIndexCheck, TimeIndexCheck, TxnIndexCh
 from .leader_epoch_cache import LeaderEpochCache
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, TIME_INDEX_SUFFIX, file_name
 from .txn_index import TXN_INDEX_SUFFIX
-from .validate import HeaderFields
 
 FINDINGS_MAX = 100
 FILE_BYTES_MAX = 64 << 20
@@ -104,14 +102,15 @@ class SegmentCheck:
     def saw(self, batches: list[Batch]) -> None:
         """The next sound batches."""
         if self._unsound is not None:
-            self._judge_stretch(batches[0][1][0])
+            self._judge_stretch(batches[0][1].base_offset)
         if self.tail is not None:
             self.behind += len(batches)
         due_position = self.index.due if self.index is not None else NEVER
         due_time = self.times.due if self.times is not None else NEVER
         offset, greatest, records = self.end_offset, self.greatest, self.records
         for position, header in batches:
-            base, _, epoch, _, _, attributes, delta, _, timestamp, _, _, _, count = header
+            base, delta, epoch = header.base_offset, header.last_offset_delta, header.leader_epoch
+            attributes, timestamp, count = header.attributes, header.max_timestamp, header.record_count
             if base != offset:
                 offset = self._jumped(position, base, delta + 1, offset)
             if epoch != self._epoch or base >= self._epoch_due:
@@ -132,7 +131,7 @@ class SegmentCheck:
             if attributes & _OF_TRANSACTION and self.txns is not None:
                 self.txns.met(position, header)
         if self.first_offset < 0 and batches:
-            self.first_offset = batches[0][1][0]
+            self.first_offset = batches[0][1].base_offset
         self.end_offset, self.greatest, self.records = offset, greatest, records
         self.batches += len(batches)
         if offset - 1 - self.base_offset > RELATIVE_OFFSET_MAX:
@@ -141,8 +140,8 @@ class SegmentCheck:
                 f"offset {offset - 1} is too far from the segment's base offset {self.base_offset}",
             )
 
-    def _flawed(self, position: int, header: HeaderFields) -> None:
-        flaw = header_flaw(BatchHeader._make(header))
+    def _flawed(self, position: int, header: BatchHeader) -> None:
+        flaw = header_flaw(header)
         if flaw is not None:
             self.found(position + flaw[0], f"in the batch at {position}, {flaw[1]}")
 
@@ -328,9 +327,9 @@ def read_bounded(disk: Disk, path: str) -> bytes:
 # -- records
 
 
-def records_in(log: DiskFile, position: int, header: HeaderFields) -> list[Record]:
+def records_in(log: DiskFile, position: int, header: BatchHeader) -> list[Record]:
     """The records of the batch at `position`, control records too. Raises StorageError, DecodeError."""
-    size = header[1] + LENGTH_OVERHEAD
+    size = header.size
     if size > DECOMPRESSED_BYTES_MAX:
         raise DecodeError(
             f"a batch of {size} bytes is more than the {DECOMPRESSED_BYTES_MAX} that are looked into", 0
@@ -338,21 +337,21 @@ def records_in(log: DiskFile, position: int, header: HeaderFields) -> list[Recor
     return decode_records(log.pread(position, size), include_control=True, verify_crc=False)
 
 
-def records_flaw(log: DiskFile, position: int, header: HeaderFields) -> tuple[int, str] | None:
+def records_flaw(log: DiskFile, position: int, header: BatchHeader) -> tuple[int, str] | None:
     """(byte, what is wrong) for a batch whose records do not fit it though its checksum is right; None if
     they do. Raises StorageError.
     """
     try:
         records = records_in(log, position, header)
     except DecodeError as error:
-        inside = 0 if header[5] & _CODEC_BITS else error.position or 0
+        inside = 0 if header.attributes & _CODEC_BITS else error.position or 0
         return (
             position + HEADER_SIZE + inside,
             f"the records of the batch at {position} cannot be read: {error}",
         )
     offsets = [record.offset for record in records]
     if any(left >= right for left, right in pairwise(offsets)) or (
-        offsets and not header[0] <= offsets[-1] <= header[0] + header[6]
+        offsets and not header.base_offset <= offsets[-1] <= header.last_offset
     ):
         return (
             position + HEADER_SIZE,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from sparklog.errors import DecodeError
 from sparklog.model import Uuid
-from sparklog.record.batch import LENGTH_OVERHEAD
 from sparklog.wire.schema import Message
 from sparklog_server.disk.door import Disk, DiskFile
 from sparklog_server.metadata.batches import records_of
@@ -69,7 +68,7 @@ def records_in_file(file: DiskFile, start: int = 0) -> Iterator[Message]:
             if position < start:
                 continue
             try:
-                for _, record in records_of(file.pread(position, header[1] + LENGTH_OVERHEAD)):
+                for _, record in records_of(file.pread(position, header.size)):
                     yield record
             except DecodeError:
                 continue

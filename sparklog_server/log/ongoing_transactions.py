@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Offset
-from sparklog.record.batch import CONTROL_BIT, LENGTH_OVERHEAD, TRANSACTIONAL_BIT, decode_records
+from sparklog.record.batch import CONTROL_BIT, LENGTH_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, decode_records
 from sparklog.record.control import ControlType, Marker, parse_control
 
 from .producer_state import ProducerState
 from .txn_index import AbortedTxn
-from .validate import Buffer, HeaderFields, RecordsRefused
+from .validate import Buffer, RecordsRefused
 
 
 class Ended(NamedTuple):
@@ -57,27 +57,27 @@ class OngoingTransactions:
         """A batch of a transaction was appended at `offset`, the first of it or a later one."""
         self._open.setdefault(producer_id, offset)
 
-    def judge(self, view: memoryview, found: Iterable[tuple[int, HeaderFields]]) -> Ended:
+    def judge(self, view: memoryview, found: Iterable[tuple[int, BatchHeader]]) -> Ended:
         """What these batches at their positions in `view` will begin and end; nothing is changed yet.
         Raises RecordsRefused.
         """
         ended = Ended({}, [], [], {})
         changed = ended.changed
         for position, header in found:
-            producer_id = header[9]
-            if producer_id < 0 or not header[5] & TRANSACTIONAL_BIT:
+            producer_id = header.producer_id
+            if producer_id < 0 or not header.attributes & TRANSACTIONAL_BIT:
                 continue
-            if not header[5] & CONTROL_BIT:
+            if not header.attributes & CONTROL_BIT:
                 if changed.get(producer_id) is None and (
                     producer_id in changed or producer_id not in self._open
                 ):
                     changed.pop(producer_id, None)  # it ended one before: the next comes last
-                    changed[producer_id] = header[0]
+                    changed[producer_id] = header.base_offset
                 continue
-            marker = marker_of(view[position : position + header[1] + LENGTH_OVERHEAD])
+            marker = marker_of(view[position : position + header.length + LENGTH_OVERHEAD])
             if marker is None:
-                if header[12]:
-                    message = f"The control batch at offset {header[0]} of producer {producer_id} ends no transaction."  # noqa: E501
+                if header.record_count:
+                    message = f"The control batch at offset {header.base_offset} of producer {producer_id} ends no transaction."  # noqa: E501
                     raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, message)
                 continue  # compaction took the whole transaction
             ended.coordinator_epochs[producer_id] = marker.coordinator_epoch
@@ -85,7 +85,7 @@ class OngoingTransactions:
             changed[producer_id] = None
             if first_offset is None:
                 continue  # a marker for a transaction without records here
-            last_offset = header[0] + header[6]
+            last_offset = header.base_offset + header.last_offset_delta
             ended.held.append((first_offset, last_offset))
             if marker.type is ControlType.ABORT:
                 last_stable_offset = self._first_open(changed, last_offset + 1)

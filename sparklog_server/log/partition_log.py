@@ -15,7 +15,7 @@ from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
 from sparklog.model import Instant, LeaderEpoch, Millis, Offset, OffsetAndEpoch, TopicPartition, Uuid
-from sparklog.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT
+from sparklog.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader
 from sparklog_server.disk.door import Disk, DiskFile, StorageError, discard
 
 from .answers import AppendResult, OffsetOutOfRange
@@ -24,7 +24,6 @@ from .cutting import remove_stale_snapshots
 from .leader_epoch_cache import LeaderEpochCache
 from .log_config import LogConfig
 from .ongoing_transactions import OngoingTransactions
-from .producer_recovery import recover_producers
 from .producer_state import MANY, FrozenProducers, ProducerState
 from .recovery import EPOCH_FILE, Recovered, recover
 from .removal import Removal
@@ -33,9 +32,10 @@ from .rolling import NOT_KNOWN, must_roll, rolls_after_ms, whole_that_fit
 from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from .segments import Segments
 from .time_lookup import TimeSearch
+from .truncation import Restart, Truncation
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn
 from .unsynced import NO_CUT, Unsynced
-from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
+from .validate import RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
 from .verification import Verification
 
 __all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
@@ -174,9 +174,10 @@ class PartitionLog:
 
         Raises RecordsRefused, StorageError.
         """
+        assert not self.segments.is_cutting
         settings = self._settings
         batch, header, max_timestamp = admitted(records, settings, now.wall_ms)
-        has_producer = header[9] >= 0
+        has_producer = header.producer_id >= 0
         append_time = now.wall_ms if settings.timestamp_type == "LogAppendTime" else NO_TIMESTAMP
         if has_producer:
             known = self._producers.check(header, proof, settings.verifies_transactions)
@@ -186,7 +187,7 @@ class PartitionLog:
                     Offset(known[2]), Offset(known[3]), append_time, self.log_start_offset, True
                 )
         base_offset = self.log_end_offset
-        last_offset: Offset = base_offset + header[6]  # type: ignore[assignment]  # a call of `Offset` takes as long as any other
+        last_offset: Offset = base_offset + header.last_offset_delta  # type: ignore[assignment]  # a call of `Offset` takes as long as any other
         active = self.segments.active
         if (
             active.file.size + len(batch) > settings.segment_bytes
@@ -202,8 +203,8 @@ class PartitionLog:
         self.log_end_offset = last_offset + 1  # type: ignore[assignment]
         if has_producer:
             self._producers.appended(header, base_offset, max_timestamp, now.wall_ms)
-            if header[5] & TRANSACTIONAL_BIT:
-                self._transactions.began(header[9], base_offset)
+            if header.attributes & TRANSACTIONAL_BIT:
+                self._transactions.began(header.producer_id, base_offset)
             if len(self._producers.producers) >= MANY:
                 self._producers.expire_some(now.wall_ms, settings.producer_id_expiration_ms)
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False)
@@ -235,35 +236,37 @@ class PartitionLog:
             return None
         self._append_whole(view, found, now)
         return AppendResult(
-            Offset(found[0][1][0]),
+            Offset(found[0][1].base_offset),
             Offset(self.log_end_offset - 1),
             NO_TIMESTAMP,
             self.log_start_offset,
             False,
         )
 
-    def _append_whole(self, view: memoryview, found: list[tuple[int, HeaderFields]], now: Instant) -> None:
+    def _append_whole(self, view: memoryview, found: list[tuple[int, BatchHeader]], now: Instant) -> None:
         """Write batches with their offsets set, in one write per segment; what one segment can hold goes
         in whole or not at all.
         """
+        assert not self.segments.is_cutting
         settings = self._settings
         while found:
             begin, first = found[0]
             size, count = whole_that_fit(found, settings.segment_bytes)
             last = found[count - 1][1]
-            max_timestamp = max(header[8] for _, header in found[:count])
-            active = self._segment_for(size, Offset(first[0]), last[0] + last[6], max_timestamp, now)
+            last_offset = last.base_offset + last.last_offset_delta
+            max_timestamp = max(header.max_timestamp for _, header in found[:count])
+            active = self._segment_for(size, Offset(first.base_offset), last_offset, max_timestamp, now)
             ended = self._transactions.judge(view, found[:count])
-            at, files = self.segments.write(view[begin : begin + size], first[0], ended.aborted)
+            at, files = self.segments.write(view[begin : begin + size], first.base_offset, ended.aborted)
             self._unsynced.files += files
             for position, header in found[:count]:
-                if header[2] > self.epochs.latest:
-                    self.epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
+                if header.leader_epoch > self.epochs.latest:
+                    self.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
                 active.index_batch(at + position - begin, header, settings.index_interval_bytes)
-                if header[9] >= 0:
-                    self._producers.appended(header, header[0], header[8], now.wall_ms)
+                if header.producer_id >= 0:
+                    self._producers.appended(header, header.base_offset, header.max_timestamp, now.wall_ms)
             self._transactions.ended(ended, self._producers)
-            self.log_end_offset = Offset(last[0] + last[6] + 1)
+            self.log_end_offset = Offset(last_offset + 1)
             found = found[count:]
 
     def _segment_for(
@@ -478,6 +481,7 @@ class PartitionLog:
         Raises StorageError, and then nothing has changed.
         """
         assert not self._unsynced.is_syncing
+        assert not self.is_truncating
         self.segments.move_active(directory)
         self.directory = directory
         active = self.segments.active
@@ -508,7 +512,7 @@ class PartitionLog:
         Only what is committed and durable goes. If the active segment is to go it is rolled now, and goes
         at the first call after the next sync.
         """
-        if self.is_closed or self.segments.is_swapping:
+        if self.is_closed or self.segments.is_swapping or self.is_truncating:
             return None
         self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms, _SWEPT_BY_RETENTION)
         segments = self.segments.all
@@ -537,29 +541,55 @@ class PartitionLog:
 
     # -- cut and close
 
-    def truncate_to(self, offset: Offset) -> None:
-        """Drop every batch that reaches `offset` or beyond it, for good. Blocks. Raises StorageError."""
+    @property
+    def is_truncating(self) -> bool:
+        """Whether a truncation has begun and `truncated` is to follow: nothing may be appended."""
+        return self.segments.is_cutting
+
+    def begin_truncation(self, offset: Offset) -> Truncation | None:
+        """Take every batch that reaches `offset` or beyond it out of the log: the job that drops them from
+        the disk, None if there are none. `truncated` follows. Raises StorageError.
+        """
         if offset >= self.log_end_offset:
-            return
-        self.first_dirty_offset = min(self.first_dirty_offset, offset)
-        self.log_end_offset, files = self.segments.cut(offset)
+            return None
+        truncation = self.segments.begin_cut(offset, self.log_start_offset)
+        self._begin_truncation(truncation.cut_offset)
+        self.log_start_offset = min(self.log_start_offset, truncation.cut_offset)
+        return truncation
+
+    def begin_restart(self, offset: Offset, now: Instant) -> Restart:
+        """Take every batch out of the log, which starts anew, empty, at `offset`: the job that does so on
+        the disk. `truncated` follows. Raises StorageError.
+        """
+        restart = self.segments.begin_restart(self.directory, offset, now)
+        self._begin_truncation(Offset(0))
+        self.log_start_offset = self.log_end_offset = offset
+        return restart
+
+    def _begin_truncation(self, end_offset: Offset) -> None:
+        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
+        self.log_end_offset = end_offset
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self.epochs.truncate_end(end_offset)
+        self._unsynced.cut(end_offset, self.segments.active.base_offset)
         self._rolls_after_ms = NOT_KNOWN
-        self.recovery_point = min(self.recovery_point, self.log_end_offset)
-        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
-        self.epochs.truncate_end(self.log_end_offset)
-        self._unsynced.cut(self.log_end_offset, self.segments.active.base_offset)
-        # Durable before anything is appended: else a crash could bring back the old end under a new segment.
-        self._disk.sync(files)
-        known = self._producers
         self.frozen = None
-        self._producers, self._snapshot_offset = recover_producers(
-            self._disk,
-            self.directory,
-            self.segments.all,
-            log_start_offset=self.log_start_offset,
-            end_offset=self.log_end_offset,
-            now_ms=0,
-        )
+
+    def truncated(self, truncation: Truncation | Restart) -> None:
+        """The job of a truncation is done: the log takes appends again. Raises StorageError."""
+        if self.is_closed:
+            return
+        known = self._producers
+        if isinstance(truncation, Restart):
+            self.segments.restarted(truncation)
+            self._producers, self._snapshot_offset = ProducerState(), truncation.offset
+            self.recovery_point = self.first_dirty_offset = truncation.offset
+            self._opened_ms = Millis(self.segments.active.created_ms)
+        else:
+            self.log_end_offset = self.segments.cut(truncation)
+            self.recovery_point = min(self.recovery_point, self.log_end_offset)
+            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self._producers, self._snapshot_offset = truncation.producers, truncation.snapshot_offset
         self._producers.keep_times_of(known)
         self._transactions = OngoingTransactions(self._producers)
 
@@ -567,6 +597,7 @@ class PartitionLog:
         """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs,
         producers.
         """
+        assert not self.is_truncating
         files, _ = self.begin_sync()
         files += self.segments.active.save_indexes()
         if self.log_end_offset > self._snapshot_offset:

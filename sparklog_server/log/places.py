@@ -6,7 +6,6 @@ from bisect import bisect_right
 
 from sparklog.effects import FileSlice
 from sparklog.model import Offset
-from sparklog.record.batch import LENGTH_OVERHEAD
 
 from .answers import BrokenFrame
 from .segment import Segment, base_offset_of, header_at
@@ -71,7 +70,7 @@ class Places:
         for segment in reversed(self._segments):
             if segment.file is part.file:
                 following = header_at(segment.file, part.position + part.length)
-                return limit if following is None else Offset(min(following[0], limit))
+                return limit if following is None else Offset(min(following.base_offset, limit))
         return limit
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
@@ -130,7 +129,7 @@ class Places:
             first = header_at(segment.file, position)
             if first is None:
                 raise BrokenFrame(segment.file, position)
-            return first[1] + LENGTH_OVERHEAD
+            return first.size
         return cut - position
 
 
@@ -143,6 +142,6 @@ def _check_frames(segment: Segment, offset: int) -> None:
     """
     end = segment.last_indexed(offset)
     for position, header in segment.walk_from(end):
-        end = position + header[1] + LENGTH_OVERHEAD
+        end = position + header.size
     if end < segment.file.size:
         raise BrokenFrame(segment.file, end)

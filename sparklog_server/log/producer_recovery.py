@@ -19,17 +19,19 @@ from .segment import SNAPSHOT_SUFFIX, Segment, base_offset_of, file_name, offset
 def recover_producers(
     disk: Disk,
     directory: str,
-    segments: list[Segment],
+    segments: Sequence[Segment],
     *,
+    bases: frozenset[Offset],
     log_start_offset: Offset,
     end_offset: Offset,
     now_ms: int,
 ) -> tuple[ProducerState, Offset]:
-    """(producers, the offset of the snapshot they come from); snapshots that are of no use any more are
-    removed. Raises StorageError.
+    """(producers, the offset of the snapshot they come from).
+
+    Removes the snapshots that recovery will not use: all but the newest and those at `bases`, the base
+    offsets of the segments. Raises StorageError.
     """
     snapshots = _snapshots(disk, directory)
-    bases = frozenset(segment.base_offset for segment in segments)
     newest = max((offset for offset in snapshots if offset <= end_offset), default=None)
     for offset in snapshots:
         if offset > end_offset or (offset != newest and offset not in bases):
@@ -74,6 +76,13 @@ def producers_before(
     return producers, log_start_offset
 
 
+def remove_snapshots(disk: Disk, directory: str) -> None:
+    """Remove every snapshot. Raises StorageError."""
+    disk.remove(
+        *(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}" for offset in _snapshots(disk, directory))
+    )
+
+
 def _snapshots(disk: Disk, directory: str) -> list[Offset]:
     return [
         offset for name in disk.list(directory) if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None
@@ -99,10 +108,13 @@ def _replay(
                 continue
             position = found[0]
         for at, header in walk(segment.file, position):
-            if header[9] < 0:
+            if header.producer_id < 0:
                 continue
-            if header[0] >= end_offset:
+            if header.base_offset >= end_offset:
                 return
-            producers.appended(header, header[0], header[8], now_ms)
-            if header[5] & CONTROL_BIT and (marker := marker_of(segment.read_batch(at, header))) is not None:
-                producers.decided(header[9], marker.coordinator_epoch)
+            producers.appended(header, header.base_offset, header.max_timestamp, now_ms)
+            if (
+                header.attributes & CONTROL_BIT
+                and (marker := marker_of(segment.read_batch(at, header))) is not None
+            ):
+                producers.decided(header.producer_id, marker.coordinator_epoch)

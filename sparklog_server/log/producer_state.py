@@ -28,9 +28,9 @@ import msgspec
 from sparklog.effects import Steps
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
-from sparklog.record.batch import CONTROL_BIT, NO_TIMESTAMP, SEQUENCE_MAX, TRANSACTIONAL_BIT
+from sparklog.record.batch import CONTROL_BIT, NO_TIMESTAMP, SEQUENCE_MAX, TRANSACTIONAL_BIT, BatchHeader
 
-from .validate import HeaderFields, RecordsRefused
+from .validate import RecordsRefused
 from .verification import Verification
 
 BATCHES_KEPT = 5
@@ -166,10 +166,10 @@ class ProducerState:
             del verifications[producer_id]
 
     def _check_verified(
-        self, header: HeaderFields, producer: Producer | None, proof: Verification | None
+        self, header: BatchHeader, producer: Producer | None, proof: Verification | None
     ) -> None:
         """A batch of a transaction that is not open here yet. Raises RecordsRefused."""
-        producer_id, epoch, first = header[9], header[10], header[11]
+        producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
         if producer is not None:
             _check_epoch(producer_id, epoch, producer.epoch)
         known = self._verifications.get(producer_id)
@@ -189,15 +189,15 @@ class ProducerState:
 
     # -- append
 
-    def check(self, header: HeaderFields, proof: Verification | None, is_verified: bool) -> Batch | None:
+    def check(self, header: BatchHeader, proof: Verification | None, is_verified: bool) -> Batch | None:
         """Judge the next batch of a client that has a producer id: None to append it, or the batch it
         repeats. Raises RecordsRefused.
 
         `is_verified` tells whether batches of a transaction that is not open need a `proof`.
         """
-        producer = self.producers.get(header[9])
-        epoch, first = header[10], header[11]
-        if header[5] & TRANSACTIONAL_BIT and is_verified:
+        producer = self.producers.get(header.producer_id)
+        epoch, first = header.producer_epoch, header.base_sequence
+        if header.attributes & TRANSACTIONAL_BIT and is_verified:
             is_open = producer is not None and producer.transaction_start >= 0 and producer.epoch == epoch
             if not is_open and (known := self._repeated(header, producer)) is not None:
                 return known
@@ -211,39 +211,42 @@ class ProducerState:
             if first == last_known + 1:
                 self._check_transaction(header, producer)
                 return None
-            last = (first + header[6]) & SEQUENCE_MAX
+            last = (first + header.last_offset_delta) & SEQUENCE_MAX
             for batch in batches:
                 if batch[0] == first and batch[1] == last:
                     return batch
             if first != 0 or last_known != SEQUENCE_MAX:
                 raise RecordsRefused(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"Producer {header[9]} sent sequence {first}, but its last sequence here is "
+                    f"Producer {header.producer_id} sent sequence {first}, but its last sequence here is "
                     f"{last_known}.",
                 )
         elif epoch < producer.epoch:
-            _check_epoch(header[9], epoch, producer.epoch)
+            _check_epoch(header.producer_id, epoch, producer.epoch)
         elif first != 0:
-            message = f"Producer {header[9]} began its new epoch {epoch} with sequence {first} instead of 0."
+            producer_id = header.producer_id
+            message = (
+                f"Producer {producer_id} began its new epoch {epoch} with sequence {first} instead of 0."
+            )
             raise RecordsRefused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
         self._check_transaction(header, producer)
         return None
 
-    def _repeated(self, header: HeaderFields, producer: Producer | None) -> Batch | None:
+    def _repeated(self, header: BatchHeader, producer: Producer | None) -> Batch | None:
         """The batch that this one repeats, if it is one of the last five."""
-        if producer is None or producer.epoch != header[10]:
+        if producer is None or producer.epoch != header.producer_epoch:
             return None
-        first, last = header[11], (header[11] + header[6]) & SEQUENCE_MAX
+        first, last = header.base_sequence, (header.base_sequence + header.last_offset_delta) & SEQUENCE_MAX
         return next((batch for batch in producer.batches if batch[0] == first and batch[1] == last), None)
 
-    def check_own(self, header: HeaderFields, proof: Verification | None, *, is_verified: bool) -> None:
+    def check_own(self, header: BatchHeader, proof: Verification | None, *, is_verified: bool) -> None:
         """Judge a batch that this broker's coordinator writes in a producer's transaction. Raises
         RecordsRefused.
         """
-        producer = self.producers.get(header[9])
+        producer = self.producers.get(header.producer_id)
         if producer is not None:
-            _check_epoch(header[9], header[10], producer.epoch)
-            if producer.transaction_start >= 0 and producer.epoch == header[10]:
+            _check_epoch(header.producer_id, header.producer_epoch, producer.epoch)
+            if producer.transaction_start >= 0 and producer.epoch == header.producer_epoch:
                 return
         if is_verified:
             self._check_verified(header, producer, proof)
@@ -272,37 +275,39 @@ class ProducerState:
             message = f"The marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, older than {known}."  # noqa: E501
             raise RecordsRefused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)
 
-    def _check_transaction(self, header: HeaderFields, producer: Producer) -> None:
-        if producer.transaction_start >= 0 and not header[5] & TRANSACTIONAL_BIT:
-            message = f"Producer {header[9]} has a transaction open here, but sent a batch outside of it."
+    def _check_transaction(self, header: BatchHeader, producer: Producer) -> None:
+        if producer.transaction_start >= 0 and not header.attributes & TRANSACTIONAL_BIT:
+            message = (
+                f"Producer {header.producer_id} has a transaction open here, but sent a batch outside of it."
+            )
             raise RecordsRefused(ErrorCode.INVALID_TXN_STATE, message)
 
-    def appended(self, header: HeaderFields, base_offset: int, max_timestamp: int, now_ms: int) -> None:
+    def appended(self, header: BatchHeader, base_offset: int, max_timestamp: int, now_ms: int) -> None:
         """Remember a batch with a producer id that is in the log now, whoever checked it."""
-        producer = self.producers.get(header[9])
-        epoch = header[10]
+        producer = self.producers.get(header.producer_id)
+        epoch = header.producer_epoch
         if producer is None:
-            producer = self.producers[header[9]] = Producer(epoch, self._age)
+            producer = self.producers[header.producer_id] = Producer(epoch, self._age)
         elif producer.age != self._age:
-            producer = self.producers[header[9]] = producer.copy(self._age)
+            producer = self.producers[header.producer_id] = producer.copy(self._age)
         if producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches = ()
         producer.appended_ms = now_ms
-        if self._verifications and header[5] & TRANSACTIONAL_BIT:
-            verification = self._verifications.get(header[9])
+        if self._verifications and header.attributes & TRANSACTIONAL_BIT:
+            verification = self._verifications.get(header.producer_id)
             if verification is not None and verification.is_voided_by(
-                epoch, is_control=header[5] & CONTROL_BIT != 0
+                epoch, is_control=header.attributes & CONTROL_BIT != 0
             ):
-                del self._verifications[header[9]]
-        if header[5] & CONTROL_BIT:
+                del self._verifications[header.producer_id]
+        if header.attributes & CONTROL_BIT:
             producer.transaction_start = -1
             producer.last_timestamp = max_timestamp
             return
-        if header[5] & TRANSACTIONAL_BIT and producer.transaction_start < 0:
+        if header.attributes & TRANSACTIONAL_BIT and producer.transaction_start < 0:
             producer.transaction_start = base_offset
         producer.last_timestamp = max_timestamp
-        first, delta = header[11], header[6]
+        first, delta = header.base_sequence, header.last_offset_delta
         last = (first + delta) & SEQUENCE_MAX if first >= 0 else NO_SEQUENCE
         producer.batches = (
             *producer.batches[1 - BATCHES_KEPT :],

@@ -153,7 +153,13 @@ def recover(
     epochs.truncate_start(log_start_offset)
     unsynced += recover_aborted(disk, segments, doubtful)
     producers, snapshot_offset = recover_producers(
-        disk, directory, segments, log_start_offset=log_start_offset, end_offset=end_offset, now_ms=now_ms
+        disk,
+        directory,
+        segments,
+        bases=frozenset(segment.base_offset for segment in segments),
+        log_start_offset=log_start_offset,
+        end_offset=end_offset,
+        now_ms=now_ms,
     )
     producers.expire(now_ms, settings.producer_id_expiration_ms)
     return Recovered(
@@ -258,7 +264,7 @@ def _load_active(active: Segment) -> bool:
     return (
         last is not None
         and begin + active.unindexed_bytes == active.file.size
-        and last[0] >= active.base_offset
+        and last.base_offset >= active.base_offset
     )
 
 
@@ -350,27 +356,27 @@ def _repair_segment(
     doubtful_from, due = end, end_offset
     for verify_crc in (False, True):
         for position, header in walk(segment.file, end, verify_crc=verify_crc):
-            last_offset = header[0] + header[6]
-            if not verify_crc and header[0] >= recovery_point:
+            last_offset = header.base_offset + header.last_offset_delta
+            if not verify_crc and header.base_offset >= recovery_point:
                 break
             if (
-                header[0] < end_offset
-                or last_offset < header[0]
+                header.base_offset < end_offset
+                or last_offset < header.base_offset
                 or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
             ):
                 break
-            if known.is_dense and header[0] != end_offset:
+            if known.is_dense and header.base_offset != end_offset:
                 break
-            if header[2] != epochs.epoch_at(Offset(header[0])):
+            if header.leader_epoch != epochs.epoch_at(Offset(header.base_offset)):
                 # A truncation does not wait for the checkpoint: entries may lie beyond where the log was cut
                 # and written anew.
-                epochs.truncate_end(Offset(header[0]))
-                epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
+                epochs.truncate_end(Offset(header.base_offset))
+                epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
             segment.index_batch(position, header, settings.index_interval_bytes)
-            segment.has_markers |= header[9] >= 0 and header[5] & CONTROL_BIT != 0
+            segment.has_markers |= header.producer_id >= 0 and header.attributes & CONTROL_BIT != 0
             if not verify_crc:
                 last = (position, end_offset)
-            end, end_offset = position + header[1] + LENGTH_OVERHEAD, last_offset + 1
+            end, end_offset = position + header.length + LENGTH_OVERHEAD, last_offset + 1
         if not verify_crc:
             doubtful_from, due = end, end_offset
     if end >= segment.file.size:
@@ -402,7 +408,7 @@ def _next_offset(active: Segment) -> Offset:
     assert active.index is not None
     end_offset: int = active.base_offset
     for _, header in active.walk_from(active.index.positions[-1] if len(active.index) else 0):
-        end_offset = header[0] + header[6] + 1
+        end_offset = header.base_offset + header.last_offset_delta + 1
     return Offset(end_offset)
 
 
@@ -411,6 +417,6 @@ def _epochs_of(segments: list[Segment]) -> LeaderEpochCache:
     epochs = LeaderEpochCache()
     for segment in segments:
         for _, header in walk(segment.file, 0):
-            if header[2] > epochs.latest:
-                epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
+            if header.leader_epoch > epochs.latest:
+                epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
     return epochs

@@ -333,8 +333,8 @@ def epochs_in(disk: Disk, directory: str, bases: list[Offset]) -> LeaderEpochCac
     for base in bases:
         for found in sound_batches(disk.open(log_path(directory, base))):
             for _, header in () if isinstance(found, Unsound) else found:
-                if header[2] > cache.latest:
-                    cache.assign(LeaderEpoch(header[2]), Offset(header[0]))
+                if header.leader_epoch > cache.latest:
+                    cache.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
     return cache
 
 
@@ -346,10 +346,10 @@ def _are_epochs_of_batches(disk: Disk, directory: str, bases: list[Offset], epoc
     for base in bases:
         for found in sound_batches(disk.open(log_path(directory, base))):
             for _, header in () if isinstance(found, Unsound) else found:
-                if header[2] < latest:
+                if header.leader_epoch < latest:
                     return False
-                latest = header[2]
-                wrong += header[2] != epochs.epoch_at(Offset(header[0]))
+                latest = header.leader_epoch
+                wrong += header.leader_epoch != epochs.epoch_at(Offset(header.base_offset))
     return wrong > 1
 
 

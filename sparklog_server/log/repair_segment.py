@@ -10,7 +10,7 @@ leave one value, it is put right in place.
 """
 
 from collections.abc import Iterator
-from struct import Struct, pack
+from struct import pack
 from typing import NamedTuple
 
 from sparklog.kernels import scan
@@ -25,7 +25,6 @@ from .segment import RELATIVE_OFFSET_MAX
 
 ASIDE_SUFFIX = ".repair.tmp"
 FILLED_OFFSETS_MAX = 1_000_000_000
-_HEADER = Struct(">qiibIhiqqqhii")
 _NO_TIME = -1
 
 
@@ -142,7 +141,7 @@ def plan_segment(
             stretch.append(current)
         else:
             next_base = (
-                following[1][0]
+                following[1].base_offset
                 if following is not None and not isinstance(following, Unsound)
                 else limit
                 if following is None
@@ -151,7 +150,7 @@ def plan_segment(
             flaw = _place(repair, epochs, stretch, current, next_base=next_base, is_deep=is_deep)
             if flaw is not None:
                 position, header = current
-                stretch.append(Unsound(position, position + header[1] + LENGTH_OVERHEAD, *flaw))
+                stretch.append(Unsound(position, position + header.size, *flaw))
             else:
                 stretch = []
         current = following
@@ -180,12 +179,11 @@ def _place(
     is_deep: bool,
 ) -> tuple[int, str] | None:
     """Keep a sound batch where it belongs; (byte, reason) if there is no place for it."""
-    position, fields = batch
-    header = BatchHeader._make(fields)
+    position, header = batch
     flaw = header_flaw(header)
     if flaw is not None:
         return position + flaw[0], flaw[1]
-    if is_deep and (unreadable := records_flaw(repair.file, position, fields)) is not None:
+    if is_deep and (unreadable := records_flaw(repair.file, position, header)) is not None:
         return unreadable
     due, offsets = repair.end_offset, header.last_offset_delta + 1
     base = header.base_offset

@@ -4,11 +4,10 @@
 
 from sparklog.kernels import scan
 from sparklog.model import Millis
-from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
+from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP, BatchHeader
 
 from .log_config import LogConfig
 from .segment import RELATIVE_OFFSET_MAX, Segment
-from .validate import HeaderFields
 
 NOT_KNOWN = NO_TIMESTAMP - 1
 """Below every timestamp: whoever compares looks closer."""
@@ -55,16 +54,15 @@ def rolls_after_ms(active: Segment, settings: LogConfig, max_timestamp: int) -> 
     return first_timestamp + _age_max_ms(active, settings) if first_timestamp >= 0 else NOT_KNOWN
 
 
-def whole_that_fit(found: list[tuple[int, HeaderFields]], segment_bytes: int) -> tuple[int, int]:
+def whole_that_fit(found: list[tuple[int, BatchHeader]], segment_bytes: int) -> tuple[int, int]:
     """(bytes, count) of the first batches that one segment can hold; at least one, so that its size can be
     refused.
     """
-    size, count, first_offset = 0, 0, found[0][1][0]
+    size, count, first_offset = 0, 0, found[0][1].base_offset
     for _, header in found:
-        length = header[1] + LENGTH_OVERHEAD
-        if count and (
-            size + length > segment_bytes or header[0] + header[6] - first_offset > RELATIVE_OFFSET_MAX
-        ):
+        length = header.length + LENGTH_OVERHEAD
+        relative_offset = header.base_offset + header.last_offset_delta - first_offset
+        if count and (size + length > segment_bytes or relative_offset > RELATIVE_OFFSET_MAX):
             break
         size, count = size + length, count + 1
     return size, count

@@ -7,18 +7,23 @@ is there.
 """  # noqa: E501
 
 from collections.abc import Iterator
-from struct import Struct
 
 from sparklog.kernels import scan
 from sparklog.model import Offset
-from sparklog.record.batch import HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP
+from sparklog.record.batch import (
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    unpack_header,
+)
 from sparklog_server.disk.door import Buffer, Disk, DiskFile, StorageError, replace_all
 
 from .offset_index import OffsetIndex, StoredOffsetIndex
 from .time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from .time_index import TimeIndex
 from .txn_index import TxnIndex
-from .validate import HeaderFields
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -29,7 +34,6 @@ NAME_DIGITS = 20
 OFFSET_MAX = (1 << 63) - 1
 _WALK_BYTES = 1 << 20
 _SEEK_BYTES = 8192
-_HEADER = Struct(">qiibIhiqqqhii")
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -141,7 +145,7 @@ class Segment:
             first = header_at(self.file, 0)
             if first is None:
                 return NO_TIMESTAMP
-            self._first_timestamp = first[8]
+            self._first_timestamp = first.max_timestamp
         return self._first_timestamp
 
     def has_full_index(self, index_bytes_max: int) -> bool:
@@ -254,7 +258,7 @@ class Segment:
         as late as it claims.
         """
         found = self.find(self.base_offset + relative_offset)
-        return found is not None and found[1][8] == timestamp
+        return found is not None and found[1].max_timestamp == timestamp
 
     def _index(self) -> OffsetIndex | StoredOffsetIndex:
         if self.index is not None:
@@ -281,28 +285,29 @@ class Segment:
             self.base_offset,
             0,
         )
+        limit = self.base_offset + RELATIVE_OFFSET_MAX
         for position, header in walk(self.file, 0):
-            # No CRC covers the base offset: one that cannot be here leads nobody anywhere.
-            if self.base_offset <= header[0] <= self.base_offset + RELATIVE_OFFSET_MAX - header[6]:
+            # No CRC covers the base offset: a batch with an impossible one gets no index entry.
+            if self.base_offset <= header.base_offset <= limit - header.last_offset_delta:
                 self.index_batch(position, header)
 
-    def index_batch(self, position: int, header: HeaderFields, index_interval_bytes: int = 4096) -> None:
+    def index_batch(self, position: int, header: BatchHeader, index_interval_bytes: int = 4096) -> None:
         """Count the batch at `position`, which is in the file already, as `append` would have."""
-        last_offset = header[0] + header[6]
-        if header[8] > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = header[8], last_offset
+        last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, last_offset
         if self.unindexed_bytes > index_interval_bytes:
             self.add_entry(last_offset, position)
-        self.unindexed_bytes += header[1] + LENGTH_OVERHEAD
+        self.unindexed_bytes += header.length + LENGTH_OVERHEAD
 
     # -- find
 
-    def find(self, offset: int) -> tuple[int, HeaderFields] | None:
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch whose last offset is `offset` or more; None if there is
         none.
         """
         for position, header in self.walk_from(self.last_indexed(offset)):
-            if header[0] + header[6] >= offset:
+            if header.base_offset + header.last_offset_delta >= offset:
                 return position, header
         return None
 
@@ -310,9 +315,8 @@ class Segment:
         """Where `find` begins to look for `offset`. Raises StorageError."""
         begin = self._index().lookup(offset - self.base_offset)
         header = header_at(self.file, begin) if begin else None
-        return (
-            0 if header is None or header[0] > offset or header[0] < self.base_offset else begin
-        )  # else the index lies
+        is_sound = header is not None and self.base_offset <= header.base_offset <= offset
+        return begin if is_sound else 0  # else the index lies
 
     def boundary(self, position: int, *, at_least: int) -> tuple[int, int]:
         """(batch start in `[at_least, position]`, its base offset): the greatest one that is indexed, or
@@ -324,21 +328,21 @@ class Segment:
         if at_least < indexed <= position:
             header = header_at(self.file, indexed)
             if header is not None:
-                return indexed, header[0]
+                return indexed, header.base_offset
         found: tuple[int, int] = (at_least, self.base_offset)
         for at, header in self.walk_from(at_least):
             if at > position:
                 break
-            found = at, header[0]
+            found = at, header.base_offset
         return found
 
-    def walk_from(self, position: int) -> Iterator[tuple[int, HeaderFields]]:
+    def walk_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of the batches from `position` on, which must be a batch start; few bytes are
         read at once.
         """
         return walk(self.file, position, chunk_bytes=_SEEK_BYTES)
 
-    def find_timestamp(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, HeaderFields]]:
+    def find_timestamp(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each batch, in order, that may hold a record at `timestamp` or later and
         at `start_offset` or beyond.
         """
@@ -350,12 +354,12 @@ class Segment:
         if found is None:
             return
         for position, header in self.walk_from(found[0]):
-            if header[8] >= timestamp:
+            if header.max_timestamp >= timestamp:
                 yield position, header
 
-    def read_batch(self, position: int, header: HeaderFields) -> bytes:
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
         """The whole batch."""
-        return self.file.pread(position, header[1] + LENGTH_OVERHEAD)
+        return self.file.pread(position, header.length + LENGTH_OVERHEAD)
 
     # -- cut
 
@@ -369,27 +373,45 @@ class Segment:
         assert self.time_index is not None
         header = header_at(self.file, position)
         self.file.truncate(position)
+        limit = self.base_offset + RELATIVE_OFFSET_MAX + 1
+        self.truncate_indexes(position, limit if header is None else header.base_offset)
+        self.count_tail()
+
+    def truncate_indexes(self, position: int, offset: int) -> None:
+        """Drop the entries of batches from `position` on, whose offsets are `offset` or more, once the file
+        ends there.
+        """
+        assert self.index is not None
+        assert self.time_index is not None
         if position == 0:
             self._first_timestamp = None
         self.index.truncate(position)
-        if header is not None:
-            self.time_index.truncate(header[0] - self.base_offset)
-        timestamp, offset = self.time_index.last
-        self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + offset
-        self.count_tail()
+        self.time_index.truncate(offset - self.base_offset)
+        timestamp, relative_offset = self.time_index.last
+        self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + relative_offset
 
-    def count_tail(self) -> HeaderFields | None:
+    def take_indexes(self, twin: "Segment") -> None:
+        """Go on with the indexes that a job has read and cut."""
+        self.index, self.time_index = twin.index, twin.time_index
+        self.max_timestamp, self.max_timestamp_offset = twin.max_timestamp, twin.max_timestamp_offset
+        self._stored = None
+        self._first_timestamp = None
+
+    def count_tail(self) -> BatchHeader | None:
         """Walk the batches behind the last index entry, as after a clean stop; gives the last batch's
         header.
         """
         assert self.index is not None
         begin = self.index.positions[-1] if len(self.index) else 0
-        last: HeaderFields | None = None
+        last: BatchHeader | None = None
         self.unindexed_bytes = 0
         for position, header in self.walk_from(begin):
-            if header[8] > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = header[8], header[0] + header[6]
-            self.unindexed_bytes = position + header[1] + LENGTH_OVERHEAD - begin
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = (
+                    header.max_timestamp,
+                    header.base_offset + header.last_offset_delta,
+                )
+            self.unindexed_bytes = position + header.length + LENGTH_OVERHEAD - begin
             last = header
         return last
 
@@ -416,24 +438,19 @@ class Segment:
             self.txn_index = None
 
 
-def header_at(file: DiskFile, position: int) -> HeaderFields | None:
+def header_at(file: DiskFile, position: int) -> BatchHeader | None:
     """The header at `position`; None if no batch of format v2 can begin there."""
     content = file.pread(position, HEADER_SIZE)
     if len(content) < HEADER_SIZE:
         return None
-    fields: HeaderFields = _HEADER.unpack(content)
-    if (
-        fields[3] != 2
-        or not HEADER_SIZE <= fields[1] + LENGTH_OVERHEAD <= file.size - position
-        or fields[6] < 0
-    ):
-        return None
-    return fields
+    header = unpack_header(content)
+    is_possible = HEADER_SIZE <= header.size <= file.size - position and header.last_offset_delta >= 0
+    return header if header.magic == MAGIC and is_possible else None
 
 
 def walk(
     file: DiskFile, position: int, *, verify_crc: bool = False, chunk_bytes: int = _WALK_BYTES
-) -> Iterator[tuple[int, HeaderFields]]:
+) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of every whole batch from `position` on, up to the first that is none or, if
     asked, whose CRC differs.
     """
@@ -441,7 +458,7 @@ def walk(
         content = file.pread(position, chunk_bytes)
         is_broken = False
         try:
-            found: list[tuple[int, HeaderFields]] = scan.headers(content, verify_crc)
+            found: list[tuple[int, BatchHeader]] = scan.headers(content, verify_crc)
         except ValueError as error:
             # The error lies less than a header behind its batch's start: what is whole before it is sound.
             is_broken = True
@@ -451,9 +468,9 @@ def walk(
         if is_broken:
             return
         if found:
-            position += found[-1][0] + found[-1][1][1] + LENGTH_OVERHEAD
+            position += found[-1][0] + found[-1][1].size
             continue
         larger = header_at(file, position)
-        if larger is None or larger[1] + LENGTH_OVERHEAD <= len(content):
+        if larger is None or larger.size <= len(content):
             return
-        chunk_bytes = larger[1] + LENGTH_OVERHEAD
+        chunk_bytes = larger.size

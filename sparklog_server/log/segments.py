@@ -15,10 +15,10 @@ from sparklog.model import Instant, Offset
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
 from .aborted import IndexReading, aborted_in, index_of, is_all_read
-from .cutting import remove_segment
 from .places import Places
 from .segment import LOG_SUFFIX, Segment, base_offset_of
 from .swap_in import Cleaned, take_over
+from .truncation import Restart, Truncation
 from .txn_index import AbortedTxn
 
 
@@ -37,6 +37,7 @@ class Segments:
         "active",
         "all",
         "cuts",
+        "is_cutting",
         "is_swapping",
         "places",
         "sealed",
@@ -48,6 +49,7 @@ class Segments:
         self.active = segments[-1]
         self.places = Places(segments)
         self.is_swapping = False
+        self.is_cutting = False
         self.sealed = [
             segment for segment in segments[:-1] if segment.index is not None
         ]  # since the last `begin_settling`
@@ -94,9 +96,11 @@ class Segments:
 
     def swap_in(self, cleaned: Cleaned) -> bool:
         """Read from a cleaned segment instead of those it was made from; False if these are not there any
-        more. Raises StorageError.
+        more, or the log is being cut. Raises StorageError.
         """
         assert not self.is_swapping
+        if self.is_cutting:
+            return False
         replaced = [segment for segment in self.settled if segment.base_offset in cleaned.replaced]
         if tuple((segment.base_offset, segment.file.size) for segment in replaced) != cleaned.before:
             return False
@@ -147,30 +151,66 @@ class Segments:
         """Whether every segment but the active one is settled."""
         return not self.sealed and not self._settling
 
-    def cut(self, offset: Offset) -> tuple[Offset, list[DiskFile]]:
-        """Drop every batch that reaches `offset` or beyond it: (the offset that follows then, the files to
-        sync). Raises StorageError.
+    def begin_cut(self, offset: Offset, log_start_offset: Offset) -> Truncation:
+        """Take every batch that reaches `offset` or beyond it out of the log: the job that removes them
+        from the disk, before which nothing may be appended. Raises StorageError.
         """
-        assert not self.is_swapping, (
-            "what is compacted is committed, and nobody cuts it off while its files change their names"
+        dropped = self._begin_dropping(offset)
+        truncation = Truncation(
+            self._disk, self.all, dropped, offset=offset, log_start_offset=log_start_offset
         )
+        self.active.file.size = truncation.position
+        return truncation
+
+    def begin_restart(self, directory: str, offset: Offset, now: Instant) -> Restart:
+        """As `begin_cut`, for the whole log, which starts anew at `offset`. Raises StorageError."""
+        dropped = self._begin_dropping(Offset(0))
+        return Restart(self._disk, directory, [*dropped, self.active], offset=offset, now=now)
+
+    def _begin_dropping(self, offset: Offset) -> list[Segment]:
+        """Take the segments that begin at `offset` or beyond it out, all but the first: those taken out,
+        the newest first.
+        """
+        assert not self.is_swapping, "compacted segments are committed: no truncation reaches them"
+        assert not self.is_cutting
         self.move_sealed(len(self.all))
+        self.is_cutting = True
         self.cuts += 1
         self.places.clear()
+        dropped = []
         while len(self.all) > 1 and self.all[-1].base_offset >= offset:
-            remove_segment(self._disk, self.all.pop())
+            dropped.append(self.all.pop())
+            dropped[-1].close()
         active = self.active = self.all[-1]
-        self.sealed = [segment for segment in self.sealed if segment is not active]
-        self._settling = [segment for segment in self._settling if segment is not active]
-        found = active.find(offset) if offset > active.base_offset else (0, None)
-        if found is not None:
-            active.truncate(found[0])
-        elif active.index is None:
-            active.truncate(active.file.size)
+        gone = (active, *dropped)
+        self.sealed = [segment for segment in self.sealed if segment not in gone]
+        self._settling = [segment for segment in self._settling if segment not in gone]
+        return dropped
+
+    def cut(self, truncation: Truncation) -> Offset:
+        """The job is done: gives the offset that follows the last batch."""
+        active, twin = self.active, truncation.twin
+        assert twin is not None
+        active.file.truncate(truncation.position)
+        if active.index is None:
+            active.take_indexes(twin)
+        else:
+            active.truncate_indexes(truncation.position, truncation.cut_offset)
+        if active.txn_index is not None:
+            active.txn_index.close()
+        active.txn_index = twin.txn_index
+        twin.file.close()
         last = active.count_tail()
-        txn_index = index_of(self._disk, self.all, active).truncate_to(offset)
-        end_offset = Offset(active.base_offset if last is None else last[0] + last[6] + 1)
-        return end_offset, [active.file] if txn_index is None else [active.file, txn_index]
+        self.is_cutting = False
+        return Offset(active.base_offset if last is None else last.next_offset)
+
+    def restarted(self, restart: Restart) -> None:
+        """The job is done: the log is one empty segment."""
+        assert restart.segment is not None
+        self.active.close()
+        self.active = restart.segment
+        self.all[:] = [restart.segment]
+        self.is_cutting = False
 
     # -- transactions
 

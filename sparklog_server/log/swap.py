@@ -114,11 +114,11 @@ def _end_of(disk: Disk, directory: str, base_offset: Offset) -> int:
     index = OffsetIndex(disk.read(path) if content is None else content)
     begin = index.positions[-1] if len(index) and index.is_plausible else 0
     header = header_at(log, begin)
-    if header is None or header[0] < base_offset:
+    if header is None or header.base_offset < base_offset:
         begin = 0
     end_offset: int = base_offset
     for _, header in walk(log, begin):
-        end_offset = header[0] + header[6] + 1
+        end_offset = header.next_offset
     log.close()
     return end_offset
 

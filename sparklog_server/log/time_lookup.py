@@ -15,13 +15,13 @@ from sparklog.errors import DecodeError, ErrorCode, without_frames
 from sparklog.kernels import scan
 from sparklog.kernels import walk as walk_kernel
 from sparklog.model import LeaderEpoch, Millis, Offset
-from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT
+from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Codec
 from sparklog.record.pieces import decompress_pieces
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
 from .segment import LOG_SUFFIX, Segment, header_at, walk
-from .validate import HeaderFields, RecordsRefused
+from .validate import RecordsRefused
 
 SEARCH_BYTES = 8 << 20
 """What a search may hold, in lz4 blocks of 4 MiB; in fact a tenth of it, but for such blocks and zstd
@@ -124,9 +124,9 @@ class TimeSearch:
             if self._max_timestamp(index, part)[0] < timestamp:
                 continue
             for position, header in self._batches(index, part, timestamp):
-                if header[0] >= self._limit:
+                if header.base_offset >= self._limit:
                     return None
-                if header[8] < timestamp:
+                if header.max_timestamp < timestamp:
                     continue
                 found = yield from self._record(index, part, position, header, timestamp, self._start)
                 if found is not None:
@@ -142,7 +142,7 @@ class TimeSearch:
         if timestamp == NO_TIMESTAMP:
             return None
         for position, header in self._batches(index, part, timestamp):
-            if header[0] + header[6] >= last_offset:
+            if header.last_offset >= last_offset:
                 found = yield from self._record(index, part, position, header, timestamp, 0)
                 return (
                     found if found is not None and found[0] == timestamp and found[1] < self._limit else None
@@ -157,7 +157,7 @@ class TimeSearch:
             else self._twin(index, part).read_max_timestamp()
         )
 
-    def _batches(self, index: int, part: _Part, timestamp: int) -> Iterator[tuple[int, HeaderFields]]:
+    def _batches(self, index: int, part: _Part, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
         """The batches from the first one on that may be at `timestamp` or later."""
         twin = self._twin(index, part)
         if part.begin is None:
@@ -176,29 +176,36 @@ class TimeSearch:
         return twin
 
     def _record(
-        self, index: int, part: _Part, position: int, header: HeaderFields, timestamp: int, start: int
+        self, index: int, part: _Part, position: int, header: BatchHeader, timestamp: int, start: int
     ) -> Steps[Found | None]:
         """The first record of a batch that is `timestamp` or later, at `start` or beyond."""
         twin = self._twin(index, part)
         body = memoryview(twin.read_batch(position, header))[HEADER_SIZE:]
-        append_timestamp = header[8] if header[5] & TIMESTAMP_TYPE_BIT else None
+        append_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
         try:
-            if header[5] & CODEC_BITS:
+            if header.attributes & CODEC_BITS:
                 found = yield from _find_in_pieces(body, header, append_timestamp, timestamp, start)
             else:
                 found = scan.find_timestamp(
-                    body, 0, header[12], header[0], header[7], append_timestamp, timestamp, start
+                    body,
+                    0,
+                    header.record_count,
+                    header.base_offset,
+                    header.base_timestamp,
+                    append_timestamp,
+                    timestamp,
+                    start,
                 )
         except (DecodeError, ValueError) as error:
             reason = error.args[2] if len(error.args) == 3 else error
             raise RecordsRefused(
                 ErrorCode.CORRUPT_MESSAGE, f"{twin.file.path} at {position}: {reason}"
             ) from None
-        return None if found is None else (found[0], found[1], header[2])
+        return None if found is None else (found[0], found[1], header.leader_epoch)
 
 
 def _find_in_pieces(
-    body: memoryview, header: HeaderFields, append_timestamp: int | None, timestamp: int, start: int
+    body: memoryview, header: BatchHeader, append_timestamp: int | None, timestamp: int, start: int
 ) -> Steps[tuple[int, int] | None]:
     """(timestamp, offset) as `scan.find_timestamp` gives them, of a compressed batch. Raises DecodeError,
     ValueError.
@@ -210,15 +217,21 @@ def _find_in_pieces(
     else:
         return None
     one = walk_kernel.RecordWalk(
-        header[12], header[7], is_strict=False, low=low, high=high, from_delta=start - header[0]
+        header.record_count,
+        header.base_timestamp,
+        is_strict=False,
+        low=low,
+        high=high,
+        from_delta=start - header.base_offset,
     )
-    for piece in decompress_pieces(Codec(header[5] & CODEC_BITS), body, DECOMPRESSED_BYTES_MAX, _ANY_RATIO):
+    for piece in decompress_pieces(
+        Codec(header.attributes & CODEC_BITS), body, DECOMPRESSED_BYTES_MAX, _ANY_RATIO
+    ):
         yield
         one.feed(piece)
         if one.is_hit:
-            return one.hit_timestamp if append_timestamp is None else append_timestamp, header[
-                0
-            ] + one.hit_delta
+            hit_timestamp = one.hit_timestamp if append_timestamp is None else append_timestamp
+            return hit_timestamp, header.base_offset + one.hit_delta
     one.finish()
     return None
 
@@ -239,11 +252,11 @@ def _bears_out(twin: Segment, part: _Part) -> bool:
         return part.begin == 0
     offset = twin.base_offset + relative
     first = header_at(twin.file, part.begin)
-    if first is None or not twin.base_offset <= first[0] <= offset:
+    if first is None or not twin.base_offset <= first.base_offset <= offset:
         return False
     for _, header in walk(twin.file, part.begin, chunk_bytes=_SEEK_BYTES):
-        if header[0] + header[6] >= offset:
-            return header[8] == timestamp
+        if header.last_offset >= offset:
+            return header.max_timestamp == timestamp
     return False
 
 

@@ -16,13 +16,21 @@ import msgspec
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, Offset
-from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT
+from sparklog.record.batch import (
+    CODEC_BITS,
+    CRC_POSITION,
+    CRC_START,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+)
 from sparklog.record.compression import Codec, TooLarge, compress, decompress
 
 from .log_config import INT64_MAX, LogConfig
 
 Buffer = bytes | bytearray | memoryview
-HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 _CODE_OF_STATUS = {
     scan.CORRUPT: ErrorCode.CORRUPT_MESSAGE,
     scan.INVALID: ErrorCode.INVALID_RECORD,
@@ -68,7 +76,7 @@ class Checked(msgspec.Struct, frozen=True, gc=False):
     """A client's batch that may enter a log under `settings`, as sent or compressed anew; not stamped yet."""
 
     batch: memoryview | bytearray
-    header: HeaderFields
+    header: BatchHeader
     greatest_timestamp: int
     settings: LogConfig
     decompressed_bytes: int
@@ -99,10 +107,10 @@ def check_client_batch(
 
 def _checked(
     records: memoryview | bytearray, settings: LogConfig, now_ms: int, inline_bytes_max: int | None
-) -> tuple[memoryview | bytearray, HeaderFields, int, int]:
+) -> tuple[memoryview | bytearray, BatchHeader, int, int]:
     """(the batch to append, its header as sent, its greatest timestamp, the bytes decompressed)."""
     header, least, greatest = checked_bytes(records, settings, now_ms)
-    attributes = header[5]
+    attributes = header.attributes
     plain: Buffer | None = None
     decompressed_bytes = 0
     if attributes & CODEC_BITS:
@@ -111,7 +119,7 @@ def _checked(
             decompressed_bytes = len(plain)
             least, greatest = _walked(plain, header, settings, now_ms)
         else:
-            least, greatest = header[7], header[8]
+            least, greatest = header.base_timestamp, header.max_timestamp
     if attributes & TIMESTAMP_TYPE_BIT:
         check_timestamp_type(header)
     if settings.timestamp_type != "LogAppendTime" and (
@@ -130,7 +138,7 @@ def _checked(
 
 def checked_bytes(
     records: memoryview | bytearray, settings: LogConfig, now_ms: int
-) -> tuple[HeaderFields, int, int]:
+) -> tuple[BatchHeader, int, int]:
     """(header, least and greatest timestamp) of a batch whose bytes are in order; its records too, unless
     they are compressed.
     """
@@ -140,39 +148,39 @@ def checked_bytes(
         )
         raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
     try:
-        header: HeaderFields
+        header: BatchHeader
         header, least, greatest = scan.check_batch(records, settings.is_compacted)
     except ValueError as error:
         if error.args[0] == scan.MISSING_KEY:
             (header,) = (found for _, found in scan.headers(records, False))
             raise _without_keys(memoryview(records)[HEADER_SIZE:], header, settings, now_ms) from None
         raise refused_for(error) from None
-    if header[0] != 0:
+    if header.base_offset != 0:
         raise RecordsRefused(
-            ErrorCode.INVALID_RECORD, f"The base offset of a batch must be 0, but it is {header[0]}."
+            ErrorCode.INVALID_RECORD, f"The base offset of a batch must be 0, but it is {header.base_offset}."
         )
     return header, least, greatest
 
 
-def is_recoded(header: HeaderFields, settings: LogConfig) -> bool:
+def is_recoded(header: BatchHeader, settings: LogConfig) -> bool:
     """Whether the topic stores the batch in another codec."""
     return (
         settings.compression_type != "producer"
-        and TARGET_CODEC[settings.compression_type] != header[5] & CODEC_BITS
+        and TARGET_CODEC[settings.compression_type] != header.attributes & CODEC_BITS
     )
 
 
-def check_timestamp_type(header: HeaderFields) -> None:
+def check_timestamp_type(header: BatchHeader) -> None:
     """Raises RecordsRefused for a batch that claims a time of the broker."""
-    if header[5] & TIMESTAMP_TYPE_BIT:
+    if header.attributes & TIMESTAMP_TYPE_BIT:
         message = "A producer may not set the timestamp type to LogAppendTime."
-        named = range(min(header[12], NAMED_RECORDS_MAX))
+        named = range(min(header.record_count, NAMED_RECORDS_MAX))
         raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, [(index, message) for index in named])
 
 
 def admitted(
     records: Sent, settings: LogConfig, now_ms: int
-) -> tuple[memoryview | bytearray, HeaderFields, int]:
+) -> tuple[memoryview | bytearray, BatchHeader, int]:
     """Check what was not checked yet, and stamp the times: (the batch to append, its header as sent, its
     greatest timestamp).
 
@@ -185,7 +193,7 @@ def admitted(
     if settings.timestamp_type == "LogAppendTime":
         scan.stamp_timestamps(batch, 1, now_ms)
         greatest = now_ms
-    elif greatest != header[8]:
+    elif greatest != header.max_timestamp:
         scan.stamp_timestamps(batch, 0, greatest)
     return batch, header, greatest
 
@@ -196,15 +204,15 @@ def refused_for(error: ValueError) -> RecordsRefused:
     return RecordsRefused(_CODE_OF_STATUS[status], f"{reason} (at byte {position})")
 
 
-def _without_keys(plain: Buffer, header: HeaderFields, settings: LogConfig, now_ms: int) -> RecordsRefused:
+def _without_keys(plain: Buffer, header: BatchHeader, settings: LogConfig, now_ms: int) -> RecordsRefused:
     """Walk a batch that is refused once more, to name every record without a key, and those whose
     timestamp is out of bounds.
     """
     try:
         scan.check_records(
-            plain, header[12], header[7], False
+            plain, header.record_count, header.base_timestamp, False
         )  # the first record without a key ended the walk before
-        keyless = scan.keys_missing(plain, header[12], NAMED_RECORDS_MAX)
+        keyless = scan.keys_missing(plain, header.record_count, NAMED_RECORDS_MAX)
         if settings.timestamp_type != "LogAppendTime":
             check_timestamps(plain, header, settings, now_ms)
     except ValueError as error:
@@ -232,10 +240,12 @@ def missing_keys(keyless: list[int], other: RecordsRefused | None = None) -> Rec
     return RecordsRefused(ErrorCode.INVALID_RECORD, summary, list(faults.items()))
 
 
-def _walked(plain: Buffer, header: HeaderFields, settings: LogConfig, now_ms: int) -> tuple[int, int]:
+def _walked(plain: Buffer, header: BatchHeader, settings: LogConfig, now_ms: int) -> tuple[int, int]:
     """Least and greatest timestamp of the records of a compressed batch."""
     try:
-        least, greatest = scan.check_records(plain, header[12], header[7], settings.is_compacted)
+        least, greatest = scan.check_records(
+            plain, header.record_count, header.base_timestamp, settings.is_compacted
+        )
     except ValueError as error:
         if error.args[0] == scan.MISSING_KEY:
             raise _without_keys(plain, header, settings, now_ms) from None
@@ -244,7 +254,7 @@ def _walked(plain: Buffer, header: HeaderFields, settings: LogConfig, now_ms: in
 
 
 def _decompressed(
-    records: memoryview | bytearray, header: HeaderFields, settings: LogConfig, inline_bytes_max: int | None
+    records: memoryview | bytearray, header: BatchHeader, settings: LogConfig, inline_bytes_max: int | None
 ) -> Buffer:
     body = memoryview(records)[HEADER_SIZE:]
     bytes_max, ratio_max = settings.decompressed_bytes_max, settings.decompressed_ratio_max
@@ -252,13 +262,13 @@ def _decompressed(
         if len(body) > inline_bytes_max:
             raise NeedsJob
         try:
-            return decompress(Codec(header[5] & CODEC_BITS), body, inline_bytes_max, ratio_max)
+            return decompress(Codec(header.attributes & CODEC_BITS), body, inline_bytes_max, ratio_max)
         except TooLarge:
             raise NeedsJob from None
         except DecodeError as error:
             raise undecodable(error) from None
     try:
-        return decompress(Codec(header[5] & CODEC_BITS), body, bytes_max, ratio_max)
+        return decompress(Codec(header.attributes & CODEC_BITS), body, bytes_max, ratio_max)
     except TooLarge as error:
         raise too_large(error, settings) from None
     except DecodeError as error:
@@ -282,16 +292,18 @@ def undecodable(error: DecodeError) -> RecordsRefused:
     return RecordsRefused(ErrorCode.INVALID_RECORD, f"The records do not decompress: {error}")
 
 
-def check_timestamps(plain: Buffer | None, header: HeaderFields, settings: LogConfig, now_ms: int) -> None:
+def check_timestamps(plain: Buffer | None, header: BatchHeader, settings: LogConfig, now_ms: int) -> None:
     """Name the records whose timestamp is out of bounds; all of them if they are not seen. Raises
     RecordsRefused if there are any.
     """
     earliest, latest = timestamp_bounds(settings, now_ms)
     if plain is None:
-        is_out = header[8] > latest or NO_TIMESTAMP != header[7] < earliest
-        out = list(range(min(header[12], NAMED_RECORDS_MAX))) if is_out else []
+        is_out = header.max_timestamp > latest or NO_TIMESTAMP != header.base_timestamp < earliest
+        out = list(range(min(header.record_count, NAMED_RECORDS_MAX))) if is_out else []
     else:
-        out = scan.timestamps_outside(plain, header[12], header[7], earliest, latest, NAMED_RECORDS_MAX)
+        out = scan.timestamps_outside(
+            plain, header.record_count, header.base_timestamp, earliest, latest, NAMED_RECORDS_MAX
+        )
     if out:
         raise out_of_range(out, settings, now_ms)
 
@@ -316,7 +328,7 @@ def out_of_range(out: list[int], settings: LogConfig, now_ms: int) -> RecordsRef
 def _with_codec(
     records: memoryview | bytearray,
     plain: Buffer,
-    header: HeaderFields,
+    header: BatchHeader,
     settings: LogConfig,
     inline_bytes_max: int | None,
 ) -> memoryview | bytearray:
@@ -331,7 +343,7 @@ def _with_codec(
     return recoded(bytearray(memoryview(records)[:HEADER_SIZE]) + compress(codec, plain), header, settings)
 
 
-def recoded(batch: bytearray, header: HeaderFields, settings: LogConfig) -> bytearray:
+def recoded(batch: bytearray, header: BatchHeader, settings: LogConfig) -> bytearray:
     """The batch that was compressed anew behind its old header, with that made right. Raises
     RecordsRefused if it is too large.
     """
@@ -339,41 +351,42 @@ def recoded(batch: bytearray, header: HeaderFields, settings: LogConfig) -> byte
         message = f"The batch of {len(batch)} bytes, compressed anew, exceeds max.message.bytes = {settings.max_message_bytes}."  # noqa: E501
         raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
     pack_into(">i", batch, 8, len(batch) - LENGTH_OVERHEAD)
-    pack_into(">h", batch, 21, header[5] & ~CODEC_BITS | TARGET_CODEC[settings.compression_type])
-    pack_into(">I", batch, scan.CRC_POSITION, scan.crc(memoryview(batch)[scan.CRC_START :]))
+    pack_into(">h", batch, 21, header.attributes & ~CODEC_BITS | TARGET_CODEC[settings.compression_type])
+    pack_into(">I", batch, CRC_POSITION, scan.crc(memoryview(batch)[CRC_START:]))
     return batch
 
 
 def stamp_own_batches(
     view: memoryview, base_offset: Offset, leader_epoch: LeaderEpoch
-) -> list[tuple[int, HeaderFields]]:
+) -> list[tuple[int, BatchHeader]]:
     """Stamp batches that this broker made, from `base_offset` on; gives (position, header as stamped) of
     each.
     """
-    found: list[tuple[int, HeaderFields]] = []
+    found: list[tuple[int, BatchHeader]] = []
     next_offset = base_offset
     for position, header in scan.headers(view, False):
         scan.stamp(view[position:], next_offset, leader_epoch)
-        found.append((position, (next_offset, header[1], leader_epoch, *header[3:])))
-        next_offset = Offset(next_offset + header[6] + 1)
+        stamped = msgspec.structs.replace(header, base_offset=next_offset, leader_epoch=leader_epoch)
+        found.append((position, stamped))
+        next_offset = Offset(next_offset + header.last_offset_delta + 1)
     assert found
-    assert found[-1][0] + found[-1][1][1] + LENGTH_OVERHEAD == len(view), "half a batch"
+    assert found[-1][0] + found[-1][1].size == len(view), "half a batch"
     return found
 
 
-def check_leaders_batches(view: memoryview, log_end_offset: Offset) -> list[tuple[int, HeaderFields]]:
+def check_leaders_batches(view: memoryview, log_end_offset: Offset) -> list[tuple[int, BatchHeader]]:
     """(position, header) of the whole batches that a leader sent. Raises RecordsRefused for what cannot
     follow `log_end_offset`.
     """
     try:
-        found: list[tuple[int, HeaderFields]] = scan.headers(view, True)
+        found: list[tuple[int, BatchHeader]] = scan.headers(view, True)
     except ValueError as error:
         raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, str(error.args[2])) from None
     next_offset: int = log_end_offset
     for _, header in found:
-        if header[0] < next_offset or header[6] < 0:
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
             raise RecordsRefused(
-                ErrorCode.CORRUPT_MESSAGE, f"offset {header[0]} where {next_offset} or more was due"
+                ErrorCode.CORRUPT_MESSAGE, f"offset {header.base_offset} where {next_offset} or more was due"
             )
-        next_offset = header[0] + header[6] + 1
+        next_offset = header.base_offset + header.last_offset_delta + 1
     return found

@@ -13,7 +13,7 @@ from typing import Final
 from sparklog.effects import Steps
 from sparklog.errors import DecodeError, ErrorCode, without_frames
 from sparklog.kernels import walk
-from sparklog.record.batch import CODEC_BITS, HEADER_SIZE
+from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, BatchHeader
 from sparklog.record.compression import Codec, TooLarge
 from sparklog.record.pieces import Compressor, decompress_pieces, memory_bytes
 
@@ -24,7 +24,6 @@ from .validate import (
     TARGET_CODEC,
     Buffer,
     Checked,
-    HeaderFields,
     RecordsRefused,
     check_timestamp_type,
     check_timestamps,
@@ -109,7 +108,7 @@ def check_in_steps(
 ) -> Steps[Checked]:
     """Judge a batch as `check_client_batch` does. Raises RecordsRefused."""
     header, least, greatest = checked_bytes(records, settings, now_ms)
-    is_compressed = header[5] & CODEC_BITS != 0
+    is_compressed = header.attributes & CODEC_BITS != 0
     is_walked = is_compressed and (
         settings.validates_compressed or settings.is_compacted or is_recoded(header, settings)
     )
@@ -132,7 +131,7 @@ def check_in_steps(
             if one.keyless:
                 raise missing_keys(one.keyless, out_of_range(out, settings, now_ms) if out else None)
     elif is_compressed:
-        least, greatest = header[7], header[8]
+        least, greatest = header.base_timestamp, header.max_timestamp
     check_timestamp_type(header)
     if settings.timestamp_type != "LogAppendTime" and (
         greatest - now_ms > settings.timestamp_after_max_ms
@@ -155,7 +154,7 @@ class _RecordsOf:
     timestamp is out of bounds.
     """
 
-    def __init__(self, header: HeaderFields, settings: LogConfig, now_ms: int) -> None:
+    def __init__(self, header: BatchHeader, settings: LogConfig, now_ms: int) -> None:
         low, high = (
             (INT64_MIN, INT64_MAX)
             if settings.timestamp_type == "LogAppendTime"
@@ -163,7 +162,7 @@ class _RecordsOf:
         )
         self.out: list[int] = []
         self._walk = walk.RecordWalk(
-            header[12], header[7], require_keys=settings.is_compacted, low=low, high=high
+            header.record_count, header.base_timestamp, require_keys=settings.is_compacted, low=low, high=high
         )
 
     def walk(self, piece: Buffer) -> None:
@@ -192,9 +191,9 @@ class _RecordsOf:
         return self._walk.least, self._walk.greatest
 
 
-def _pieces(records: memoryview | bytearray, header: HeaderFields, settings: LogConfig) -> Iterator[Buffer]:
+def _pieces(records: memoryview | bytearray, header: BatchHeader, settings: LogConfig) -> Iterator[Buffer]:
     """The records decompressed. Raises RecordsRefused."""
-    codec, body = Codec(header[5] & CODEC_BITS), memoryview(records)[HEADER_SIZE:]
+    codec, body = Codec(header.attributes & CODEC_BITS), memoryview(records)[HEADER_SIZE:]
     bytes_max, ratio_max = settings.decompressed_bytes_max, settings.decompressed_ratio_max
     try:
         needed = memory_bytes(codec, body, bytes_max, ratio_max)

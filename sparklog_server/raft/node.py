@@ -27,7 +27,7 @@ from sparklog.model import (
     Uuid,
     earlier,
 )
-from sparklog.record.batch import LENGTH_OVERHEAD
+from sparklog.record.batch import BatchHeader
 from sparklog.record.control import LeaderChange, build_control
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
@@ -37,7 +37,6 @@ from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.segment import LOG_SUFFIX
-from sparklog_server.log.validate import HeaderFields
 
 from .clean_stop import leave_mark, read_mark, remove_mark
 from .election_state import FILE_NAME, ElectionState, parse
@@ -306,9 +305,7 @@ class RaftNode:
             except ValueError as error:
                 sound = scan.headers(memoryview(batches)[: error.args[1]], False)
                 end, due = (
-                    (0, position)
-                    if not sound
-                    else (_end_at(*sound[-1]), Offset(sound[-1][1][0] + sound[-1][1][6] + 1))
+                    (0, position) if not sound else (_end_at(*sound[-1]), Offset(sound[-1][1].next_offset))
                 )
                 raise self._damaged(
                     path, piece.position + end, f"{error.args[2]} in the batch with offset {due}", due, limit
@@ -321,17 +318,17 @@ class RaftNode:
                     position,
                     limit,
                 )
-            due = Offset(min(position, found[0][1][0]))  # a snapshot may end within a batch
+            due = Offset(min(position, found[0][1].base_offset))  # a snapshot may end within a batch
             for at, header in found:
-                if header[0] != due:
+                if header.base_offset != due:
                     raise self._damaged(
                         path,
                         piece.position + at,
-                        f"a batch of offset {header[0]} where {due} was due",
+                        f"a batch of offset {header.base_offset} where {due} was due",
                         due,
                         limit,
                     )
-                due = Offset(header[0] + header[6] + 1)
+                due = Offset(header.base_offset + header.last_offset_delta + 1)
             yield batches
             position = due
 
@@ -484,6 +481,6 @@ def _open_log(
     return log
 
 
-def _end_at(position: int, header: HeaderFields) -> int:
+def _end_at(position: int, header: BatchHeader) -> int:
     """The end of the batch at `position`."""
-    return position + header[1] + LENGTH_OVERHEAD
+    return position + header.size

@@ -20,7 +20,7 @@ import msgspec
 from sparklog.errors import DecodeError
 from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, Millis, Offset, OffsetAndEpoch
-from sparklog.record.batch import BatchHeader, decode_records
+from sparklog.record.batch import decode_records
 from sparklog.record.control import SnapshotFooter, SnapshotHeader, build_control, parse_control
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.removal import Removal, remove_all
@@ -103,7 +103,7 @@ def write(
             view = memoryview(batch)
             (_, header), *_ = scan.headers(view, False)
             scan.stamp(view, next_offset, snapshot.epoch)
-            next_offset += header[6] + 1
+            next_offset += header.last_offset_delta + 1
             file.append(view)
         disk.sync([file])
     except StorageError as error:
@@ -128,7 +128,7 @@ def read(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Snapshot:
     content = memoryview(file.pread(0, file.size))
     file.close()
     try:
-        found = [(position, BatchHeader._make(fields)) for position, fields in scan.headers(content, True)]
+        found = scan.headers(content, True)
     except ValueError as error:
         raise SnapshotDamaged(path, error.args[1], str(error.args[2])) from error
     end, next_offset = 0, 0

@@ -22,6 +22,7 @@ from sparklog_server.disk.door import DiskFile, OutOfDescriptors, StorageError
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.removal import Removal
+from sparklog_server.log.truncation import Truncation
 from sparklog_server.replica.disk_reserve import DiskReserve
 from sparklog_server.replica.durability import LINGER_US
 from sparklog_server.replica.partition import Partition
@@ -63,6 +64,7 @@ class ReplicaDirectory:
         "_recovery_points_interval_us",
         "_settling_bytes",
         "_trace",
+        "_truncations",
         "_unsynced_bytes",
         "_unsynced_bytes_max",
         "checkpoints_begun",
@@ -105,6 +107,7 @@ class ReplicaDirectory:
         self._cuts: dict[
             Partition, Offset
         ] = {}  # where logs are to be cut once no checkpoint vouches for what goes
+        self._truncations: list[tuple[Partition, Truncation]] = []  # begun, their jobs not yet taken
         self._unsynced_bytes_max = unsynced_bytes_max
         self._unsynced_bytes = 0  # appended, and waiting for the next sync
         self._settling_bytes = 0  # in the sync that is in flight
@@ -332,21 +335,37 @@ class ReplicaDirectory:
         partition.move_to(self, now)
 
     def cut(self, partition: Partition, offset: Offset, now: Instant) -> bool:
-        """Drop what reaches `offset` or beyond it from a log that nobody appends to: now, or once no
-        checkpoint vouches for it any more.
+        """Begin the truncation of a log to `offset`: now, or once no checkpoint vouches for the records that
+        go. What is written in their place must not pass for durable after a crash.
 
-        Gives whether it is done. What would be written in the place of the old records must not pass for
-        durable after a crash.
+        Gives whether it has begun; `take_truncations` gives its job then.
         """
         if self.log_dir.is_vouched(partition.topic_partition, offset):
             self._cuts[partition] = min(offset, self._cuts.get(partition, offset))
             self.checkpoint_now(now)
             return False
         try:
-            partition.log.truncate_to(offset)
+            truncation = partition.log.begin_truncation(offset)
         except StorageError as error:
             self.storage_failed(error)
+            return True
+        if truncation is not None:
+            self._truncations.append((partition, truncation))
         return True
+
+    def take_truncations(self) -> list[tuple[Partition, Truncation]]:
+        """The truncations whose jobs are to be run; `truncated` follows each."""
+        taken, self._truncations = self._truncations, []
+        return taken
+
+    def truncated(self, partition: Partition, truncation: Truncation, error: StorageError | None) -> None:
+        """The job of a truncation is done, or has failed."""
+        try:
+            if error is not None:
+                raise error
+            partition.log.truncated(truncation)
+        except StorageError as failed:
+            self.storage_failed(failed)
 
     def high_watermarks(self) -> dict[TopicPartition, Offset]:
         """The high watermark of every partition here."""
@@ -391,6 +410,7 @@ class ReplicaDirectory:
         self.sync_at_us = None
         self._checkpoint_at_us = self._recovery_points_at_us = None
         self._cuts = {}
+        self._truncations = []
         self._held = []  # what is renamed goes when the directory is opened again
         for partition in self.partitions:
             partition.go_offline()

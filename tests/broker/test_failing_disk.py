@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
+from sparklog.record.batch import CRC_POSITION, CRC_START
 from sparklog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -72,7 +73,7 @@ def test_a_batch_that_does_not_decompress_fails_a_search_by_time_and_nothing_els
     world.create(client, "t")
     batch = bytearray(world.batch(b"x" * 100))
     struct.pack_into(">h", batch, 21, 4)  # says zstd
-    struct.pack_into(">I", batch, scan.CRC_POSITION, scan.crc(memoryview(batch)[scan.CRC_START :]))
+    struct.pack_into(">I", batch, CRC_POSITION, scan.crc(memoryview(batch)[CRC_START:]))
     assert produced(world.ask(client, produce("t", bytes(batch)), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
     answer = world.ask(client, latest("t", timestamp=timestamp), 7, ListOffsetsResponse)
     assert listed(answer) == (ErrorCode.CORRUPT_MESSAGE, -1)

@@ -24,7 +24,7 @@ from tests.compatibility import kafka_tools as tools
 from tests.compatibility.clients import PATIENCE_S, Sent, consume_with_confluent
 from tests.compatibility.kafka_broker import CLUSTER_ID, NODE_ID, RealKafka
 from tests.compatibility.kafka_tools import kafka_tool
-from tests.log.logs import NOW, START_MS, records_of
+from tests.log.logs import NOW, START_MS, records_of, truncate
 
 pytestmark = pytest.mark.compat
 
@@ -111,7 +111,7 @@ def test_dump_log_accepts_what_we_wrote_after_rolls_a_truncation_and_a_restart(
     settings = LogConfig(segment_bytes=30_000 if codec is Codec.NONE else 8_000, index_interval_bytes=1000)
     log = new_log(tmp_path / "t-0", settings)
     fill(log, codec)
-    log.truncate_to(Offset(755))
+    truncate(log, 755)
     assert log.log_end_offset == 750
     fill(log, codec, begin=750, count=300)
     log.close(NOW)

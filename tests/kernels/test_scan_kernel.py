@@ -222,7 +222,13 @@ def test_twins_stamp_alike(
 def test_a_whole_batch_tells_its_header_and_the_bounds_of_its_timestamps(scan: ModuleType) -> None:
     header, least, greatest = scan.check_batch(a_batch(3, producer_id=7), False)
     assert (least, greatest) == (1000, 1002)
-    assert (header[0], header[3], header[6], header[9], header[12]) == (0, 2, 2, 7, 3)
+    assert (
+        header.base_offset,
+        header.magic,
+        header.last_offset_delta,
+        header.producer_id,
+        header.record_count,
+    ) == (0, 2, 2, 7, 3)
 
 
 @both
@@ -292,7 +298,8 @@ def test_records_of_a_compressed_batch_are_left_to_the_caller(scan: ModuleType) 
 def test_stamping_offset_and_epoch_keeps_the_crc_right(scan: ModuleType) -> None:
     batch = a_batch()
     scan.stamp(memoryview(batch), 2**40, 7)
-    assert scan.check_batch(batch, False)[0][:3] == (2**40, len(batch) - 12, 7)
+    header, *_ = scan.check_batch(batch, False)
+    assert (header.base_offset, header.length, header.leader_epoch) == (2**40, len(batch) - 12, 7)
 
 
 @both
@@ -300,7 +307,7 @@ def test_stamping_the_append_time_is_seen_in_the_header_and_the_crc(scan: Module
     batch = a_batch()
     scan.stamp_timestamps(batch, 1, 5555)
     header = scan.check_batch(batch, False)[0]
-    assert (header[5] & 8, header[8]) == (8, 5555)
+    assert (header.attributes & 8, header.max_timestamp) == (8, 5555)
 
 
 @both

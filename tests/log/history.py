@@ -31,7 +31,7 @@ from sparklog_server.log.producer_state import ProducerState
 from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
-from tests.log.logs import NOW, START_MS, Place, batch, read_all
+from tests.log.logs import NOW, START_MS, Place, batch, read_all, truncate
 from tests.log.test_crashes import agrees_with_a_full_scan
 
 CHANGING = frozenset(("append", "mkdir", "remove", "rename", "replace", "sync", "truncate"))
@@ -251,8 +251,8 @@ class Witness:
         state = ProducerState()
         for place in self.places:
             for _, header in scan.headers(memoryview(place.content), True):
-                if header[9] >= 0:
-                    state.appended(header, header[0], header[8], header[8])
+                if header.producer_id >= 0:
+                    state.appended(header, header.base_offset, header.max_timestamp, header.max_timestamp)
         return state.render()
 
 
@@ -455,7 +455,7 @@ class History:
         self._jobs.clear()
         self.log_dir.checkpoint(self._high_watermarks(), {topic_partition: offset})
         assert not self.log_dir.is_vouched(topic_partition, offset)
-        log.truncate_to(offset)
+        truncate(log, offset)
         witness.cut(log.log_end_offset)
 
     def _delete(self, topic_partition: TopicPartition) -> None:

@@ -47,6 +47,14 @@ def batch(
     )
 
 
+def truncate(log: PartitionLog, offset: int) -> None:
+    """Truncate the log as its owner does: begin, run the job, adopt its result."""
+    truncation = log.begin_truncation(Offset(offset))
+    if truncation is not None:
+        truncation.run()
+        log.truncated(truncation)
+
+
 def open_log(
     disk: Disk,
     settings: LogConfig = SMALL,

@@ -7,7 +7,7 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, Millis
-from sparklog.record.batch import build_batch, decode_records, read_header
+from sparklog.record.batch import CRC_POSITION, CRC_START, build_batch, codec_of, decode_records, read_header
 from sparklog.record.compression import Codec
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
@@ -169,7 +169,7 @@ def test_every_record_without_a_key_is_named_on_a_compacted_topic_and_every_one_
 def test_a_batch_that_is_damaged_behind_a_record_without_a_key_is_refused_for_the_damage() -> None:
     sent = build_batch([(None, b"v", (), START_MS), (b"k", b"v", (), START_MS)])
     sent[-3] = 0x7E  # the length of the last value
-    pack_into(">I", sent, scan.CRC_POSITION, scan.crc(memoryview(sent)[scan.CRC_START :]))
+    pack_into(">I", sent, CRC_POSITION, scan.crc(memoryview(sent)[CRC_START:]))
     error = refused(new_log(LogConfig(is_compacted=True)), memoryview(sent))
     assert (error.code, error.record_errors) == (ErrorCode.INVALID_RECORD, [])
 
@@ -239,7 +239,7 @@ def broken_inside(codec: Codec) -> memoryview:
     """A batch with a correct CRC over a payload that does not decompress."""
     sent = bytearray(batch(5, codec=codec))
     sent[61:71] = b"\xff" * 10
-    pack_into(">I", sent, scan.CRC_POSITION, scan.crc(memoryview(sent)[scan.CRC_START :]))
+    pack_into(">I", sent, CRC_POSITION, scan.crc(memoryview(sent)[CRC_START:]))
     return memoryview(sent)
 
 
@@ -280,7 +280,7 @@ def test_a_zstd_frame_that_does_not_tell_its_size_is_held_to_the_limits_too() ->
     payload = stream.compress(bytes(4 << 20)) + stream.flush()
     sent = bytearray(batch(codec=Codec.ZSTD)[:61]) + payload
     pack_into(">i", sent, 8, len(sent) - 12)
-    pack_into(">I", sent, scan.CRC_POSITION, scan.crc(memoryview(sent)[scan.CRC_START :]))
+    pack_into(">I", sent, CRC_POSITION, scan.crc(memoryview(sent)[CRC_START:]))
     assert (
         refused(new_log(LogConfig(decompressed_bytes_max=1 << 20)), memoryview(sent)).code
         is ErrorCode.MESSAGE_TOO_LARGE
@@ -297,7 +297,7 @@ def test_the_records_at_fault_that_are_named_are_bounded() -> None:
     unread = bytearray(batch(3, codec=Codec.ZSTD, timestamp_type=1))
     pack_into(">i", unread, 23, 2**31 - 2)
     pack_into(">i", unread, 57, 2**31 - 1)
-    pack_into(">I", unread, scan.CRC_POSITION, scan.crc(memoryview(unread)[scan.CRC_START :]))
+    pack_into(">I", unread, CRC_POSITION, scan.crc(memoryview(unread)[CRC_START:]))
     assert (
         len(refused(new_log(LogConfig(validates_compressed=False)), memoryview(unread)).record_errors) == 1000
     )
@@ -318,7 +318,7 @@ def test_a_topic_may_ask_for_its_own_codec(compression_type: str, codec: Codec) 
     for sent in (Codec.NONE, Codec.ZSTD, Codec.LZ4):
         log.append(batch(20, codec=sent), EPOCH, NOW)
     headers = [read_header(place.content) for place in read_all(log)]
-    assert [header.codec for header in headers] == [codec] * 3
+    assert [codec_of(header) for header in headers] == [codec] * 3
     assert [record.offset for record in records_of(log)] == list(range(60))
 
 

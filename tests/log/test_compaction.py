@@ -24,7 +24,7 @@ from sparklog_server.log.swap_in import Cleaned
 from sparklog_server.log.time_lookup import offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
-from tests.log.logs import DIRECTORY, EPOCH, NOW, START_MS, batch, open_log, read_all, sync
+from tests.log.logs import DIRECTORY, EPOCH, NOW, START_MS, batch, open_log, read_all, sync, truncate
 
 SETTINGS = LogConfig(
     segment_bytes=2500, index_interval_bytes=200, is_compacted=True, delete_retention_ms=1000
@@ -297,7 +297,7 @@ def test_a_round_is_dropped_when_its_segments_were_removed_meanwhile() -> None:
     fill(log, Random(12), count=60)
     sync(disk, log)
     cleaned = clean_first_group(disk, log)
-    log.truncate_to(log.segments.settled[0].base_offset)
+    truncate(log, log.segments.settled[0].base_offset)
     assert not log.segments.swap_in(cleaned)
 
 

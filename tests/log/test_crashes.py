@@ -14,7 +14,7 @@ from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.log.time_lookup import offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
-from tests.log.logs import EPOCH, NOW, START_MS, Place, batch, open_log, read_all, sync
+from tests.log.logs import EPOCH, NOW, START_MS, Place, batch, open_log, read_all, sync, truncate
 
 SETTINGS = LogConfig(segment_bytes=3000, index_interval_bytes=200)
 
@@ -101,7 +101,7 @@ class Run:
         """
         durable_end = self.durable[-1].next_offset if self.durable else 0
         keep = self.random.randrange(durable_end, self.log.log_end_offset + 1)
-        self.log.truncate_to(Offset(keep))
+        truncate(self.log, keep)
         self.appended = [place for place in self.appended if place.next_offset <= self.log.log_end_offset]
         self._know_sequence()
 

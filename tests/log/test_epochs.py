@@ -6,7 +6,7 @@ from sparklog.model import LeaderEpoch, Offset
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
 from sparklog_server.simulation.disk import SimulatedDisk
-from tests.log.logs import NOW, batch, open_log, read_all, sync
+from tests.log.logs import NOW, batch, open_log, read_all, sync, truncate
 
 
 def cache(*entries: tuple[int, int]) -> LeaderEpochCache:
@@ -92,7 +92,7 @@ def test_truncation_takes_records_epochs_and_indexes_back_together() -> None:
         log.append(batch(2), LeaderEpoch(at // 50), NOW)
     sync(disk, log)
     places = read_all(log)
-    log.truncate_to(Offset(131))  # in the middle of a batch, which is removed whole
+    truncate(log, 131)  # in the middle of a batch, which is removed whole
     assert log.log_end_offset == 130
     assert read_all(log) == places[:65]
     assert log.epochs.entries == [(0, 0), (1, 100)]
@@ -110,7 +110,7 @@ def test_truncation_to_zero_leaves_an_empty_log() -> None:
     log = open_log(disk)
     for _ in range(100):
         log.append(batch(), LeaderEpoch(1), NOW)
-    log.truncate_to(Offset(0))
+    truncate(log, 0)
     assert (log.log_end_offset, read_all(log), log.latest_epoch) == (0, [], -1)
     log.append(batch(), LeaderEpoch(2), NOW)
     assert len(read_all(log)) == 1

@@ -126,7 +126,7 @@ def test_batches_larger_than_a_window_and_windows_that_end_in_a_batch_are_seen_w
         if not isinstance(found, Unsound)
         for one in found
     ]
-    assert [header[1] + 12 for _, header in seen] == [len(one) for one in sent]
+    assert [header.size for _, header in seen] == [len(one) for one in sent]
     assert sum(done) == len(content)
     damaged = bytearray(content)
     damaged[len(sent[0]) * 2 + 1_000_000] ^= 4
@@ -147,7 +147,7 @@ def places_in(world: Stopped, path: str) -> Iterator[tuple[int, int]]:
     for found in sound_batches(log_of(world.files[path])):
         assert not isinstance(found, Unsound)
         for at, header in found:
-            position = at + header[1] + 12
+            position = at + header.size
             yield at, position
 
 

@@ -4,12 +4,12 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Millis, Offset
-from sparklog.record.batch import SEQUENCE_MAX
+from sparklog.record.batch import SEQUENCE_MAX, BatchHeader
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.log.producer_state import ProducerState, SnapshotCorrupt
 from sparklog_server.simulation.disk import SimulatedDisk
-from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, read_all, sync
+from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, read_all, sync, truncate
 
 DAY_MS = 86_400_000
 
@@ -134,7 +134,7 @@ def test_a_truncated_batch_is_forgotten() -> None:
     log = open_log(disk)
     for at in range(200):
         send(log, at)
-    log.truncate_to(150)
+    truncate(log, 150)
     assert send(log, 149) == (149, True)
     assert code_of(log, 151) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(log, 150) == (150, False)
@@ -190,7 +190,7 @@ def test_a_log_that_is_cut_keeps_the_times_of_its_appends() -> None:
     old = batch(producer_id=7, sequence=0, timestamp=0)
     log.append(bytearray(old), EPOCH, NOW)
     log.append(batch(), EPOCH, NOW)
-    log.truncate_to(Offset(1))
+    truncate(log, 1)
     log.retire(Offset(0), after(DAY_MS - 1))
     assert log.append(bytearray(old), EPOCH, after(DAY_MS - 1)).is_duplicate
 
@@ -199,7 +199,7 @@ def test_a_snapshot_has_the_bytes_that_kafka_writes() -> None:
     log = new_log()
     send(log, 5, 3, epoch=2)
     state = ProducerState()
-    state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
+    state.appended(BatchHeader(0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
     entry = (
         "0000000000000007 0002 00000007 0000000000000002 00000002 0000018bcfe56800 ffffffff ffffffffffffffff"
     )
@@ -212,7 +212,7 @@ def test_a_snapshot_has_the_bytes_that_kafka_writes() -> None:
 @pytest.mark.parametrize("damage", ["cut", "flip", "version", "count", "empty"])
 def test_a_damaged_snapshot_is_known_as_such(damage: str) -> None:
     state = ProducerState()
-    state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
+    state.appended(BatchHeader(0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
     content = bytearray(state.render())
     if damage == "cut":
         del content[-3:]

@@ -24,7 +24,7 @@ from sparklog_server.log.time_lookup import max_timestamp, offset_for_timestamp
 from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
-from tests.log.logs import START_MS, batch, open_log, read_all, sync
+from tests.log.logs import START_MS, batch, open_log, read_all, sync, truncate
 from tests.properties import examples
 
 SLOTS = st.sampled_from([-1, -1, 0, 1])
@@ -328,7 +328,7 @@ class LogMachine(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         # Truncate as followers do: committed records stay, and only those are compacted or deleted.
         offset = data.draw(st.integers(max(self.end - 12, self.committed), self.end))
-        self.log.truncate_to(Offset(offset))
+        truncate(self.log, offset)
         kept = [one for one in self.batches if one.end <= offset]
         if len(kept) < len(self.batches):
             self.replay(kept)

@@ -20,7 +20,7 @@ from sparklog_server.log.producer_state import ProducerState
 from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
-from tests.log.logs import DIRECTORY, EPOCH, NOW, SMALL, START_MS, batch, new_log, open_log, sync
+from tests.log.logs import DIRECTORY, EPOCH, NOW, SMALL, START_MS, batch, new_log, open_log, sync, truncate
 
 FIRST_INDEX = f"{DIRECTORY}/{0:020d}.txnindex"
 TINY = LogConfig(segment_bytes=500, index_interval_bytes=200)
@@ -159,7 +159,7 @@ def test_a_truncation_that_takes_the_marker_opens_the_transaction_again() -> Non
     one = Producer(log, 7)
     one.send(2)
     one.abort()
-    log.truncate_to(Offset(2))
+    truncate(log, 2)
     assert log.last_stable_offset(Offset(2)) == 0
     assert all_aborted(log) == []
     one.abort()
@@ -293,7 +293,7 @@ def test_a_truncation_at_any_offset_leaves_the_aborted_transactions_below_it() -
         log = open_log(disk, TINY)
         aborted = filled(log)
         sync(disk, log)
-        log.truncate_to(Offset(offset))
+        truncate(log, offset)
         expected = [one for one in aborted if one.last_offset < log.log_end_offset]
         assert all_aborted(log) == expected
         disk.crash(Random(offset))

@@ -35,7 +35,9 @@ def judged(result: Checked | RecordsRefused) -> object:
     if isinstance(result, RecordsRefused):
         return result.code, result.record_errors
     content = (
-        result.batch if result.header[5] & 7 and result.settings.compression_type == "producer" else None
+        result.batch
+        if result.header.attributes & 7 and result.settings.compression_type == "producer"
+        else None
     )
     records = (
         [(one.timestamp, one.key, one.value, one.headers) for one in decode_records(bytes(result.batch), 0)]

@@ -9,6 +9,7 @@ from sparklog.record.batch import (
     SEQUENCE_MAX,
     BatchBuilder,
     build_batch,
+    codec_of,
     decode_records,
     iterate_headers,
     read_header,
@@ -60,7 +61,7 @@ def test_a_header_tells_everything_that_a_batch_was_built_with() -> None:
         0,
     )
     assert (header.base_timestamp, header.max_timestamp, header.timestamp_type) == (500, 500, 1)
-    assert (header.codec, header.size, header.record_count) == (Codec.LZ4, len(batch), 2)
+    assert (codec_of(header), header.size, header.record_count) == (Codec.LZ4, len(batch), 2)
     assert header.is_transactional
     assert not header.is_control
     assert header.has_producer

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.errors import DecodeError
-from sparklog.record.batch import build_batch, decode_records, read_header
+from sparklog.record.batch import build_batch, codec_of, decode_records, read_header
 from sparklog.record.columns import (
     ALL,
     HEADERS,
@@ -237,7 +237,7 @@ def test_rows_become_records_of_the_partition_of_their_key(codec: Codec) -> None
     )
     seen = []
     for batch in written.batches:
-        assert read_header(batch.batch).codec is codec
+        assert codec_of(read_header(batch.batch)) is codec
         for record in decode_records(batch.batch):
             assert record.key is None or partition_for(record.key, 3) == batch.partition
             assert record.timestamp == 77

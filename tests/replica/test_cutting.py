@@ -16,7 +16,7 @@ from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.simulation.disk import SimulatedDisk
-from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, open_log, read_all, sync
+from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, open_log, read_all, sync, truncate
 
 LATER = Instant(Micros(60_000_000), NOW.wall_ms)
 
@@ -83,7 +83,22 @@ class World:
 
     def checkpoint(self) -> None:
         self.directory.begin_checkpoint()()
+        self.checkpoint_finished()
+
+    def checkpoint_finished(self) -> None:
         self.directory.checkpoint_finished(None, NOW)
+        self.run_truncations()
+
+    def cut(self, offset: int) -> bool:
+        """Begin to cut the log, and run the job if it has begun."""
+        has_begun = self.directory.cut(self.partition, Offset(offset), NOW)
+        self.run_truncations()
+        return has_begun
+
+    def run_truncations(self) -> None:
+        for partition, truncation in self.directory.take_truncations():
+            truncation.run()
+            self.directory.truncated(partition, truncation, None)
 
     def filled(self) -> "World":
         """Forty records, synced and checkpointed."""
@@ -105,10 +120,10 @@ def test_a_sync_that_began_before_a_cut_vouches_for_nothing_written_after_it() -
         log.append(batch(value=b"old"), EPOCH, NOW)
     files, end_offset = log.begin_sync()
     disk.sync(files)
-    log.truncate_to(Offset(10))
+    truncate(log, 10)
     for _ in range(50):
         log.append(batch(value=b"new"), LeaderEpoch(4), NOW)
-    log.truncate_to(Offset(20))
+    truncate(log, 20)
     log.synced(end_offset)
     assert log.recovery_point == 10
     sync(disk, log)
@@ -121,7 +136,7 @@ def test_a_segment_that_is_cut_while_its_indexes_are_synced_keeps_them_in_memory
         log.append(batch(value=b"old"), EPOCH, NOW)
     assert log.has_sealed_unsynced
     files, end_offset = log.begin_sync()
-    log.truncate_to(Offset(10))
+    truncate(log, 10)
     for _ in range(60):
         log.append(batch(value=b"new"), LeaderEpoch(4), NOW)
     disk.sync(files)
@@ -135,7 +150,7 @@ def test_a_disk_that_fails_behind_a_sync_of_what_was_cut_takes_its_directory_off
     world.append(40, b"more")
     files = world.directory.begin_sync(NOW)
     assert files is not None
-    assert world.directory.cut(world.partition, Offset(60), NOW)
+    assert world.cut(60)
     world.disk.sync(files)
     world.disk.fault = lambda call, _: "Input/output error" if call in ("list", "remove") else None
     world.directory.synced(NOW)
@@ -148,7 +163,7 @@ def test_the_high_watermark_does_not_pass_what_a_late_sync_has_not_made_durable(
     world.append(40, b"old")
     files = world.directory.begin_sync(NOW)
     assert files is not None
-    assert world.directory.cut(world.partition, Offset(10), NOW)
+    assert world.cut(10)
     world.append(50, b"new")
     world.directory.synced(NOW)
     assert world.partition.high_watermark == 10
@@ -157,13 +172,13 @@ def test_the_high_watermark_does_not_pass_what_a_late_sync_has_not_made_durable(
 @pytest.mark.parametrize("seed", range(20))
 def test_a_cut_below_the_checkpoint_lowers_it_first(seed: int) -> None:
     world = World().filled()
-    assert not world.directory.cut(world.partition, Offset(10), NOW)
+    assert not world.cut(10)
     assert world.partition.log.log_end_offset == 40
     assert world.directory.is_checkpoint_due(NOW)
     job = world.directory.begin_checkpoint()
     job()
     assert world.partition.log.log_end_offset == 40
-    world.directory.checkpoint_finished(None, NOW)
+    world.checkpoint_finished()
     assert world.partition.log.log_end_offset == 10
     world.append(50, b"new" * 20)
     old, new = batch(value=b"old"), batch(value=b"new" * 20)
@@ -179,10 +194,10 @@ def test_a_checkpoint_on_its_way_when_the_cut_is_asked_for_is_waited_for_and_fol
     world.append(40, b"old")
     world.sync()
     stale = world.directory.begin_checkpoint()
-    assert not world.directory.cut(world.partition, Offset(10), NOW)
+    assert not world.cut(10)
     assert not world.directory.is_checkpoint_due(NOW)  # never two at once
     stale()
-    world.directory.checkpoint_finished(None, NOW)
+    world.checkpoint_finished()
     assert world.partition.log.log_end_offset == 40
     assert world.directory.is_checkpoint_due(NOW)
     world.checkpoint()
@@ -195,18 +210,18 @@ def test_a_checkpoint_on_its_way_when_the_cut_is_asked_for_is_waited_for_and_fol
 def test_a_cut_above_what_any_checkpoint_says_is_made_at_once() -> None:
     world = World().filled()
     world.append(5, b"more")
-    assert world.directory.cut(world.partition, Offset(42), NOW)
+    assert world.cut(42)
     assert world.partition.log.log_end_offset == 42
 
 
 def test_a_cut_is_forgotten_with_its_partition_and_with_its_directory() -> None:
     world = World().filled()
-    assert not world.directory.cut(world.partition, Offset(10), NOW)
+    assert not world.cut(10)
     del world.directory.partitions[world.partition]
     world.checkpoint()
     assert world.partition.log.log_end_offset == 40
     world = World().filled()
-    assert not world.directory.cut(world.partition, Offset(10), NOW)
+    assert not world.cut(10)
     world.directory.storage_failed(StorageError("data", "sync", "EIO"))
     assert world.directory.deadline() is None
     assert world.partition.log.log_end_offset == 40

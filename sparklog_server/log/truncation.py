@@ -1,0 +1,123 @@
+"""Truncation of a log: the turn decides, a job does what blocks, and a later turn adopts the result.
+
+    begin (turn)      the batches beyond the cut leave the log, which takes no appends from now on
+    run (job)         files removed, the newest first; the last file cut; one sync; producers replayed
+    truncated (turn)  indexes cut or taken over, producers replaced; the log takes appends again
+
+A crash before `truncated` leaves a prefix of the log that ends at the cut or beyond it. Recovery opens it if
+no checkpoint vouches for more than the cut, which the caller sees to before `begin`.
+"""
+
+from collections.abc import Sequence
+
+from sparklog.model import Instant, Offset
+from sparklog_server.disk.door import Disk
+
+from .aborted import index_of
+from .cutting import remove_segment_files
+from .leader_epoch_cache import LeaderEpochCache
+from .producer_recovery import recover_producers, remove_snapshots
+from .producer_state import ProducerState
+from .recovery import EPOCH_FILE
+from .segment import Segment
+from .twins import Twins, parts_of
+
+
+class Truncation:
+    """The job of a cut at `offset`, which lies in or behind the last of the segments that are kept.
+
+    Invariant: `run` reads nothing that the loop changes, and may run in any thread, once.
+    """
+
+    __slots__ = (
+        "_bases",
+        "_disk",
+        "_dropped",
+        "_has_index",
+        "_log_start_offset",
+        "_parts",
+        "cut_offset",
+        "position",
+        "producers",
+        "snapshot_offset",
+        "twin",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        kept: Sequence[Segment],
+        dropped: Sequence[Segment],
+        *,
+        offset: Offset,
+        log_start_offset: Offset,
+    ) -> None:
+        """`dropped` has the segments that go, the newest first. Raises StorageError."""
+        active = kept[-1]
+        self._disk = disk
+        self._dropped = dropped
+        self._parts = parts_of(kept)
+        self._bases = frozenset(segment.base_offset for segment in kept)
+        self._has_index = active.index is not None
+        found = active.find(offset)
+        self.position = active.file.size if found is None else found[0]
+        cut_offset = offset if found is None else min(found[1].base_offset, offset)
+        self.cut_offset = Offset(max(active.base_offset, cut_offset))
+        self._log_start_offset = min(log_start_offset, self.cut_offset)
+        self.twin: Segment | None = None
+        self.producers = ProducerState()
+        self.snapshot_offset = offset
+
+    def run(self) -> None:
+        """The job. Raises StorageError."""
+        for segment in self._dropped:
+            remove_segment_files(self._disk, segment)
+        twins = Twins(self._disk, self._parts)
+        twin = self.twin = twins[-1]
+        if self._has_index:
+            twin.file.truncate(self.position)
+        else:
+            twin.truncate(self.position)
+        txn_file = index_of(self._disk, twins, twin).truncate_to(self.cut_offset)
+        # Before anything is appended: else a crash could bring back the old end under a new segment.
+        self._disk.sync([twin.file] if txn_file is None else [twin.file, txn_file])
+        self.producers, self.snapshot_offset = recover_producers(
+            self._disk,
+            twin.directory,
+            twins,
+            bases=self._bases,
+            log_start_offset=self._log_start_offset,
+            end_offset=self.cut_offset,
+            now_ms=0,
+        )
+
+
+class Restart:
+    """The job of a log that drops all it has and starts anew, empty, at `offset`.
+
+    Invariant: as for `Truncation`.
+    """
+
+    __slots__ = ("_directory", "_disk", "_dropped", "_now", "offset", "segment")
+
+    def __init__(
+        self, disk: Disk, directory: str, dropped: Sequence[Segment], *, offset: Offset, now: Instant
+    ) -> None:
+        """`dropped` has the segments of the log, the newest first."""
+        self._disk = disk
+        self._directory = directory
+        self._dropped = dropped
+        self._now = now
+        self.offset = offset
+        self.segment: Segment | None = None
+
+    def run(self) -> None:
+        """The job. Raises StorageError."""
+        # No epoch may survive its records. While records are left recovery learns theirs from the batches.
+        self._disk.write(f"{self._directory}/{EPOCH_FILE}", LeaderEpochCache().render())
+        for segment in self._dropped:
+            remove_segment_files(self._disk, segment)
+        remove_snapshots(self._disk, self._directory)
+        self.segment = Segment.open(self._disk, self._directory, self.offset, create=True)
+        self.segment.created_ms = self._now.wall_ms
+        self._disk.sync([self.segment.file])
