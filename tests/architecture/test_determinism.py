@@ -23,7 +23,6 @@ LONGER_FOR_A_REASON = dict.fromkeys(
     sparklog/client/membership_classic.py sparklog/client/outbound.py sparklog/client/transaction.py
     sparklog/client/transport.py sparklog/spark/options.py sparklog_server/config/settings.py
     sparklog_server/config/topic_settings.py
-    sparklog_server/coordinator/runtime.py
     sparklog_server/disk/os_disk.py sparklog_server/log/log_dir.py sparklog_server/metadata/image.py
     sparklog_server/replica/replica_moves.py
     sparklog_server/replica/partitions.py
