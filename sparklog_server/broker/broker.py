@@ -91,9 +91,9 @@ class Broker:
         self._effects: list[Effect] = []
         self._last_ticket = 0
         self.quotas = ClientQuotas(settings, work_clock)
-        self._memory = RequestMemory(settings.queued_max_request_bytes)
-        self._replying = ReplySender(settings.sparklog_reply_memory_max, self._mute)
-        self._in_flight_max = settings.sparklog_session_in_flight_max
+        self._memory = RequestMemory(settings.connections.queued_max_request_bytes)
+        self._replying = ReplySender(settings.connections.sparklog_reply_memory_max, self._mute)
+        self._in_flight_max = settings.connections.sparklog_session_in_flight_max
         self._context: Context
         self._partitions: Partitions
         self._quorum: Quorum

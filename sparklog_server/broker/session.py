@@ -109,10 +109,9 @@ def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:
     needs_authentication = any(
         one.name == listener and one.protocol.startswith("SASL_") for one in settings.listeners
     )
-    largest = settings.socket_request_max_bytes
-    return (
-        min(settings.sparklog_frame_unauthenticated_max_bytes, largest) if needs_authentication else largest
-    )
+    limits = settings.connections
+    largest = limits.socket_request_max_bytes
+    return min(limits.sparklog_frame_unauthenticated_max_bytes, largest) if needs_authentication else largest
 
 
 @final
