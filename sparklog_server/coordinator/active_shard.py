@@ -13,6 +13,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Offset
 from sparklog.record.batch import HEADER_SIZE, BatchBuilder, record_size_max
 from sparklog.record.control import ControlType, Marker
+from sparklog_server.coordinator.command import Token
 
 from .home import ShardPartition
 from .loader import CoordinatorLoader
@@ -158,7 +159,7 @@ class ActiveShard:
             answers.extend(parked.popleft().answers)
         return parked[0].end_offset if parked else None
 
-    def unanswered(self) -> list[object]:
+    def unanswered(self) -> list[Token]:
         """The tokens of every command without an answer."""
         undone = [answer.token for parked in self._parked for answer in parked.answers]
         return [*undone, *(answer.token for answer in self.answers), *self.shard.waiting()]

@@ -30,7 +30,7 @@ from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
 
 from .active_shard import ActiveShard, LogMoved
-from .command import Command
+from .command import Command, Token
 from .home import ShardPartition
 from .load_window import Decided, Lost, Window, read_window
 from .loader import CoordinatorLoader
@@ -77,7 +77,7 @@ class CoordinatorRuntime:
         trace: Callable[..., None],
     ) -> None:
         self.answers: list[Answer] = []
-        self.refused: list[tuple[object, ErrorCode]] = []
+        self.refused: list[tuple[Token, ErrorCode]] = []
         self.jobs: list[Run] = []
         self._topic = topic
         self._make_shard = make_shard
@@ -226,7 +226,7 @@ class CoordinatorRuntime:
 
     # -- commands
 
-    def decide(self, index: int, command: Command, token: object, now: Instant) -> ErrorCode:
+    def decide(self, index: int, command: Command, token: Token, now: Instant) -> ErrorCode:
         """Have a shard decide. NONE if it accepts the command: `answers` or `refused` will have `token`."""
         active = self._serving(index)
         if isinstance(active, ErrorCode):
@@ -255,7 +255,7 @@ class CoordinatorRuntime:
         producer: tuple[int, int],
         *,
         is_bumped: bool,
-        token: object,
+        token: Token,
         now: Instant,
     ) -> ErrorCode:
         """Write the marker that ends the transaction of a producer, its id and epoch.
@@ -304,7 +304,7 @@ class CoordinatorRuntime:
         self._trace("shard-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
         self._resign_for_a_moment(index, active, refused.code, now)
 
-    def abandoned(self, index: int, token: object) -> None:
+    def abandoned(self, index: int, token: Token) -> None:
         """The connection that sent the command of `token` is closed."""
         active = self._active.get(index)
         if active is not None:

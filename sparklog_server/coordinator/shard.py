@@ -17,7 +17,7 @@ import msgspec
 from sparklog.model import Instant, Micros, Offset
 from sparklog.record.batch import BatchBuilder
 from sparklog.wire.schema import Message
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 
 
@@ -35,7 +35,7 @@ class CoordinatorRecord(msgspec.Struct, frozen=True, gc=False):
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """The reply to the command that came with `token`."""
 
-    token: object
+    token: Token
     reply: Message
 
 
@@ -106,7 +106,7 @@ class Shard(Protocol):
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         """Everything was replayed: begin what time does to it."""
 
-    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+    def decide(self, command: Command, token: Token, now: Instant) -> Decision:
         """Decide on a command; its answer carries `token`, in this decision or a later one."""
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
@@ -118,10 +118,10 @@ class Shard(Protocol):
     def deadline(self) -> Micros | None:
         """When `tick` is wanted next; None for not at all."""
 
-    def abandoned(self, token: object) -> None:
+    def abandoned(self, token: Token) -> None:
         """Whoever sent the command is gone (its connection closed): its answer is not wanted any more."""
 
-    def waiting(self) -> list[object]:
+    def waiting(self) -> list[Token]:
         """The tokens of the commands that were not answered yet, in the order they came: the shard is
         dropped, and they are refused.
         """

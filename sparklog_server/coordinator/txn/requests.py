@@ -15,7 +15,7 @@ from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnReque
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.schema import Message
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.shard import NOTHING, Answer, Decision
 from sparklog_server.outcome import Refused
 
@@ -47,7 +47,7 @@ class TransactionRequests:
         self._trace = trace
 
     def _waits(
-        self, transactional_id: str, refused: Refused, command: Command, token: object, now: Instant
+        self, transactional_id: str, refused: Refused, command: Command, token: Token, now: Instant
     ) -> bool:
         """Hold a request until the transaction before it is complete. Returns whether the request is held,
         else it is refused.
@@ -58,7 +58,7 @@ class TransactionRequests:
         held = Held(transactional_id, command, token)
         return self._transitions.completions.hold(completing, held, now)
 
-    def init(self, request: InitProducerIdRequest, command: Command, token: object, now: Instant) -> Decision:
+    def init(self, request: InitProducerIdRequest, command: Command, token: Token, now: Instant) -> Decision:
         """Give a transactional id its producer id and epoch; fences an open transaction."""
         transactional_id = request.transactional_id or ""
         before = self._transitions.transactions.get(transactional_id)
@@ -108,7 +108,7 @@ class TransactionRequests:
         return self._transitions.moved(transactional_id, after, now, Answer(token, reply))
 
     def add_partitions(
-        self, request: AddPartitionsToTxnRequest, command: Command, token: object, now: Instant
+        self, request: AddPartitionsToTxnRequest, command: Command, token: Token, now: Instant
     ) -> Decision:
         """Add partitions to one transaction, or verify that it has them. The broker converts the requests
         of old clients to the form of the newer versions.
@@ -130,7 +130,7 @@ class TransactionRequests:
                 return NOTHING
             return answered(token, refused_add(asked, refused.code))
 
-    def add_offsets(self, request: AddOffsets, command: Command, token: object, now: Instant) -> Decision:
+    def add_offsets(self, request: AddOffsets, command: Command, token: Token, now: Instant) -> Decision:
         """Add the partition of `__consumer_offsets` of a group to a transaction."""
         try:
             before = self._transitions.transactions.get(request.transactional_id)
@@ -149,7 +149,7 @@ class TransactionRequests:
                 return NOTHING
             return answered(token, AddOffsetsToTxnResponse(error_code=refused.code))
 
-    def end(self, request: EndTxnRequest, command: Command, token: object, now: Instant) -> Decision:
+    def end(self, request: EndTxnRequest, command: Command, token: Token, now: Instant) -> Decision:
         """Commit or abort a transaction."""
         before = self._transitions.transactions.get(request.transactional_id)
         client_version = _LATEST_CLIENT if command.version >= _BUMPING_SINCE else 0
@@ -173,7 +173,7 @@ class TransactionRequests:
         reply = _end_told(completed(after, now.wall_ms), client_version)
         return self._transitions.moved(request.transactional_id, after, now, Answer(token, reply))
 
-    def refuse_held(self, command: Command, token: object) -> Decision:
+    def refuse_held(self, command: Command, token: Token) -> Decision:
         """Refuse a request that was held for too long."""
         request, code = command.request, ErrorCode.CONCURRENT_TRANSACTIONS
         if isinstance(request, InitProducerIdRequest):
@@ -184,7 +184,7 @@ class TransactionRequests:
         return answered(token, refused_add(request.transactions[0], code))
 
 
-def answered(token: object, reply: Message) -> Decision:
+def answered(token: Token, reply: Message) -> Decision:
     """A decision without a record."""
     return Decision((), (Answer(token, reply),))
 

@@ -16,7 +16,7 @@ from sparklog.wire.messages.describe_transactions import DescribeTransactionsReq
 from sparklog.wire.messages.end_txn import EndTxnRequest
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
 from sparklog.wire.messages.list_transactions import ListTransactionsRequest
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.shard import NOTHING, Answer, CoordinatorRecord, Decision
 from sparklog_server.metadata.features import TRANSACTION_VERSION
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
@@ -119,7 +119,7 @@ class TxnShard:
 
     # -- commands
 
-    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+    def decide(self, command: Command, token: Token, now: Instant) -> Decision:
         match command.request:
             case InitProducerIdRequest() as request:
                 return self._requests.init(request, command, token, now)
@@ -276,8 +276,8 @@ class TxnShard:
                 earliest = deadline
         return earliest
 
-    def abandoned(self, token: object) -> None:
+    def abandoned(self, token: Token) -> None:
         self._transitions.completions.abandoned(token)
 
-    def waiting(self) -> list[object]:
+    def waiting(self) -> list[Token]:
         return self._transitions.completions.waiting()

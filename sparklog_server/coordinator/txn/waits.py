@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sparklog.model import Instant, Micros, TopicPartition
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.timers import Timer, Timers
 
 from .events import End
@@ -29,7 +29,7 @@ class Held(NamedTuple):
 
     transactional_id: str
     command: Command
-    token: object
+    token: Token
 
 
 class Completing:
@@ -120,13 +120,13 @@ class Completions:
                 completing.held = []
         return overdue
 
-    def abandoned(self, token: object) -> None:
+    def abandoned(self, token: Token) -> None:
         """Whoever waits by `token` is gone."""
         self._released = [held for held in self._released if held.token is not token]
         for completing in self._holding.values():
             completing.held = [held for held in completing.held if held.token is not token]
 
-    def waiting(self) -> list[object]:
+    def waiting(self) -> list[Token]:
         """The tokens of all who wait, in no order that matters."""
         held = [*self._released, *(one for completing in self._holding.values() for one in completing.held)]
         return [one.token for one in held]
