@@ -30,8 +30,8 @@ class Command(msgspec.Struct, frozen=True):
     """`request` in version `version` of its API, from a client named `client_id` at `client_host` (as
     Kafka writes it: /127.0.0.1).
 
-    `principal` is who the client has shown to be; `proof` is for a request within a transaction, and goes
-    with its records.
+    `principal` is the authenticated identity of the client; `proof` is for a request within a transaction,
+    and is appended with its records.
     """
 
     request: Message
