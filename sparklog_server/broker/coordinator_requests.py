@@ -4,7 +4,7 @@ is said when there is none.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.session import FLOWING, Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.txn.events import MarkersDue, VerdictDue
 
 _PART_BYTES: Final = 512
 """What one part of an answer that is gathered takes in memory, about."""
@@ -28,20 +29,6 @@ _NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as tw
 
 Refusal = Callable[[ErrorCode], Message]
 """Makes the answer that tells of an error."""
-
-
-class Token(Protocol):
-    """What goes to a shard with a command, and comes back with its reply."""
-
-    @property
-    def call(self) -> Call | None:
-        """Whose request; None for what the broker itself asked, which is told but never answers."""
-
-    def answered(self, reply: Message) -> Message | None:
-        """The shard's reply is here: the answer to the client, or None while more is to come."""
-
-    def refused(self, code: ErrorCode) -> Message | None:
-        """There will be no reply, and why."""
 
 
 class ShardRequest(msgspec.Struct, eq=False):
@@ -53,14 +40,21 @@ class ShardRequest(msgspec.Struct, eq=False):
     refusal: Refusal
     finish: Callable[[Message], Message] | None = None
 
-    def answered(self, reply: Message) -> Message:
-        return reply if self.finish is None else self.finish(reply)
+    def answered(self, reply: Message) -> None:
+        if _is_awaited(self.call):
+            self.shards.replies.append((self.call, reply if self.finish is None else self.finish(reply)))
 
-    def refused(self, code: ErrorCode) -> Message:
-        return self.answered(self.refusal(code))
+    def refused(self, code: ErrorCode) -> None:
+        if _is_awaited(self.call):
+            self.shards.replies.append((self.call, self.refusal_for(code)))
+
+    def refusal_for(self, code: ErrorCode) -> Message:
+        """The answer that tells of an error."""
+        refusal = self.refusal(code)
+        return refusal if self.finish is None else self.finish(refusal)
 
     def expired(self, now: Instant) -> Message:
-        return self.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self.refusal_for(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def abandoned(self) -> None:
         self.shards.abandoned(self.key, self)
@@ -95,37 +89,41 @@ class GatheredRequest:
 class Part:
     """One shard's part of a gathered request."""
 
-    __slots__ = ("_index", "_refusal", "_whole", "call")
+    __slots__ = ("_index", "_refusal", "_shards", "_whole")
 
-    def __init__(self, whole: GatheredRequest, index: int, refusal: Refusal) -> None:
-        self.call = whole.call
+    def __init__(
+        self, shards: CoordinatorShards, whole: GatheredRequest, index: int, refusal: Refusal
+    ) -> None:
+        self._shards = shards
         self._whole = whole
         self._index = index
         self._refusal = refusal
 
-    def answered(self, reply: Message) -> Message | None:
-        return self._whole.put(self._index, reply)
+    def answered(self, reply: Message) -> None:
+        call = self._whole.call
+        if _is_awaited(call) and (answer := self._whole.put(self._index, reply)) is not None:
+            self._shards.replies.append((call, answer))
 
-    def refused(self, code: ErrorCode) -> Message | None:
-        return self._whole.put(self._index, self._refusal(code))
+    def refused(self, code: ErrorCode) -> None:
+        self.answered(self._refusal(code))
 
 
 class SlicePart:
     """One shard's part of a slice."""
 
-    __slots__ = ("_index", "_refusal", "_slice", "call")
+    __slots__ = ("_index", "_refusal", "_slice")
 
     def __init__(self, whole: RequestSlice, index: int, refusal: Refusal) -> None:
-        self.call = whole.call
         self._slice = whole
         self._index = index
         self._refusal = refusal
 
     def answered(self, reply: Message) -> None:
-        self._slice.put(self._index, reply)
+        if _is_awaited(self._slice.call):
+            self._slice.put(self._index, reply)
 
     def refused(self, code: ErrorCode) -> None:
-        self._slice.put(self._index, self._refusal(code))
+        self.answered(self._refusal(code))
 
 
 class ToShard(NamedTuple):
@@ -201,7 +199,7 @@ def ask_shard(
     if code is _NONE:
         return FLOWING
     call.waiting = None
-    return token.refused(code)
+    return token.refusal_for(code)
 
 
 def gather(
@@ -239,10 +237,10 @@ def gather_at_once(
     call.waiting = whole
     answer: Message | None = combine([]) if not asked else None
     for position, (shard, request, refusal) in enumerate(asked):
-        part = Part(whole, position, refusal)
+        part = Part(shards, whole, position, refusal)
         code = shards.send_to_shard(shard, command_of(call, request), part, now)
         if code is not ErrorCode.NONE:
-            answer = part.refused(code)
+            answer = whole.put(position, refusal(code))
     if answer is None:
         return Parked.FLOWING
     call.waiting = None
@@ -260,16 +258,20 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
         answers, refused = shards.take(now)
         if shards.awaited and shards.is_settled:
             context.woken.update(dict.fromkeys(shards.take_awaited()))
-        if shards is transactions.shards and (answers or refused):
-            answers, refused = transactions.told(answers, refused, now)
         for answer in answers:
-            token = cast(Token, answer.token)
-            if _is_awaited(token.call) and (reply := token.answered(answer.reply)) is not None:
-                given.append((cast(Call, token.call), reply))
-        for refused_token, code in refused:
-            token = cast(Token, refused_token)
-            if _is_awaited(token.call) and (reply := token.refused(code)) is not None:
-                given.append((cast(Call, token.call), reply))
+            match answer.token:
+                case None:
+                    pass
+                case MarkersDue() | VerdictDue() as due:
+                    transactions.requested(due)
+                case sender:
+                    sender.answered(answer.reply)
+        for token, code in refused:
+            # A shard that is loaded anew repeats its requests to the broker.
+            if token is not None and not isinstance(token, (MarkersDue, VerdictDue)):
+                token.refused(code)
+        given += shards.replies
+        shards.replies.clear()
     if transactions.due or transactions.has_more_due:
         transactions.write_due(context.image, now)
     if transactions.wants_producer_ids:
@@ -289,8 +291,8 @@ def ask_for_producer_ids(context: Context, now: Instant) -> None:
         context.propose(block, ProducerIdBlock(), BROKER_PRINCIPAL, now)
 
 
-def _is_awaited(call: Call | None) -> bool:
-    return call is None or (call.answer is None and not call.session.is_closing)
+def _is_awaited(call: Call) -> bool:
+    return call.answer is None and not call.session.is_closing
 
 
 def committed(context: Context, token: object, reply: Message) -> bool:

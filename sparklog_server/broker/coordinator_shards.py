@@ -12,9 +12,10 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Offset
 from sparklog.record.control import Marker
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from sparklog_server.broker.session import Wakeable
+from sparklog.wire.schema import Message
+from sparklog_server.broker.session import Call, Wakeable
 from sparklog_server.continuations import Continuations
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.placement import partition_for
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.coordinator.shard import Answer, Shard
@@ -151,6 +152,7 @@ class CoordinatorShards:
         self.topic_wanted = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
         self.partition_count = 0  # of those that keep keys; 0 before their topic exists
         self.is_asked = False
+        self.replies: list[tuple[Call, Message]] = []  # to requests, until `settle` takes them
         self.awaited: dict[Wakeable, None] = {}
         self._node_id = node_id
         self._partitions: tuple[PartitionImage, ...] = ()
@@ -220,14 +222,14 @@ class CoordinatorShards:
 
     # -- commands
 
-    def send(self, key: str, command: Command, token: object, now: Instant) -> ErrorCode:
+    def send(self, key: str, command: Command, token: Token, now: Instant) -> ErrorCode:
         """Have the shard of a key decide; NONE if it took the command up and `token` will be answered."""
         count = self.partition_count
         if not count:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self.runtime.decide(partition_for(key, count), command, token, now)
 
-    def send_to_shard(self, index: int | None, command: Command, token: object, now: Instant) -> ErrorCode:
+    def send_to_shard(self, index: int | None, command: Command, token: Token, now: Instant) -> ErrorCode:
         """Have one shard decide, of those that `shard_of` and `shards` give."""
         return (
             ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -235,7 +237,7 @@ class CoordinatorShards:
             else self.runtime.decide(index, command, token, now)
         )
 
-    def abandoned(self, key: str, token: object) -> None:
+    def abandoned(self, key: str, token: Token) -> None:
         """The connection of whoever waits by `token` is gone."""
         index = self.shard_of(key)
         if index is not None:
@@ -248,7 +250,7 @@ class CoordinatorShards:
         """Whether something is to be appended, answered or begun."""
         return self.runtime.has_news
 
-    def take(self, now: Instant) -> tuple[list[Answer], list[tuple[object, ErrorCode]]]:
+    def take(self, now: Instant) -> tuple[list[Answer], list[tuple[Token, ErrorCode]]]:
         """Append what was gathered; the answers and refusals that are due."""
         runtime = self.runtime
         runtime.flush(now)

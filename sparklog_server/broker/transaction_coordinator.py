@@ -27,8 +27,7 @@ from sparklog_server.broker.internal_topics import TRANSACTIONS_TOPIC
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
-from sparklog_server.coordinator.command import Command
-from sparklog_server.coordinator.shard import Answer
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.txn.events import Answer as Outcome
 from sparklog_server.coordinator.txn.events import MarkersDue, MarkersWritten, Verdict, VerdictDue
 from sparklog_server.coordinator.txn.shard import TxnShard
@@ -56,7 +55,6 @@ _JUDGED_AT_ONCE = 4
 names ten thousand tasks.
 """
 
-Tokens = list[tuple[object, ErrorCode]]
 MarkersDone = Callable[[Mapping[TopicPartition, ErrorCode], Instant], None]
 WriteMarkers = Callable[[MarkersDue, int, MarkersDone, Instant], None]
 """Writes the markers of a MarkersDue in the coordinator's epoch, and tells once what became of each: the
@@ -143,7 +141,7 @@ class TransactionCoordinator:
 
     # -- requests
 
-    def send(self, transactional_id: str, command: Command, token: object, now: Instant) -> ErrorCode:
+    def send(self, transactional_id: str, command: Command, token: Token, now: Instant) -> ErrorCode:
         """Have the shard of a transactional id decide; NONE if it took the command up and `token` will be
         answered.
         """
@@ -156,14 +154,14 @@ class TransactionCoordinator:
         producer_epoch: int,
         partitions: Sequence[TopicPartition],
         now: Instant,
-        token: object,
+        token: Token,
         *,
         adds_partitions: bool,
     ) -> ErrorCode:
         """Ask whether partitions belong to the producer's transaction, as AddPartitionsToTxn 4+ does with
         `verify_only` (TV1, KIP-890); or make them part of it, which begins by that if need be (TV2).
 
-        NONE if `token` (a `coordinated.Token`) will be answered with an AddPartitionsToTxnResponse whose
+        NONE if `token` will be answered with an AddPartitionsToTxnResponse whose
         one result of `results_by_transaction` has an error code for each partition; another code is for
         all of them, at once.
         """
@@ -197,23 +195,14 @@ class TransactionCoordinator:
 
     # -- what is due
 
-    def told(self, answers: list[Answer], refused: Tokens, now: Instant) -> tuple[list[Answer], Tokens]:
-        """Take up what the shards want done, and leave what somebody waits for. A shard that is dropped
-        says again, once it is loaded, what was due.
-        """
-        waited_for = []
-        for answer in answers:
-            token = answer.token
-            if isinstance(token, MarkersDue):
-                self.due.append(token)
-                self._room = 0  # in a turn of their own: whoever ended the transaction hears of it before
-            elif isinstance(token, VerdictDue):
-                self._unjudged.append(token)
-                self.has_more_due = True
-            elif token is not None:
-                waited_for.append(answer)
-        internal = (MarkersDue, VerdictDue, type(None))
-        return waited_for, [one for one in refused if not isinstance(one[0], internal)]
+    def requested(self, due: MarkersDue | VerdictDue) -> None:
+        """Take a request of a shard; a shard that is dropped repeats it once it is loaded again."""
+        if isinstance(due, MarkersDue):
+            self.due.append(due)
+            self._room = 0  # in a turn of its own: the producer that ended the transaction is answered first
+        else:
+            self._unjudged.append(due)
+            self.has_more_due = True
 
     def _judge(self, due: VerdictDue, now: Instant) -> None:
         outcome = self.resolver.verdict(due.transactional_id, due.producer_id, due.producer_epoch, now)

@@ -1,4 +1,4 @@
-"""The partition in which a shard lives, as its runtime sees it."""
+"""The partition of a shard, as the runtime sees it."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,27 +9,27 @@ from sparklog.record.control import Marker
 
 
 class ShardPartition(Protocol):
-    """The partition of a shard, as long as this node leads it in `leader_epoch`."""
+    """The partition of a shard, while this broker leads it in `leader_epoch`."""
 
     @property
     def leader_epoch(self) -> LeaderEpoch | None:
-        """None once this node no longer leads it."""
+        """None if this broker no longer leads the partition."""
 
     @property
     def log_start_offset(self) -> Offset:
-        """Where its log begins."""
+        """The log start offset."""
 
     @property
     def log_end_offset(self) -> Offset:
-        """Where the next record will be written."""
+        """The log end offset."""
 
     @property
     def high_watermark(self) -> Offset:
-        """The end of what is committed."""
+        """The end of the committed records."""
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest batch that it takes."""
+        """The largest batch that the topic accepts."""
 
     def append(self, batch: bytearray, now: Instant) -> Offset:
         """Append a batch; its base offset. Raises Refused."""
@@ -53,4 +53,4 @@ class ShardPartition(Protocol):
         """Whole batches of `[start, limit)`, one at least; None if there are none. Raises Refused."""
 
     def offset_behind(self, part: FileSlice) -> Offset | None:
-        """Where the segment begins that follows the one whose file `part` is of; None if none does."""
+        """The base offset of the segment after the one that `part` is read from; None if it is the last."""

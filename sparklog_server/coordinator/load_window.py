@@ -1,15 +1,14 @@
-"""What a shard replays when it is loaded, a window of its log at a time: read, and thinned out, beside the
-loop.
+"""The job that reads one window of a shard's log and drops overwritten records.
 
-A partition of commits says the same keys over and over until the cleaner comes by. Within a window only
-the last record of each key is replayed; the `clean` kernel finds it without the GIL. Where there are
-transactions nothing is left out: what a later record overwrites may be all that remains when it is
-aborted. Their records come with the producer whose marker decides on them, and the markers in their place.
+A partition of commits has many records of each key until the cleaner compacts it. Of a window, only the last
+record of each key is replayed; the `clean` kernel finds it without the GIL. A window with transactions is
+replayed whole, because a record counts again if the one that overwrites it is aborted. `Undecided` has the
+producer of a transactional record, and `Decided` the marker in its place.
 
-Each batch is checked against its CRC-32C. One that does not match, or whose frame is broken, is passed
-over and reported as `Lost`; reading resumes at the next sound batch of the file, by position, because an
-offset cannot be looked up across a broken frame. Kafka checks no CRC here: it replays altered bytes, and a
-broken frame fails the whole partition.
+Each batch is checked against its CRC-32C. A batch that does not match, or whose frame is broken, is skipped
+and reported as `Lost`. Reading resumes at the next sound batch of the file, by position, because an offset
+cannot be looked up across a broken frame. Kafka checks no CRC here: it replays altered bytes, and a broken
+frame fails the whole partition.
 """
 
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from sparklog_server.disk.door import DiskFile
 from sparklog_server.log.examine import Unsound, judge
 
 WINDOW_BYTES = 8 << 20
-_PIECE_BYTES = 128 << 10  # to make room for a whole window at once would hold the GIL for milliseconds
+_PIECE_BYTES = 128 << 10  # allocating a whole window at once holds the GIL for milliseconds
 _KEYS_MAX = 1 << 17
 _SLOTS = 3 * _KEYS_MAX // 2  # 4.7 MB
 _HORIZON_NEVER = (1 << 62) - 1
@@ -74,11 +73,11 @@ Step = Record | Undecided | Decided | Lost
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What is left to replay of a window, as pieces of whole batches and what was lost between them, and
-    where the next window begins.
+    """The pieces of a window to replay: whole batches, and the damage between them.
 
-    After damage the rest of the file is read by position: `rest` is its next part. `is_file_end` tells
-    that the file was read to its end that way, so that the next window begins with the next segment.
+    The next window begins at `next_offset`. After damage the rest of the file is read by position: `rest` is
+    its next part. With `is_file_end` the file is read to its end by position, and the next window begins with
+    the next segment.
     """
 
     pieces: tuple[bytes | memoryview | Lost, ...]
@@ -87,7 +86,7 @@ class Window(msgspec.Struct, frozen=True):
     is_file_end: bool = False
 
     def steps(self) -> Iterator[Step]:
-        """What to replay, decoded batch by batch. Raises DecodeError."""
+        """The steps to replay, decoded batch by batch. Raises DecodeError."""
         for piece in self.pieces:
             if isinstance(piece, Lost):
                 yield piece
@@ -112,7 +111,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class _Stretch(NamedTuple):
-    """Sound batches in a row: where they end in the content, the offset behind the last, their attributes
+    """Consecutive sound batches: their end in the content, the offset after the last, and their attributes
     or-ed.
     """
 
@@ -122,8 +121,8 @@ class _Stretch(NamedTuple):
 
 
 def read_window(window: FileSlice, seed: bytes, *, is_rest: bool = False) -> Window:
-    """The job: read batches and leave out what is overwritten within them. `seed` of 16 bytes keeps
-    made-up keys from colliding.
+    """The job: read batches and drop overwritten records. `seed` (16 bytes) protects against keys made to
+    collide.
 
     With `is_rest` the window is a part of a file after damage and may end within a batch. Raises
     StorageError.
@@ -136,7 +135,7 @@ def read_window(window: FileSlice, seed: bytes, *, is_rest: bool = False) -> Win
 
 
 def _read_around(window: FileSlice, content: bytes, stretch: _Stretch, seed: bytes) -> Window:
-    """Read a window with damage in it, or behind damage."""
+    """Read a window that has damage, or follows it."""
     file = cast(DiskFile, window.file)
     view = memoryview(content)
     pieces: list[bytes | memoryview | Lost] = []
@@ -162,7 +161,7 @@ def _read_around(window: FileSlice, content: bytes, stretch: _Stretch, seed: byt
                 at = judged.limit
                 next_offset = next_offset if resumed is None else resumed
             elif at - window.position == begin or at + judged.size > window.position + len(content):
-                # It ends behind this window: the next one has room for it.
+                # The batch ends after this window: the next window has room for it.
                 length = max(WINDOW_BYTES, judged.size)
                 return _around(pieces, next_offset, FileSlice(file, at, min(length, file.size - at)))
         begin = at - window.position
@@ -177,8 +176,8 @@ def _around(pieces: list[bytes | memoryview | Lost], next_offset: int, rest: Fil
 
 
 def _sound(content: bytes, position: int) -> _Stretch:
-    """The sound batches from `position` on, up to the first that is damaged or not whole. Pieces keep the
-    interpreter available.
+    """The sound batches from `position` up to the first damaged or incomplete one. Works in pieces, so that
+    the GIL is released between them.
     """
     view = memoryview(content)
     next_offset, attributes, size = -1, 0, _PIECE_BYTES
@@ -188,7 +187,7 @@ def _sound(content: bytes, position: int) -> _Stretch:
         try:
             found = scan.headers(piece, True)
         except ValueError as error:
-            # The error lies less than a header behind its batch's start: what is whole before it is sound.
+            # The error is less than a header after the start of its batch: the batches before it are sound.
             is_broken = True
             found = scan.headers(piece[: error.args[1]], False)
         for _, header in found:

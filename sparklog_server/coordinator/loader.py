@@ -1,7 +1,7 @@
-"""How far the load of one shard has come, and what it had to pass over.
+"""The progress of loading one shard, and the damage on the way.
 
-by offset: window after window of the log ──► damage ──► by position: the rest of that file ──► its end ──► by offset again
-"""  # noqa: E501
+by offset, window by window ── damage ──► by position, the rest of that file ── its end ──► by offset
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -18,11 +18,10 @@ _DOUBTS_TOLD_MAX: Final = 20
 
 
 class CoordinatorLoader:
-    """A shard that is not up to date yet: the next window begins at `offset`, the log ended at
-    `end_offset` when this began.
+    """The load of one shard, from `offset` to `end_offset`, the log end offset when the load began.
 
-    `rest` is the next window instead where the file is read by position; `steps` are of a window that is
-    not wholly replayed.
+    `rest` is the next window while a file is read by position; `steps` are the steps of the window that is
+    being replayed.
     """
 
     __slots__ = (
@@ -44,19 +43,19 @@ class CoordinatorLoader:
         self.begun = begun
         self.steps: Iterator[Step] | None = None
         self.rest: FileSlice | None = None
-        self.deleted: list[TopicImage] = []  # meanwhile; what is being replayed may speak of them
+        self.deleted: list[TopicImage] = []  # during the load: replayed records may name them
         self._name = name
         self._reading: FileSlice | None = None
         self._lost = 0
         self._doubted: dict[str, object] = {}
 
     def next_window(self, partition: ShardPartition) -> FileSlice | None:
-        """What to read next; None if everything was read. Raises Refused."""
+        """The next window to read; None after the last. Raises Refused."""
         self._reading = self.rest or partition.read(self.offset, self.end_offset, WINDOW_BYTES)
         return self._reading
 
     def took(self, window: Window, partition: ShardPartition) -> None:
-        """A window was read: replay `steps`, and then read on."""
+        """Take a window that was read: `steps` are to be replayed next."""
         self.steps, self.offset, self.rest = window.steps(), window.next_offset, window.rest
         if window.is_file_end and self._reading is not None:
             following = partition.offset_behind(self._reading)
@@ -80,9 +79,7 @@ class CoordinatorLoader:
         )
 
     def done(self, shard: Shard, trace: Callable[..., None]) -> None:
-        """Everything was replayed: name what was under way before a stretch that was passed over and has
-        no record behind it.
-        """
+        """End the load: report the unfinished keys that have no record after an unreadable stretch."""
         now = shard.unfinished() if self._doubted else {}
         names = sorted(name for name, state in self._doubted.items() if now.get(name) is state)
         if names:
@@ -91,5 +88,5 @@ class CoordinatorLoader:
                 partition=self._name,
                 count=len(names),
                 ids=",".join(names[:_DOUBTS_TOLD_MAX]),
-                reason=f"stretches of the log cannot be read, {self._lost} in number, and a newer state of these may lie there",  # noqa: E501
+                reason=f"{self._lost} unreadable stretches of the log may have newer records of these ids",
             )

@@ -4,10 +4,10 @@
                                                              │ appended, replayed at once
                          answers leave when they are below ◄─┘ the high watermark
 
-Durable state changes in `replay` alone, so recovery is no second code path. Soft state (who waits for a
-rebalance, deadlines) may change in a decision, and is gone when the shard is. The runtime appends the
-records of a decision and replays them before it asks for the next one; if it cannot append them, it drops
-the shard and refuses every token that the shard still holds.
+Durable state changes in `replay` alone, so recovery takes the same path. Soft state (parked requests,
+deadlines) may change in a decision, and is lost with the shard. The runtime replays the records of a decision
+before it requests the next one; if it cannot append them, it drops the shard and refuses every token that the
+shard holds.
 """
 
 from typing import Protocol
@@ -17,14 +17,14 @@ import msgspec
 from sparklog.model import Instant, Micros, Offset
 from sparklog.record.batch import BatchBuilder
 from sparklog.wire.schema import Message
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 
 
 class CoordinatorRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record of a shard's partition: Kafka's key, and its value, or None to forget the key.
+    """A record of a shard's partition: Kafka's key and value; the value None is a tombstone.
 
-    `message`, where it is given, is what the shard would decode: nobody may change it any more.
+    `message`, if given, is the decoded record; it must not change any more.
     """
 
     key: bytes
@@ -35,12 +35,12 @@ class CoordinatorRecord(msgspec.Struct, frozen=True, gc=False):
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """The reply to the command that came with `token`."""
 
-    token: object
+    token: Token
     reply: Message
 
 
 class InTransaction(msgspec.Struct, frozen=True, gc=False):
-    """In whose transaction records are written, and the proof that it knows of the shard's partition."""
+    """The transaction that records belong to, and the proof that it includes the shard's partition."""
 
     producer_id: int
     producer_epoch: int
@@ -48,13 +48,13 @@ class InTransaction(msgspec.Struct, frozen=True, gc=False):
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """What follows from one command, or from time: records in one atomic batch, and the answers that rest
-    on them.
+    """The result of a command, or of time: records in one atomic batch, and the answers that depend on
+    them.
 
-    A command that must wait (for the other members of its group, say) is answered by a later decision.
-    With a `transaction` the records count once that is committed; where the log refuses them nothing was
-    replayed, and the answers' tokens are told the log's code. A decision that changed nothing soft
-    `may_be_refused`: where a record alone is larger than a batch may be, it is as if it never was.
+    A command that must wait, for example for other members of its group, is answered by a later decision.
+    Records of a `transaction` count once it is committed; if the log refuses them, none is replayed and the
+    tokens of the answers are refused with the code of the log. A decision that has changed no soft state
+    `may_be_refused`: it is dropped if one of its records is larger than a batch may be.
     """
 
     records: tuple[CoordinatorRecord, ...] = ()
@@ -63,7 +63,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     may_be_refused: bool = False
 
     def fits(self, batch_bytes_max: int) -> bool:
-        """Whether each record fits a batch of its own."""
+        """Whether each record fits into a batch of its own."""
         for record in self.records:
             builder = BatchBuilder()
             builder.append(record.key, record.value, (), 0)
@@ -76,52 +76,46 @@ NOTHING = Decision()
 
 
 class Shard(Protocol):
-    """One partition's worth of groups or transactional ids."""
+    """The groups or transactional ids of one partition."""
 
     def replay(self, key: bytes, value: bytes | None, offset: Offset) -> None:
-        """Take in a record of the partition, committed or just appended. Raises DecodeError for bytes that
-        are none.
-        """
+        """Replay a record of the partition, committed or just appended. Raises DecodeError."""
 
     def replay_own(self, message: object, offset: Offset) -> None:
-        """Take in a record of this shard's own decision by the `message` in it: as `replay` of its bytes
-        would.
-        """
+        """Replay the decoded record of a decision of this shard, with the same result as `replay`."""
 
     def replay_undecided(self, producer_id: int, key: bytes, value: bytes | None, offset: Offset) -> None:
-        """Take in a record that counts once the transaction of its producer is committed. Raises
-        DecodeError for bytes that are none.
+        """Replay a record that counts once the transaction of its producer is committed. Raises
+        DecodeError.
         """
 
     def replay_marker(self, producer_id: int, is_commit: bool, offset: Offset) -> None:
-        """Take in the end of a producer's transaction: its undecided records count from now on, or are
-        forgotten.
-        """
+        """End the transaction of a producer: its undecided records count from now on, or are dropped."""
 
     def unfinished(self) -> dict[str, object]:
-        """The keys with work under way, where acting on an older state than the newest can do harm: each
-        state is replaced by a record.
+        """The states, by key, that must not be acted on if a newer record of the key is lost. Each record
+        of a key replaces its state.
         """
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
-        """Everything was replayed: begin what time does to it."""
+        """Start the timers: every record has been replayed."""
 
-    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+    def decide(self, command: Command, token: Token, now: Instant) -> Decision:
         """Decide on a command; its answer carries `token`, in this decision or a later one."""
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
-        """The published metadata changed."""
+        """Take over new metadata."""
 
     def tick(self, now: Instant) -> list[Decision]:
-        """Time has passed: what is due by `now`."""
+        """The decisions due by `now`."""
 
     def deadline(self) -> Micros | None:
-        """When `tick` is wanted next; None for not at all."""
+        """The next time for `tick`; None if no timer is armed."""
 
-    def abandoned(self, token: object) -> None:
-        """Whoever sent the command is gone (its connection closed): its answer is not wanted any more."""
+    def abandoned(self, token: Token) -> None:
+        """Drop the answer of a command whose connection is closed."""
 
-    def waiting(self) -> list[object]:
-        """The tokens of the commands that were not answered yet, in the order they came: the shard is
-        dropped, and they are refused.
+    def waiting(self) -> list[Token]:
+        """The tokens of unanswered commands in the order of arrival, to be refused when the shard is
+        dropped.
         """

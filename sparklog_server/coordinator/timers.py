@@ -1,10 +1,8 @@
-"""Deadlines of a shard: a heap with lazy deletion, where to put off a deadline costs one comparison and no
-push.
+"""Deadlines of a shard: a heap with lazy deletion. To postpone a deadline costs one comparison and no push.
 
-A timer lies in the heap at the time for which it was last armed, which may be earlier than its deadline
-and never later. When that time comes, it fires if the deadline has come too, and else goes back into the
-heap for its deadline. So a member whose heartbeats come every 3 s and whose session lasts 45 s is moved in
-the heap once in 45 s.
+The heap entry of a timer may be earlier than its deadline, never later. At the time of the entry the timer
+fires if its deadline has come, else it is pushed again for its deadline. A member with a heartbeat every 3 s
+and a session of 45 s is pushed once in 45 s.
 """
 
 from heapq import heapify, heappop, heappush
@@ -15,11 +13,11 @@ from sparklog.model import Micros
 S = TypeVar("S")
 
 _SLACK = 64
-"""Entries of cancelled timers may outnumber the others by this many before the heap is swept."""
+"""The heap is swept when it has this many entries more than twice the armed timers."""
 
 
 class Timer(Generic[S]):
-    """One deadline, None while it is off, and what it is the deadline of."""
+    """A subject and its deadline, None while the timer is off."""
 
     __slots__ = ("deadline", "entry", "lies_at", "subject")
 
@@ -31,7 +29,7 @@ class Timer(Generic[S]):
 
 
 class Timers(Generic[S]):
-    """The timers of one shard; every entry that counts is the one whose number its timer knows."""
+    """The timers of one shard. An entry of the heap is valid if its number is the `entry` of its timer."""
 
     __slots__ = ("_entries", "_heap", "_live")
 
@@ -41,11 +39,11 @@ class Timers(Generic[S]):
         self._live = 0
 
     def __len__(self) -> int:
-        """How many timers are on."""
+        """The number of armed timers."""
         return self._live
 
     def arm(self, timer: Timer[S], deadline: Micros) -> None:
-        """Let `timer` fire at `deadline` and not before, whatever it was set to."""
+        """Set the deadline of `timer`; it replaces the one before."""
         if timer.deadline is None:
             self._live += 1
         timer.deadline = deadline
@@ -53,7 +51,7 @@ class Timers(Generic[S]):
             self._push(timer, deadline)
 
     def cancel(self, timer: Timer[S]) -> None:
-        """Switch `timer` off; nothing happens if it is."""
+        """Switch `timer` off, if it is armed."""
         if timer.deadline is not None:
             timer.deadline = None
             self._live -= 1
@@ -61,22 +59,19 @@ class Timers(Generic[S]):
                 self._sweep()
 
     def deadline(self) -> Micros | None:
-        """When `pop` is wanted next: no later than the earliest deadline; it may turn out that nothing is
-        due.
-        """
+        """The next time for `pop`, no later than the earliest deadline; `pop` may find no timer due."""
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now: Micros) -> S | None:
-        """Switch off the earliest timer that is due by `now`, and return what it is the deadline of; None
-        if none is due.
+        """Switch off the earliest timer that is due by `now`, and return its subject; None if none is due.
 
-        One by one, since to act on one deadline may put off another.
+        Returns one at a time, because its handling may postpone another.
         """
         heap = self._heap
         while heap and heap[0][0] <= now:
             _, entry, timer = heappop(heap)
             if entry != timer.entry:
-                continue  # it was armed anew, for an earlier time
+                continue  # the timer was armed again for an earlier time
             timer.lies_at = None
             if timer.deadline is None:
                 continue
@@ -95,7 +90,7 @@ class Timers(Generic[S]):
         heappush(self._heap, (deadline, self._entries, timer))
 
     def _sweep(self) -> None:
-        """Drop the entries of timers that are off: paid for by as many cancellations."""
+        """Drop the entries of switched-off timers; as many cancellations pay for the sweep."""
         kept = []
         for entry in self._heap:
             _, number, timer = entry

@@ -23,8 +23,6 @@ LONGER_FOR_A_REASON = dict.fromkeys(
     sparklog/client/membership_classic.py
     sparklog/client/transaction.py
     sparklog/spark/options.py
-    sparklog_server/coordinator/runtime.py
-    sparklog_server/coordinator/txn/shard.py
     sparklog_server/disk/os_disk.py
     sparklog_server/log/log_dir.py
     sparklog_server/metadata/image.py

@@ -26,6 +26,7 @@ from sparklog.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     decode_prefixed,
 )
+from sparklog_server.coordinator.command import Token
 from sparklog_server.coordinator.shard import CoordinatorRecord
 from sparklog_server.coordinator.timers import Timer
 
@@ -171,7 +172,7 @@ class ClassicGroup:
             self.leader_id = None
         return member
 
-    def wait_for_join(self, member: ClassicMember, token: object) -> None:
+    def wait_for_join(self, member: ClassicMember, token: Token) -> None:
         """`member` waits for the generation to begin; with None it waits no more."""
         self.awaiting_join += (token is not None) - (member.join_token is not None)
         member.join_token = token

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.join_group import JoinGroupRequest
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.shard import Answer
 from sparklog_server.coordinator.timers import Timer
 from sparklog_server.outcome import STRING_BYTES_MAX, cut
@@ -37,7 +37,7 @@ class Joining:
 
     __slots__ = ("client_host", "client_id", "draft", "now", "protocols", "request", "token", "version")
 
-    def __init__(self, command: Command, request: JoinGroupRequest, token: object, now: Instant) -> None:
+    def __init__(self, command: Command, request: JoinGroupRequest, token: Token, now: Instant) -> None:
         self.request = request
         self.version = command.version
         self.client_id = command.client_id

@@ -5,6 +5,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from sparklog.wire.messages.join_group import JoinGroupRequestProtocol
+from sparklog_server.coordinator.command import Token
 from sparklog_server.coordinator.timers import Timer
 
 
@@ -74,8 +75,8 @@ class ClassicMember:
         self.protocols = protocols
         self.assignment = assignment
         self.session = session
-        self.join_token: object = None
-        self.sync_token: object = None
+        self.join_token: Token | Abandoned = None
+        self.sync_token: Token | Abandoned = None
         self.is_new = False
 
     @property

@@ -15,11 +15,12 @@ from sparklog.model import Instant, Micros
 from sparklog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from sparklog.wire.messages.sync_group import SyncGroupResponse
 from sparklog.wire.schema import Message
+from sparklog_server.coordinator.command import Token
 from sparklog_server.coordinator.shard import NOTHING, Answer, CoordinatorRecord, Decision
 from sparklog_server.coordinator.timers import Timer, Timers
 
 from .classic import REBALANCED_FROM, ClassicGroup, State
-from .classic_member import ABANDONED, ClassicMember, Deadline
+from .classic_member import ABANDONED, Abandoned, ClassicMember, Deadline
 from .joining_clients import JoiningClients
 
 NO_MEMBER_ID = ""
@@ -80,11 +81,11 @@ class Rebalances:
         self.timers: Timers[Deadline] = Timers()
         self._delay_ms = initial_delay_ms
         self._crowds = crowds
-        self._parked: dict[object, ClassicMember] = {}
+        self._parked: dict[Token, ClassicMember] = {}
 
     # -- waiting requests
 
-    def park_join(self, group: ClassicGroup, member: ClassicMember, token: object, draft: Draft) -> None:
+    def park_join(self, group: ClassicGroup, member: ClassicMember, token: Token, draft: Draft) -> None:
         """Answer `token` when the next generation begins. One that waited in its place is sent to join
         again.
         """
@@ -94,13 +95,13 @@ class Rebalances:
         group.wait_for_join(member, token)
         self._parked[token] = member
 
-    def park_sync(self, member: ClassicMember, token: object, draft: Draft) -> None:
+    def park_sync(self, member: ClassicMember, token: Token, draft: Draft) -> None:
         """Answer `token` when the leader has synced. One that waited in its place is sent to join again."""
         self.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), draft)
         member.sync_token = token
         self._parked[token] = member
 
-    def abandon(self, token: object) -> None:
+    def abandon(self, token: Token) -> None:
         """The member counts as waiting still, until its session is over; but there is nobody to answer."""
         member = self._parked.pop(token, None)
         if member is None:
@@ -111,7 +112,7 @@ class Rebalances:
             assert member.sync_token is token, member.member_id
             member.sync_token = ABANDONED
 
-    def waiting(self) -> list[object]:
+    def waiting(self) -> list[Token]:
         """The tokens that are parked, in the order they came."""
         return list(self._parked)
 
@@ -130,8 +131,8 @@ class Rebalances:
         member.sync_token = None
         return True
 
-    def _answer(self, token: object, reply: Message, draft: Draft) -> None:
-        if token is not ABANDONED:
+    def _answer(self, token: Token | Abandoned, reply: Message, draft: Draft) -> None:
+        if not isinstance(token, Abandoned):
             del self._parked[token]
             draft.answers.append(Answer(token, reply))
 

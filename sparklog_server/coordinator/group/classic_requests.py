@@ -18,7 +18,7 @@ from sparklog.wire.messages.leave_group import (
 )
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from sparklog.wire.schema import Message
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.shard import NOTHING, Answer, Decision
 
 from .classic import ClassicGroup, State
@@ -115,14 +115,14 @@ class ClassicGroups:
 
     # -- requests
 
-    def join(self, command: Command, token: object, now: Instant) -> Decision:
+    def join(self, command: Command, token: Token, now: Instant) -> Decision:
         """JoinGroup: answered at once, or when everyone has joined."""
         assert isinstance(command.request, JoinGroupRequest)
         join = Joining(command, command.request, token, now)
         self._joins.decide(join)
         return join.draft.decision()
 
-    def sync(self, command: Command, token: object, now: Instant) -> Decision:
+    def sync(self, command: Command, token: Token, now: Instant) -> Decision:
         """SyncGroup: answered when the leader has handed in the assignment."""
         request = command.request
         assert isinstance(request, SyncGroupRequest)
@@ -181,7 +181,7 @@ class ClassicGroups:
             ):
                 self._rebalances.keep_alive(member, now)
 
-    def heartbeat(self, command: Command, token: object, now: Instant) -> Decision:
+    def heartbeat(self, command: Command, token: Token, now: Instant) -> Decision:
         """Heartbeat: how a member learns that the others join again."""
         request = command.request
         assert isinstance(request, HeartbeatRequest)
@@ -205,7 +205,7 @@ class ClassicGroups:
         if member is not None:
             self._rebalances.keep_alive(member, now)
 
-    def leave(self, command: Command, token: object, now: Instant) -> Decision:
+    def leave(self, command: Command, token: Token, now: Instant) -> Decision:
         """LeaveGroup: by the members themselves, or by an administrator who knows their instance ids."""
         request = command.request
         assert isinstance(request, LeaveGroupRequest)
@@ -276,14 +276,14 @@ class ClassicGroups:
     def deadline(self) -> Micros | None:
         return self._rebalances.timers.deadline()
 
-    def abandoned(self, token: object) -> None:
+    def abandoned(self, token: Token) -> None:
         self._rebalances.abandon(token)
 
-    def waiting(self) -> list[object]:
+    def waiting(self) -> list[Token]:
         return self._rebalances.waiting()
 
 
-def _answered(token: object, reply: Message) -> Decision:
+def _answered(token: Token, reply: Message) -> Decision:
     return Decision((), (Answer(token, reply),))
 
 

@@ -25,7 +25,7 @@ from sparklog.wire.messages.leave_group import (
 )
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from sparklog.wire.schema import Message
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
 from sparklog_server.outcome import Refused
 
@@ -51,7 +51,7 @@ class ClassicMembers:
     def __init__(self, groups: ModernGroups) -> None:
         self._groups = groups
 
-    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+    def decide(self, command: Command, token: Token, now: Instant) -> Decision:
         """One of the four requests, to a KIP-848 group."""
         request = command.request
         mark = self._groups.mark(request.group_id) if isinstance(request, JoinGroupRequest) else None

@@ -17,7 +17,7 @@ from sparklog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
@@ -170,7 +170,7 @@ class ModernGroups:
 
     # -- heartbeats
 
-    def heartbeat(self, command: Command, token: object, now: Instant) -> Decision:
+    def heartbeat(self, command: Command, token: Token, now: Instant) -> Decision:
         """Decide on a ConsumerGroupHeartbeat of any version."""
         request = command.request
         assert isinstance(request, ConsumerGroupHeartbeatRequest)

@@ -13,7 +13,7 @@ from sparklog.wire.messages.consumer_group_describe import (
 )
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparklog.wire.schema import Message
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.shard import Answer, Decision
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 
@@ -62,7 +62,7 @@ class ModernGroupKind:
         """Everything was replayed: begin what time does to it."""
         return self._groups.loaded(image, now)
 
-    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+    def decide(self, command: Command, token: Token, now: Instant) -> Decision:
         """Decide on a request for a group of this kind; every one is answered at once."""
         if type(command.request) is ConsumerGroupHeartbeatRequest:
             return self._groups.heartbeat(command, token, now)
@@ -70,7 +70,7 @@ class ModernGroupKind:
             return self._describe(command.request, token)
         return self._members.decide(command, token, now)
 
-    def _describe(self, request: ConsumerGroupDescribeRequest, token: object) -> Decision:
+    def _describe(self, request: ConsumerGroupDescribeRequest, token: Token) -> Decision:
         groups, default = self._groups, self._groups.settings.consumer_assignors[0]
         told = [
             described(group_id, groups.groups.get(group_id), groups.image, default)
@@ -90,9 +90,9 @@ class ModernGroupKind:
         """When `tick` is wanted next."""
         return self._groups.deadline()
 
-    def abandoned(self, token: object) -> None:
+    def abandoned(self, token: Token) -> None:
         """Nobody waits here."""
 
-    def waiting(self) -> list[object]:
+    def waiting(self) -> list[Token]:
         """Nobody."""
         return []

@@ -37,7 +37,7 @@ from sparklog.wire.messages.offset_fetch import OffsetFetchRequest
 from sparklog.wire.messages.sync_group import SyncGroupRequest
 from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from sparklog.wire.schema import Message
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 
@@ -63,7 +63,7 @@ RECORD_BYTES_MAX = 1_000_000
 048 588).
 """
 
-Decide = Callable[[Command, object, Instant], Decision]
+Decide = Callable[[Command, Token, Instant], Decision]
 
 
 class ModernKind(Protocol):
@@ -76,7 +76,7 @@ class ModernKind(Protocol):
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]: ...
 
-    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+    def decide(self, command: Command, token: Token, now: Instant) -> Decision:
         """ConsumerGroupHeartbeat and ConsumerGroupDescribe; JoinGroup, SyncGroup, Heartbeat and LeaveGroup
         to one of their groups (JoinGroup only while it has members: else it becomes a classic group)."""
 
@@ -86,9 +86,9 @@ class ModernKind(Protocol):
 
     def deadline(self) -> Micros | None: ...
 
-    def abandoned(self, token: object) -> None: ...
+    def abandoned(self, token: Token) -> None: ...
 
-    def waiting(self) -> list[object]: ...
+    def waiting(self) -> list[Token]: ...
 
 
 class GroupShard:
@@ -199,14 +199,14 @@ class GroupShard:
 
     # -- requests
 
-    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+    def decide(self, command: Command, token: Token, now: Instant) -> Decision:
         return self._decides[type(command.request)](command, token, now)
 
     def _to_kind(self, classic: Decide) -> Decide:
         """`classic` for a classic group and for none; the other kind for its own."""
         groups = self._groups
 
-        def decide(command: Command, token: object, now: Instant) -> Decision:
+        def decide(command: Command, token: Token, now: Instant) -> Decision:
             group = groups.get(command.request.group_id)  # type: ignore[attr-defined]
             if group is None or group.kind is GroupKind.CLASSIC:
                 return classic(command, token, now)
@@ -214,21 +214,21 @@ class GroupShard:
 
         return decide
 
-    def _join(self, command: Command, token: object, now: Instant) -> Decision:
+    def _join(self, command: Command, token: Token, now: Instant) -> Decision:
         assert isinstance(command.request, JoinGroupRequest)
         group = self._groups.get(command.request.group_id)
         if group is None or group.kind is GroupKind.CLASSIC or group.is_empty():
             return self._classic.join(command, token, now)
         return self._modern.decide(command, token, now)
 
-    def _group_ids(self, command: Command, token: object, now: Instant) -> Decision:
+    def _group_ids(self, command: Command, token: Token, now: Instant) -> Decision:
         return _answered(token, GroupIds(list(self._groups)))
 
-    def _list(self, command: Command, token: object, now: Instant) -> Decision:
+    def _list(self, command: Command, token: Token, now: Instant) -> Decision:
         assert isinstance(command.request, ListedGroups)
         return _answered(token, ListGroupsResponse(groups=listed(self._groups, command.request)))
 
-    def _describe(self, command: Command, token: object, now: Instant) -> Decision:
+    def _describe(self, command: Command, token: Token, now: Instant) -> Decision:
         assert isinstance(command.request, DescribeGroupsRequest)
         answers = [
             described(group_id, self._groups.get(group_id), command.version)
@@ -236,7 +236,7 @@ class GroupShard:
         ]
         return _answered(token, DescribeGroupsResponse(groups=answers))
 
-    def _delete(self, command: Command, token: object, now: Instant) -> Decision:
+    def _delete(self, command: Command, token: Token, now: Instant) -> Decision:
         """DeleteGroups: a group without members is forgotten with all its offsets."""
         assert isinstance(command.request, DeleteGroupsRequest)
         records: list[CoordinatorRecord] = []
@@ -276,11 +276,11 @@ class GroupShard:
             earliest = deadline
         return earliest
 
-    def abandoned(self, token: object) -> None:
+    def abandoned(self, token: Token) -> None:
         self._classic.abandoned(token)
         self._modern.abandoned(token)
 
-    def waiting(self) -> list[object]:
+    def waiting(self) -> list[Token]:
         return [*self._classic.waiting(), *self._modern.waiting()]
 
 
@@ -295,7 +295,7 @@ class NoModernGroups:
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         return []
 
-    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+    def decide(self, command: Command, token: Token, now: Instant) -> Decision:
         if isinstance(command.request, ConsumerGroupDescribeRequest):
             groups = [
                 DescribedGroup(group_id=one, error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -313,14 +313,14 @@ class NoModernGroups:
     def deadline(self) -> Micros | None:
         return None
 
-    def abandoned(self, token: object) -> None:
+    def abandoned(self, token: Token) -> None:
         """Nobody waits."""
 
-    def waiting(self) -> list[object]:
+    def waiting(self) -> list[Token]:
         return []
 
 
-def _answered(token: object, reply: Message) -> Decision:
+def _answered(token: Token, reply: Message) -> Decision:
     return Decision((), (Answer(token, reply),))
 
 

@@ -15,7 +15,7 @@ from sparklog.wire.messages.offset_fetch import (
 )
 from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from sparklog.wire.schema import ZERO_UUID
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.shard import NOTHING, Answer, Decision, InTransaction
 from sparklog_server.metadata.image import MetadataImage
 
@@ -53,7 +53,7 @@ class GroupOffsets:
 
     # -- requests
 
-    def commit(self, command: Command, token: object, now: Instant) -> Decision:
+    def commit(self, command: Command, token: Token, now: Instant) -> Decision:
         """OffsetCommit: by a member in its generation or epoch, or by anyone under the name of a group
         without members.
         """
@@ -72,7 +72,7 @@ class GroupOffsets:
         records, reply = self._offsets.commit(request, refusal, now)
         return Decision(records, (Answer(token, reply),), may_be_refused=True)
 
-    def commit_in_transaction(self, command: Command, token: object, now: Instant) -> Decision:
+    def commit_in_transaction(self, command: Command, token: Token, now: Instant) -> Decision:
         """TxnOffsetCommit: as a commit, but undecided until the marker of the producer's transaction; the
         whole is refused or nothing.
         """
@@ -105,7 +105,7 @@ class GroupOffsets:
         known = self.image.topics_by_name.get(topic)
         return ZERO_UUID if known is None else known.topic_id
 
-    def fetch(self, command: Command, token: object, now: Instant) -> Decision:
+    def fetch(self, command: Command, token: Token, now: Instant) -> Decision:
         """OffsetFetch: every group of the request is one of this shard."""
         request = command.request
         assert isinstance(request, OffsetFetchRequest)
@@ -121,7 +121,7 @@ class GroupOffsets:
             asked, is_stable=is_stable
         )  # a group that is not there has committed nothing, which is no error
 
-    def delete(self, command: Command, token: object, now: Instant) -> Decision:
+    def delete(self, command: Command, token: Token, now: Instant) -> Decision:
         """OffsetDelete: for topics that no member reads."""
         request = command.request
         assert isinstance(request, OffsetDeleteRequest)

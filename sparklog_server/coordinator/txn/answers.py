@@ -1,4 +1,4 @@
-"""What requests about partitions of transactions, and about transactions as such, are told."""
+"""The answers to AddPartitionsToTxn, DescribeTransactions and ListTransactions."""
 
 from collections.abc import Callable, Mapping
 
@@ -26,7 +26,7 @@ from .waits import Completions
 
 
 def partitions_of(asked: AddPartitionsToTxnTransaction) -> frozenset[TopicPartition]:
-    """The partitions that a request names."""
+    """The partitions of a request."""
     return frozenset(
         TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions
     )
@@ -35,7 +35,7 @@ def partitions_of(asked: AddPartitionsToTxnTransaction) -> frozenset[TopicPartit
 def told(
     asked: AddPartitionsToTxnTransaction, code_for: Callable[[TopicPartition], ErrorCode]
 ) -> AddPartitionsToTxnResponse:
-    """The answer of one transaction, in the form of the newer versions."""
+    """The answer for one transaction, in the form of the newer versions."""
     topics = [
         AddPartitionsToTxnTopicResult(
             topic.name,
@@ -52,27 +52,27 @@ def told(
 
 
 def refused_add(asked: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResponse:
-    """One code for every partition."""
+    """An answer with one code for every partition."""
     return told(asked, lambda _: code)
 
 
 def added(asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResponse:
-    """All of them take part."""
+    """The answer if every partition is added."""
     return refused_add(asked, ErrorCode.NONE)
 
 
 def verified(
     asked: AddPartitionsToTxnTransaction, partitions: frozenset[TopicPartition]
 ) -> AddPartitionsToTxnResponse:
-    """Which of them take part; the others tell their producer to abort and begin anew (KIP-1050)."""
+    """The answer of a verification; a missing partition gets TRANSACTION_ABORTABLE (KIP-1050)."""
     return told(asked, lambda one: ErrorCode.NONE if one in partitions else ErrorCode.TRANSACTION_ABORTABLE)
 
 
 def described(
     request: DescribeTransactionsRequest, transactions: Mapping[str, Transaction], completions: Completions
 ) -> DescribeTransactionsResponse:
-    """State and partitions of each id; of one that is about to end, the partitions whose markers are
-    missing (KIP-664).
+    """The state and partitions of each id; of an ending transaction, the partitions without a marker
+    (KIP-664).
     """
     return DescribeTransactionsResponse(
         transaction_states=[
@@ -109,7 +109,7 @@ def _described(
 def listed(
     request: ListTransactionsRequest, transactions: Mapping[str, Transaction], now: Instant
 ) -> ListTransactionsResponse:
-    """The transactions that pass every filter; an empty filter lets all pass (KIP-664, KIP-994, KIP-1152).
+    """The transactions that pass every filter; an empty filter passes all (KIP-664, KIP-994, KIP-1152).
 
     Raises Refused with INVALID_REGULAR_EXPRESSION.
     """

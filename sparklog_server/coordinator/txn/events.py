@@ -1,11 +1,10 @@
-"""What a shard of transactions wants done once its decision is committed, and what it is told of that.
+"""The requests of a transaction shard to the broker, and their results.
 
-    decision committed ──► MarkersDue ──► whoever writes markers ──► MarkersWritten ──► the next decision
-    timeout of an `sl.` id ──► VerdictDue ──► whoever knows ──► Verdict ──► the next decision
+    decision committed     ──► MarkersDue ──► the broker writes markers ──► MarkersWritten ──► next decision
+    timeout of an `sl.` id ──► VerdictDue ──► the resolver decides      ──► Verdict        ──► next decision
 
-`MarkersDue` and `VerdictDue` leave the shard as the tokens of answers, so they leave when replies would:
-when what they rest on is below the high watermark. `MarkersWritten` and `Verdict` come back as requests of
-commands.
+`MarkersDue` and `VerdictDue` leave the shard as the tokens of answers, so they leave once the records before
+them are committed. `MarkersWritten` and `Verdict` return as commands.
 """
 
 from enum import Enum
@@ -17,9 +16,7 @@ from sparklog.wire.schema import Message
 
 
 class End:
-    """One end of one transaction; `is_over` once every partition has its marker, so that nobody writes
-    another.
-    """
+    """The end of one transaction; `is_over` once every partition has its marker: no other may be written."""
 
     __slots__ = ("is_over",)
 
@@ -28,11 +25,11 @@ class End:
 
 
 class MarkersDue(msgspec.Struct, frozen=True):
-    """The end of a transaction is decided, and these partitions are to be told by a marker each; a shard
-    that is loaded says so again.
+    """Write the markers of an ending transaction to these partitions. A shard repeats the request after a
+    load.
 
-    In transaction version 1 the next transaction has the same producer id and epoch: what waits to be
-    written is due only while `end` is not over.
+    In transaction version 1 the next transaction has the same producer id and epoch, so a marker may be
+    written only while `end` is not over.
     """
 
     transactional_id: str
@@ -45,9 +42,7 @@ class MarkersDue(msgspec.Struct, frozen=True):
 
 
 class MarkersWritten(Message):
-    """What became of the markers of one MarkersDue: `done` hold theirs, or need none; the others are to be
-    tried again.
-    """
+    """The result of one MarkersDue: partitions in `done` have a marker or need none; `again` failed."""
 
     transactional_id: str = ""
     producer_id: int = -1
@@ -57,15 +52,15 @@ class MarkersWritten(Message):
 
 
 class Answer(Enum):
-    """What the one who knows says of a transaction whose time is over."""
+    """The verdict of the resolver on a transaction past its timeout."""
 
-    COMMIT = "it is named in a durable decision: commit it"
-    ABORT = "nobody will commit it: abort it"
+    COMMIT = "a durable decision of the sink names the transaction"
+    ABORT = "no decision names it, or ever will"
     ASK_AGAIN = "not known yet"
 
 
 class VerdictDue(msgspec.Struct, frozen=True):
-    """The time of an `sl.` transaction is over: what is to become of it?"""
+    """Ask the resolver for the outcome of an `sl.` transaction past its timeout."""
 
     transactional_id: str
     producer_id: ProducerId
@@ -73,7 +68,7 @@ class VerdictDue(msgspec.Struct, frozen=True):
 
 
 class Verdict(Message):
-    """The answer to one VerdictDue."""
+    """The result of one VerdictDue."""
 
     transactional_id: str = ""
     producer_id: int = -1
@@ -82,16 +77,14 @@ class Verdict(Message):
 
 
 class Due(Message):
-    """In place of a reply, where a MarkersDue or VerdictDue is the token of the answer."""
+    """The placeholder for a reply if the token is a MarkersDue or VerdictDue."""
 
 
 DUE = Due()
 
 
 class AddOffsets(Message):
-    """AddOffsetsToTxn as a shard is asked: the partition of `__consumer_offsets` that keeps the group is
-    known to the broker.
-    """
+    """AddOffsetsToTxn with the partition of `__consumer_offsets` that the group belongs to."""
 
     transactional_id: str = ""
     producer_id: int = -1

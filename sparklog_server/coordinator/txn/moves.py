@@ -1,12 +1,11 @@
-"""What a request makes of a transaction: the checks of each, in Kafka's order. Nothing here waits, and
-nothing here is kept.
+"""The moves of a transaction, as pure functions: each checks one request, in Kafka's order.
 
-Every function returns the transaction as it will be, or raises Refused with the code of the answer.
+A function returns the transaction after the move, or raises Refused with the code of the answer.
 
-While markers are missing (`ENDING`), a request that would change the transaction is answered
-CONCURRENT_TRANSACTIONS before its producer is compared: at an overflow of epochs the producer already has
-the next producer id, which the transaction gets when it is complete. Only EndTxn of TV1 and the
-verification compare the producer first, as in Kafka.
+While markers are missing (`ENDING`), a request that would change the transaction gets
+CONCURRENT_TRANSACTIONS before its producer is compared: after an overflow of epochs the producer already has
+the next producer id, and the transaction gets that id on completion. Only EndTxn of transaction version 1 and
+the verification compare the producer first, as in Kafka.
 """
 
 from collections.abc import Callable
@@ -34,11 +33,11 @@ from .states import (
 from .transaction_config import TransactionConfig
 
 ProducerIds = Callable[[], ProducerId]
-"""A producer id that nobody has. Raises Refused with COORDINATOR_LOAD_IN_PROGRESS while none is at hand."""
+"""Returns an unused producer id. Raises Refused with COORDINATOR_LOAD_IN_PROGRESS if the broker has none."""
 
 
 def check_init(request: InitProducerIdRequest, settings: TransactionConfig) -> int:
-    """What an InitProducerId may not say whatever the transaction is; the timeout that it asks for, in ms."""
+    """Check an InitProducerId independently of the transaction. Returns the requested timeout in ms."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise Refused(ErrorCode.INVALID_REQUEST)
     if not request.transactional_id:
@@ -63,17 +62,17 @@ def init(
     server_version: int,
     now_ms: int,
 ) -> Transaction:
-    """InitProducerId: the next epoch, the same one for a retry, or the abort of what is open, which comes
-    first (KIP-98, KIP-360).
+    """InitProducerId: the next epoch, the same epoch for a retry, or first the abort of an open transaction
+    (KIP-98, KIP-360).
 
-    `last_epoch` is the one that the newest move bumped, so that a retry of it is known.
+    `last_epoch` is the epoch before the last bump, by which a retry is recognized.
     """
     if before is None:
         return begun(producer_ids(), timeout_ms, now_ms)
     if before.state in ENDING:
         raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     has_expected = request.producer_id != NO_PRODUCER_ID
-    # A retry after the epochs ran out may still name the id before.
+    # A retry after an overflow of epochs may still have the previous producer id.
     is_rotated = request.producer_id == before.previous_producer_id and request.producer_epoch >= LAST_EPOCH
     if has_expected and request.producer_id != before.producer_id and not is_rotated:
         raise Refused(ErrorCode.PRODUCER_FENCED)
@@ -89,21 +88,21 @@ def init(
 
 
 def fence(before: Transaction, producer_ids: ProducerIds, server_version: int, now_ms: int) -> Transaction:
-    """Abort what is open in a newer epoch than its producer's."""
+    """Abort an open transaction in a newer epoch than the epoch of its producer."""
     is_rotated = server_version >= BUMPING and before.is_exhausted
     next_producer_id = producer_ids() if is_rotated else NO_PRODUCER_ID
     return fenced(before, server_version=server_version, next_producer_id=next_producer_id, now_ms=now_ms)
 
 
 def check_adds(before: Transaction | None, producer_id: int, producer_epoch: int) -> Transaction:
-    """The transaction, if this producer may add partitions to it."""
+    """The transaction that this producer may add partitions to. Raises Refused."""
     if before is not None and before.state in ENDING:
         raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     return _of_producer(before, producer_id, producer_epoch)
 
 
 def check_verifies(before: Transaction | None, producer_id: int, producer_epoch: int) -> Transaction:
-    """The transaction, if this producer has it."""
+    """The transaction of this producer. Raises Refused."""
     transaction = _of_producer(before, producer_id, producer_epoch)
     if transaction.state in ENDING:
         raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -121,7 +120,7 @@ def _of_producer(before: Transaction | None, producer_id: int, producer_epoch: i
 def add(
     before: Transaction, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
 ) -> Transaction | None:
-    """Partitions take part; None if all of them do already."""
+    """Add partitions to the transaction; None if it has all of them."""
     if before.state is State.ONGOING and partitions <= before.partitions:
         return None
     return joined(before, partitions, client_version, now_ms)
@@ -137,7 +136,7 @@ def end(
     producer_ids: ProducerIds,
     now_ms: int,
 ) -> Transaction | None:
-    """EndTxn of a producer: None if that is how it ended already, and this is a retry."""
+    """EndTxn; None for a retry of an end that is already decided."""
     if before is None:
         raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if client_version >= BUMPING:
@@ -165,8 +164,7 @@ def _end_bumping(
     producer_ids: ProducerIds,
     now_ms: int,
 ) -> Transaction | None:
-    """EndTxn of TV2. The epoch tells a retry, which has the one before, from the next end, which has the
-    one that the last end gave:
+    """EndTxn of transaction version 2. A retry has the previous epoch, a new end the current one:
 
                          abort                    commit
                          retry      current       retry      current
@@ -174,8 +172,8 @@ def _end_bumping(
         CompleteAbort    NONE       abort         INVALID    INVALID_TXN_STATE
         CompleteCommit   INVALID    abort         NONE       INVALID_TXN_STATE
 
-    Where an abort finds nothing open (its producer may not know what arrived), it bumps the epoch all the
-    same.
+    An abort without an open transaction bumps the epoch too: the producer may not know whether its records
+    arrived.
     """
     if before.state in ENDING:
         raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -9,7 +9,7 @@ TV2 needs, as tags.
 """
 
 from itertools import groupby
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 from sparklog.errors import DecodeError
 from sparklog.model import ProducerEpoch, ProducerId, TopicPartition
@@ -62,6 +62,13 @@ class TransactionLogValue(Message):
     client_transaction_version: Annotated[Int16, since(1), tagged(2)] = 0
 
 
+class TransactionUpdate(NamedTuple):
+    """A decoded record: the transaction of an id; None for a tombstone."""
+
+    transactional_id: str
+    transaction: Transaction | None
+
+
 _NUMBER = (0).to_bytes(2, "big")
 _EMPTY: Final = State.EMPTY  # to name a member of an enum takes as long as two calls
 _NOWHERE: frozenset[TopicPartition] = frozenset()
@@ -79,7 +86,7 @@ def encode_record(
     """
     key = _NUMBER + _encoded(TransactionLogKey(transactional_id), 0)
     if transaction is None:
-        return CoordinatorRecord(key, None, (transactional_id, None))
+        return CoordinatorRecord(key, None, TransactionUpdate(transactional_id, None))
     has_tags = transaction.client_version or transaction.next_producer_id != NO_PRODUCER_ID
     version = 1 if server_version or has_tags else 0
     value = TransactionLogValue(
@@ -99,14 +106,11 @@ def encode_record(
     written = transaction
     if not version and transaction.previous_producer_id != NO_PRODUCER_ID:
         written = _without_previous(transaction)  # what lives must be what a reload finds
-    return CoordinatorRecord(
-        key, version.to_bytes(2, "big") + _encoded(value, version), (transactional_id, written)
-    )
+    encoded = version.to_bytes(2, "big") + _encoded(value, version)
+    return CoordinatorRecord(key, encoded, TransactionUpdate(transactional_id, written))
 
 
-def decode_record(
-    key: bytes | memoryview, value: bytes | memoryview | None
-) -> tuple[str, Transaction | None]:
+def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> TransactionUpdate:
     """The id of a record and its transaction, None for a tombstone. Raises DecodeError for bytes that
     Kafka 4.3 would not write.
     """
@@ -114,7 +118,7 @@ def decode_record(
         raise DecodeError(f"a key of {len(key)} bytes that is none of a transactional id", 0)
     transactional_id = decode(TransactionLogKey, 0, memoryview(key)[2:]).transactional_id
     if value is None:
-        return transactional_id, None
+        return TransactionUpdate(transactional_id, None)
     version = int.from_bytes(value[:2], "big")
     if len(value) < 2 or version > 1:
         raise DecodeError(f"unknown version {version} of a transaction's record", 0)
@@ -132,7 +136,7 @@ def decode_record(
             ]
         )
     # In the order of the fields: a shard of a hundred thousand ids is loaded in half the time.
-    return transactional_id, Transaction(
+    transaction = Transaction(
         told.producer_id,
         told.producer_epoch,
         told.transaction_timeout_ms,
@@ -144,6 +148,7 @@ def decode_record(
         told.next_producer_id,
         told.client_transaction_version,
     )
+    return TransactionUpdate(transactional_id, transaction)
 
 
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:

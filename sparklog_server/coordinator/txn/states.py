@@ -1,4 +1,4 @@
-"""The states of a transaction, and what each move changes of it.
+"""The states of a transaction, and the moves between them.
 
     Empty ────────── add ──────────► Ongoing          add: also from Complete*, the next transaction begins
     Ongoing ──────── end: commit ──► PrepareCommit ── all markers written ──► CompleteCommit
@@ -8,9 +8,9 @@
     Empty, Complete* ─ init ───────► Empty
     Empty, Complete* ─ unused ─────► Dead: a tombstone, and forgotten
 
-In TV1 a producer keeps its epoch from transaction to transaction. In TV2 (KIP-890) every end bumps it: the
-markers carry the new epoch, and so does the answer to EndTxn. When epochs run out, the id goes on with
-another producer id.
+In transaction version 1 (TV1) a producer keeps its epoch over transactions. In TV2 (KIP-890) every end bumps
+the epoch: the markers and the answer to EndTxn have the new one. After the last epoch the transactional id
+gets another producer id.
 """
 
 from enum import IntEnum
@@ -21,7 +21,7 @@ from sparklog.model import ProducerEpoch, ProducerId, TopicPartition
 
 
 class State(IntEnum):
-    """By Kafka's numbers."""
+    """The states, with Kafka's numbers."""
 
     EMPTY = 0
     ONGOING = 1
@@ -53,28 +53,28 @@ NAMES = {
     State.DEAD: "Dead",
     State.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
 }
-"""As administrators are told."""
+"""The names in DescribeTransactions and ListTransactions."""
 ENDING = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 FINISHED = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-"""Where no transaction is open, so that the id may be forgotten."""
+"""The states without an open transaction: the id may expire."""
 
 NO_PRODUCER_ID = ProducerId(-1)
 NO_EPOCH = ProducerEpoch(-1)
 EPOCH_MAX = 32_767
 LAST_EPOCH = EPOCH_MAX - 1
-"""The last epoch that a producer is given: one more is left to fence it by."""
+"""The last epoch of a producer: the next one is left to fence it."""
 BUMPING = 2
-"""The transaction version from which on every end bumps the epoch."""
+"""The first transaction version in which every end bumps the epoch."""
 NO_TIMEOUT_MS = 2**31 - 1
-"""The timeout of two-phase commits (KIP-939): they wait for ever."""
+"""The timeout of two-phase commits (KIP-939): none."""
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """What is durable of one transactional id. `client_version` is the transaction version that its last
-    move was made in.
+    """The durable state of one transactional id. `client_version` is the transaction version of its last
+    move.
 
-    `previous_producer_id` is the id before the last move; `next_producer_id`, where given, takes over when
-    the transaction is complete. Times are epoch milliseconds; -1 for a start that was not yet.
+    `previous_producer_id` is the producer id before the last move; `next_producer_id`, if given, replaces the
+    producer id on completion. Times are epoch milliseconds; a start of -1 is none.
     """
 
     producer_id: ProducerId
@@ -90,14 +90,12 @@ class Transaction(msgspec.Struct, frozen=True):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no further epoch of this producer id may be given to a producer."""
+        """Whether the producer id has no epoch left for a producer."""
         return self.producer_epoch >= LAST_EPOCH
 
     @property
     def epoch_before_end(self) -> ProducerEpoch:
-        """The epoch that the producer had before the end of its last transaction bumped it; NO_EPOCH if
-        that did not bump it.
-        """
+        """The epoch before the end of the last transaction bumped it; NO_EPOCH if that did not bump it."""
         if self.client_version < BUMPING or self.state in (State.EMPTY, State.ONGOING):
             return NO_EPOCH
         if self.producer_epoch == 0:
@@ -112,14 +110,14 @@ def _check(before: State, *moves: State) -> None:
 
 
 def begun(producer_id: ProducerId, timeout_ms: int, now_ms: int) -> Transaction:
-    """A transactional id nobody knew: its first producer."""
+    """The first producer of a transactional id."""
     return Transaction(producer_id, ProducerEpoch(0), timeout_ms, now_ms)
 
 
 def initialised(
     before: Transaction, producer_id: ProducerId, producer_epoch: int, timeout_ms: int, now_ms: int
 ) -> Transaction:
-    """InitProducerId: another producer, or the same anew, with this id and epoch."""
+    """InitProducerId: the transactional id has a producer with this id and epoch."""
     _check(before.state, State.EMPTY)
     return msgspec.structs.replace(
         before,
@@ -137,7 +135,7 @@ def initialised(
 def joined(
     before: Transaction, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
 ) -> Transaction:
-    """More partitions take part; the transaction begins by that if none is open."""
+    """Add partitions; begins a transaction if none is open."""
     _check(before.state, State.ONGOING)
     is_open = before.state is State.ONGOING
     return msgspec.structs.replace(
@@ -159,8 +157,8 @@ def ended(
     next_producer_id: ProducerId,
     now_ms: int,
 ) -> Transaction:
-    """EndTxn: the outcome is decided. From Empty and Complete* (TV2) it is an abort of nothing, which
-    bumps the epoch all the same.
+    """EndTxn: decide the outcome. From Empty and Complete* (TV2) an abort of nothing, which bumps the epoch
+    too.
     """
     target = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
     _check(before.state, target)
@@ -180,8 +178,8 @@ def ended(
 def fenced(
     before: Transaction, *, server_version: int, next_producer_id: ProducerId, now_ms: int
 ) -> Transaction:
-    """A newer producer, or the clock, aborts what is open: the epoch is bumped in every version, so that
-    the old producer is refused.
+    """Abort for a newer producer or a timeout; the epoch is bumped in every version, so that the old producer
+    is fenced.
     """
     _check(before.state, State.PREPARE_EPOCH_FENCE, State.PREPARE_ABORT)
     aborted = ended(
@@ -193,14 +191,14 @@ def fenced(
     )
     if server_version >= BUMPING or before.producer_epoch == EPOCH_MAX:
         return aborted
-    # As Kafka's first coordinator does: the transaction counts as one of its version 0.
+    # As in Kafka before KIP-890: the transaction has version 0.
     return msgspec.structs.replace(
         aborted, producer_epoch=ProducerEpoch(before.producer_epoch + 1), client_version=0
     )
 
 
 def completed(before: Transaction, now_ms: int) -> Transaction:
-    """Every partition has its marker."""
+    """Complete the transaction: every partition has its marker."""
     target = State.COMPLETE_COMMIT if before.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
     _check(before.state, target)
     is_rotated = before.client_version >= BUMPING and before.next_producer_id != NO_PRODUCER_ID
@@ -217,5 +215,5 @@ def completed(before: Transaction, now_ms: int) -> Transaction:
 
 
 def may_be_forgotten(transaction: Transaction) -> bool:
-    """Whether the id may go from where it is to Dead."""
+    """Whether the id may expire in its state."""
     return State.DEAD in LEGAL[transaction.state]

@@ -1,16 +1,15 @@
-"""What waits in a shard of transactions: for markers, for a transaction to be complete, for its time to be
-over. All of it soft.
+"""The soft state of the transactions of a shard: timeouts, missing markers and held requests.
 
-Ongoing  ── its timeout, on the clock that never steps back, looked for every `abort_interval_ms`
-Prepare* ── the partitions whose markers are missing; those that failed are tried again, later each time
-         ── who asked for the next transaction before this one was complete
+Ongoing    its timeout on the monotonic clock, checked every `abort_interval_ms`
+Prepare*   the partitions without a marker, retried with an exponential back-off
+           requests for the next transaction, held until this one is complete
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from sparklog.model import Instant, Micros, TopicPartition
-from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.timers import Timer, Timers
 
 from .events import End
@@ -18,24 +17,20 @@ from .events import End
 _RETRY_MIN_MS = 50
 _RETRY_MAX_MS = 10_000
 _HOLD_MS = 1_000
-"""How long a request waits for the markers of the transaction before: a client's own back-off would be
-longer than they take.
-"""
+"""How long a request is held: the back-off of a client is longer than the markers take."""
 _HELD_PER_ID_MAX = 4
 
 
 class Held(NamedTuple):
-    """A request that is decided when the transaction before it is complete."""
+    """A request that is held until the transaction before it is complete."""
 
     transactional_id: str
     command: Command
-    token: object
+    token: Token
 
 
 class Completing:
-    """A transaction that is about to end: `missing` are the partitions without a marker, `attempts` how
-    often some failed.
-    """
+    """An ending transaction: `missing` has the partitions without a marker, `attempts` counts the retries."""
 
     __slots__ = ("attempts", "end", "held", "hold_timer", "missing", "retry_timer")
 
@@ -49,25 +44,25 @@ class Completing:
 
 
 class Completions:
-    """The transactions of a shard that are about to end, by id."""
+    """The ending transactions of a shard, by id."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Completing] = {}
-        self._holding: dict[str, Completing] = {}  # those that somebody waits for
+        self._holding: dict[str, Completing] = {}  # those with held requests
         self._retries: Timers[str] = Timers()
         self._holds: Timers[str] = Timers()
         self._released: list[Held] = []
 
     def begin(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Its markers are due."""
+        """Begin to complete a transaction: its markers are due."""
         self._by_id[transactional_id] = Completing(transactional_id, partitions)
 
     def of(self, transactional_id: str) -> Completing | None:
-        """What is missing for an id; None if its transaction is not about to end."""
+        """The ending transaction of an id, or None."""
         return self._by_id.get(transactional_id)
 
     def end(self, transactional_id: str) -> None:
-        """Nothing is missing: who waited is decided on in the next turn."""
+        """Every partition has its marker: release the held requests for the next turn."""
         completing = self._by_id.pop(transactional_id)
         completing.end.is_over = True
         self._retries.cancel(completing.retry_timer)
@@ -76,13 +71,13 @@ class Completions:
         self._released += completing.held
 
     def try_again(self, completing: Completing, now: Instant) -> None:
-        """Some markers failed: they are due again after a while."""
+        """Retry the failed markers after a back-off."""
         pause_ms = min(_RETRY_MIN_MS << min(completing.attempts, 16), _RETRY_MAX_MS)
         completing.attempts += 1
         self._retries.arm(completing.retry_timer, Micros(now.mono_us + pause_ms * 1000))
 
     def hold(self, completing: Completing, held: Held, now: Instant) -> bool:
-        """Keep a request until the transaction is complete; False if too many wait already."""
+        """Hold a request until the transaction is complete; False if too many are held."""
         if len(completing.held) >= _HELD_PER_ID_MAX:
             return False
         completing.held.append(held)
@@ -92,14 +87,12 @@ class Completions:
         return True
 
     def due_again(self, now: Instant) -> tuple[str, Completing] | None:
-        """The next transaction whose failed markers are due again."""
+        """The next transaction with markers to retry."""
         transactional_id = self._retries.pop(now.mono_us)
         return None if transactional_id is None else (transactional_id, self._by_id[transactional_id])
 
     def take_released(self, count: int) -> list[Held]:
-        """Up to `count` requests whose wait is over because the transaction before is complete; one for
-        each id, since they change it.
-        """
+        """Up to `count` released requests, one for each id, because each changes the transaction."""
         taken: dict[str, Held] = {}
         left = []
         for held in self._released:
@@ -111,7 +104,7 @@ class Completions:
         return list(taken.values())
 
     def take_overdue(self, now: Instant) -> list[Held]:
-        """The requests that have waited too long."""
+        """The requests that have been held for too long."""
         overdue: list[Held] = []
         while (transactional_id := self._holds.pop(now.mono_us)) is not None:
             completing = self._holding.pop(transactional_id, None)
@@ -120,19 +113,19 @@ class Completions:
                 completing.held = []
         return overdue
 
-    def abandoned(self, token: object) -> None:
-        """Whoever waits by `token` is gone."""
+    def abandoned(self, token: Token) -> None:
+        """Drop the held request of `token`."""
         self._released = [held for held in self._released if held.token is not token]
         for completing in self._holding.values():
             completing.held = [held for held in completing.held if held.token is not token]
 
-    def waiting(self) -> list[object]:
-        """The tokens of all who wait, in no order that matters."""
+    def waiting(self) -> list[Token]:
+        """The tokens of all held requests; their order has no meaning."""
         held = [*self._released, *(one for completing in self._holding.values() for one in completing.held)]
         return [one.token for one in held]
 
     def deadline(self) -> Micros | None:
-        """When something here is due."""
+        """The next time at which a retry or a held request is due."""
         if self._released:
             return Micros(0)
         retry, hold = self._retries.deadline(), self._holds.deadline()
@@ -140,14 +133,14 @@ class Completions:
 
 
 class Open(NamedTuple):
-    """When an open transaction is over its timeout, and when nobody asks about it any longer."""
+    """The timeout of an open transaction, and the time at which the resolver is no longer consulted."""
 
     timer: Timer[str]
     give_up_us: int
 
 
 class Timeouts:
-    """The open transactions of a shard whose time runs, looked at every `interval_ms` from `begun` on."""
+    """The timeouts of the open transactions of a shard, checked every `interval_ms` from `begun` on."""
 
     def __init__(self, interval_ms: int, begun: Instant) -> None:
         self._interval_us = interval_ms * 1000
@@ -158,38 +151,36 @@ class Timeouts:
     def begin(
         self, transactional_id: str, *, elapsed_ms: int, timeout_ms: int, longest_ms: int, now: Instant
     ) -> None:
-        """A transaction is open, and was for `elapsed_ms` already."""
+        """Start the timeout of a transaction that has been open for `elapsed_ms`."""
         begun_us = now.mono_us - elapsed_ms * 1000
         opened = Open(Timer(transactional_id), begun_us + longest_ms * 1000)
         self._open[transactional_id] = opened
         self._timers.arm(opened.timer, Micros(begun_us + timeout_ms * 1000))
 
     def end(self, transactional_id: str) -> None:
-        """It is open no more; nothing happens if it was not."""
+        """Stop the timeout of a transaction, if it runs."""
         opened = self._open.pop(transactional_id, None)
         if opened is not None:
             self._timers.cancel(opened.timer)
 
     def has(self, transactional_id: str) -> bool:
-        """Whether the time of a transaction runs."""
+        """Whether the timeout of a transaction runs."""
         return transactional_id in self._open
 
     def next(self, now: Instant) -> str | None:
-        """The next id whose transaction has been open for longer than its timeout; to be asked only once
-        `deadline` has come.
-        """
+        """The next id whose transaction has passed its timeout; to be called only after `deadline`."""
         return self._timers.pop(now.mono_us)
 
     def ask_again(self, transactional_id: str, now: Instant) -> None:
-        """Nothing is known yet of a transaction whose time is over."""
+        """Check a transaction again at the next interval: its outcome is not known yet."""
         self._timers.arm(self._open[transactional_id].timer, Micros(now.mono_us + 1))
 
     def is_given_up(self, transactional_id: str, now: Instant) -> bool:
-        """Whether a transaction has been open for as long as any may be."""
+        """Whether a transaction has been open for the longest time allowed."""
         return now.mono_us >= self._open[transactional_id].give_up_us
 
     def deadline(self) -> Micros | None:
-        """When `next` is to be asked: the first look after the earliest timeout."""
+        """The next time for `next`: the first check after the earliest timeout."""
         earliest = self._timers.deadline()
         if earliest is None:
             return None
