@@ -40,4 +40,6 @@ def _defined(path: Path) -> set[str]:
     if not path.exists():
         return set()
     definitions = (ast.ClassDef, ast.FunctionDef)
-    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, definitions)}
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    exported = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return {node.name for node in nodes if isinstance(node, definitions)} | exported
