@@ -243,11 +243,6 @@ class CoordinatorShards:
 
     # -- turns
 
-    @property
-    def has_news(self) -> bool:
-        """Whether something is to be appended, answered or begun."""
-        return self.runtime.has_news
-
     def take(self, now: Instant) -> tuple[list[Answer], list[tuple[object, ErrorCode]]]:
         """Append what was gathered; the answers and refusals that are due."""
         runtime = self.runtime
