@@ -6,7 +6,7 @@
 
 Each call from outside is a turn; at its end the broker answers those whose wait is over, lets muted
 sessions go on, and begins the syncs that are due. Nothing here blocks, reads a clock or calls back.
-`start` is the one call that may read files at length: nobody is connected.
+`start` is the one call that may read files at length: no session is connected yet.
 """
 
 from collections.abc import Callable

@@ -1,15 +1,15 @@
-"""The metadata quorum as the broker sees it: propose a command, and get its reply back once the decision
+"""The metadata quorum as the broker uses it: a command is proposed, and its reply follows once the decision
 is committed.
 
-    propose ─► controller.decide(pending) ─► raft.append ─► controller.replay into pending ─► parked with its end offset
-                                                  │
-                          image, deltas, replies ◄┴─ synced: the high watermark passed that offset
+    propose ─► controller.decide(pending) ─► raft.append ─► controller.replay into pending
+                                                                 └─► parked with its end offset
+    synced: the high watermark passes that offset ─► image, deltas, replies
 
-Two images: the controller's pending one, after everything appended, on which it decides; and the published
-one, after everything committed, which is all that anybody else sees. Also a reply without records waits
-until what it was decided on is committed, so nobody is told what a crash could undo. Proposals made before
-this node leads wait in order.
-"""  # noqa: E501
+There are two images: the controller decides on the pending one, which includes everything appended; all
+others see the published one, which includes everything committed. A reply without records also waits until
+the state it was decided on is committed, so that no client learns of a decision that a crash could undo.
+Commands proposed before this node leads wait in order.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -328,7 +328,7 @@ class Quorum:
                 self.committed.append((parked.token, parked.reply))
 
     def _drop(self) -> None:
-        """Leadership is gone: what was not committed may never be, and nobody is told of it."""
+        """Leadership is gone: uncommitted records may be lost, and no reply rests on them."""
         self._parked.clear()
         self._waiting.clear()
         self._controller.reset(self.image)

@@ -4,7 +4,7 @@
                                   |                                      |
                                   +-------- a failed sync or write ------+--> HALTED
 
-One sync is in flight at a time; whatever is appended meanwhile shares the next one. A failed sync is never
+One sync is in flight at a time; records appended meanwhile share the next one. A failed sync is never
 retried: what the disk then holds is unknown (the page cache may have dropped it), so the process must end.
 A write that a full disk refuses has changed nothing: it is tried again every second (`retry_at_us`,
 `tick`).
