@@ -6,7 +6,7 @@
 
 Each call from outside is a turn; at its end the broker answers those whose wait is over, lets muted
 sessions go on, and begins the syncs that are due. Nothing here blocks, reads a clock or calls back.
-`start` is the one call that may read files at length: nobody is connected.
+`start` is the one call that may read files at length: no session is connected yet.
 """
 
 from collections.abc import Callable
@@ -313,7 +313,7 @@ class Broker:
             self._context.tick_shards(now)
             self._standing.tick(now)
         self._memory.close_stalled(now, self._close)
-        deadline = self._quorum.deadline()
+        deadline = self._quorum.deadline_us
         if deadline is not None and deadline <= now.mono_us:
             self._quorum.tick(now)
         return self._end_of_turn(now)
@@ -323,7 +323,7 @@ class Broker:
         timers = self._context.timers
         while timers and (timers[0][2].call.answer is not None or timers[0][2].call.session.is_closing):
             heappop(timers)
-        earliest = earlier(self._quorum.deadline(), self._partitions.deadline())
+        earliest = earlier(self._quorum.deadline_us, self._partitions.deadline())
         if timers:
             earliest = earlier(earliest, timers[0][0])
         if not self.is_stopping:
@@ -440,12 +440,12 @@ class Broker:
         """Whatever this turn has set in motion, until nothing moves: commits, wake-ups, resumed sessions,
         syncs.
         """
-        context, partitions = self._context, self._partitions
+        context, partitions, quorum = self._context, self._partitions, self._quorum
         memory, replies = self._memory, self._replying.memory
         while True:
             if context.woken:
                 self._wake(now)
-            elif self._quorum.has_news:
+            elif quorum.deltas or quorum.committed:
                 self._publish(now)
             elif partitions.led or context.has_coordinated:
                 for call, answer in settle(context, now):

@@ -27,7 +27,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.context import BROKER_PRINCIPAL, Context
 from sparklog_server.metadata.features import unsupported
 from sparklog_server.replica.directory import Trace
-from sparklog_server.replica.replica_moves import Assignment
+from sparklog_server.replica.replica_move import Assignment
 
 TOLD_AT_ONCE_MAX: Final = 2_000
 """For how many replicas one request tells where they lie: a controller refuses a request that is too large

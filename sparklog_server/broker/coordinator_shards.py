@@ -146,7 +146,7 @@ class CoordinatorShards:
         sought: Callable[[str, Instant], None] = lambda _key, _now: None,
     ) -> None:
         self.sought = sought
-        """Called with every key whose coordinator somebody asks for."""
+        """Called with every key for which a client looks up the coordinator."""
         self.runtime = CoordinatorRuntime(topic.name, make_shard, continuations, entropy=entropy, trace=trace)
         self.topic = topic.name
         self.topic_wanted = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
@@ -212,7 +212,7 @@ class CoordinatorShards:
         self.runtime.image_changed(delta, now)
 
     def take_awaited(self) -> list[Wakeable]:
-        """Those who asked before they could be told; nobody waits after."""
+        """The waiters for a coordinator that was not available; none waits afterwards."""
         waiting, self.awaited = self.awaited, {}
         return list(waiting)
 
@@ -238,17 +238,12 @@ class CoordinatorShards:
         )
 
     def abandoned(self, key: str, token: Token) -> None:
-        """The connection of whoever waits by `token` is gone."""
+        """The connection that waits by `token` is closed."""
         index = self.shard_of(key)
         if index is not None:
             self.runtime.abandoned(index, token)
 
     # -- turns
-
-    @property
-    def has_news(self) -> bool:
-        """Whether something is to be appended, answered or begun."""
-        return self.runtime.has_news
 
     def take(self, now: Instant) -> tuple[list[Answer], list[tuple[Token, ErrorCode]]]:
         """Append what was gathered; the answers and refusals that are due."""

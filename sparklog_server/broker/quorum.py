@@ -1,15 +1,15 @@
-"""The metadata quorum as the broker sees it: propose a command, and get its reply back once the decision
+"""The metadata quorum as the broker uses it: a command is proposed, and its reply follows once the decision
 is committed.
 
-    propose ─► controller.decide(pending) ─► raft.append ─► controller.replay into pending ─► parked with its end offset
-                                                  │
-                          image, deltas, replies ◄┴─ synced: the high watermark passed that offset
+    propose ─► controller.decide(pending) ─► raft.append ─► controller.replay into pending
+                                                                 └─► parked with its end offset
+    synced: the high watermark passes that offset ─► image, deltas, replies
 
-Two images: the controller's pending one, after everything appended, on which it decides; and the published
-one, after everything committed, which is all that anybody else sees. Also a reply without records waits
-until what it was decided on is committed, so nobody is told what a crash could undo. Proposals made before
-this node leads wait in order.
-"""  # noqa: E501
+There are two images: the controller decides on the pending one, which includes everything appended; all
+others see the published one, which includes everything committed. A reply without records also waits until
+the state it was decided on is committed, so that no client learns of a decision that a crash could undo.
+Commands proposed before this node leads wait in order.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +51,7 @@ class _Parked(msgspec.Struct, frozen=True):
 
 
 class Quorum:
-    """Raft and controller, joined.
+    """Raft and controller, joined. `deltas` and `committed` wait to be taken by the broker.
 
     Invariants: `image` has exactly the records below the high watermark; parked entries are in order of
     their end offsets; after a halt nothing more becomes public.
@@ -65,6 +65,7 @@ class Quorum:
         trace: Callable[..., None],
     ) -> None:
         self.image = MetadataImage()
+        self.deadline_us: Micros | None = None  # when `tick` is wanted: changes with each call
         self._raft = raft
         self._snapshotting = snapshotting
         self._controller = controller
@@ -72,8 +73,8 @@ class Quorum:
         self._is_active = False  # the controller was activated
         self._parked: deque[_Parked] = deque()
         self._waiting: deque[tuple[Message, object, str]] = deque()
-        self._committed: list[tuple[object, Message]] = []
-        self._deltas: list[MetadataDelta] = []
+        self.committed: list[tuple[object, Message]] = []
+        self.deltas: list[MetadataDelta] = []
 
     @classmethod
     def open(
@@ -116,12 +117,8 @@ class Quorum:
         quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshotting, trace)
         quorum._replay_log()
         raft.campaign(now)
+        quorum.deadline_us = quorum._deadline()
         return quorum
-
-    @property
-    def has_news(self) -> bool:
-        """Whether deltas or replies wait to be taken."""
-        return bool(self._deltas or self._committed)
 
     @property
     def is_quiet(self) -> bool:
@@ -164,7 +161,7 @@ class Quorum:
         elif self._raft.role is Role.CANDIDATE:
             self._waiting.append((command, token, principal))
         else:
-            self._committed.append(
+            self.committed.append(
                 (
                     token,
                     refusal_of(
@@ -172,11 +169,13 @@ class Quorum:
                     ),
                 )
             )
+        self.deadline_us = self._deadline()
 
     def _finished(self, now: Instant) -> None:
         """A sync or job of this quorum has ended."""
         self._settle(now)
         self._snapshotting.begin_due(self.image, now)
+        self.deadline_us = self._deadline()
 
     def _settle(self, now: Instant) -> None:
         """Take up or give up leadership as the raft node has, and publish what is committed now."""
@@ -189,16 +188,20 @@ class Quorum:
 
     def take_committed(self) -> list[tuple[object, Message]]:
         """The (token, reply) pairs committed since the last call, in the order of their commands."""
-        committed, self._committed = self._committed, []
+        committed, self.committed = self.committed, []
         return committed
 
     def take_deltas(self) -> list[MetadataDelta]:
         """What became public since the last call, in order; the first begins with the empty image."""
-        deltas, self._deltas = self._deltas, []
+        deltas, self.deltas = self.deltas, []
         return deltas
 
     def tick(self, now: Instant) -> None:
         """Let the controller act on time: fence a silent broker, begin a snapshot; and the raft node."""
+        self._tick(now)
+        self.deadline_us = self._deadline()
+
+    def _tick(self, now: Instant) -> None:
         was_leader = self._raft.is_leader
         self._raft.tick(now)
         if self._raft.is_leader != was_leader or self._raft.role is Role.HALTED:
@@ -211,8 +214,7 @@ class Quorum:
         self._raft.flush(now)
         self._snapshotting.begin_due(self.image, now)
 
-    def deadline(self) -> Micros | None:
-        """When `tick` wants to be called."""
+    def _deadline(self) -> Micros | None:
         raft = self._raft
         if raft.role is not _LEADER:
             return raft.deadline()
@@ -226,6 +228,7 @@ class Quorum:
     def close(self, now: Instant) -> None:
         """Close the metadata log."""
         self._raft.close(now)
+        self.deadline_us = None
 
     def _replay_log(self) -> None:
         """Bring the controller up to the end of the log in one go; it all becomes public when this
@@ -320,12 +323,12 @@ class Quorum:
             if parked.delta is not None:
                 self.image = parked.delta.after
                 self._snapshotting.grown(parked.size)
-                self._deltas.append(parked.delta)
+                self.deltas.append(parked.delta)
             if parked.reply is not None:
-                self._committed.append((parked.token, parked.reply))
+                self.committed.append((parked.token, parked.reply))
 
     def _drop(self) -> None:
-        """Leadership is gone: what was not committed may never be, and nobody is told of it."""
+        """Leadership is gone: uncommitted records may be lost, and no reply rests on them."""
         self._parked.clear()
         self._waiting.clear()
         self._controller.reset(self.image)

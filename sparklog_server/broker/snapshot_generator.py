@@ -1,12 +1,12 @@
-"""When the metadata log gets a snapshot, and which of the old ones may go: one job at a time, beside the
-loop.
+"""Writes snapshots of the metadata log and removes old ones: one job at a time, beside the loop.
 
     published image ── enough bytes, or old enough ──► WRITE ──► listed
-    too many bytes, or too old ──► CHECK the second oldest ──► REMOVE the oldest, and the log that the second stands for
+    too many bytes, or too old ──► CHECK the second oldest
+                                     └──► REMOVE the oldest, and the log that the second replaces
 
-The image is immutable, so the job writes it while the cluster changes on. Nothing is written where nothing
-has changed.
-"""  # noqa: E501
+The image is immutable, so the job writes it while the cluster goes on. No snapshot is written if no record
+was committed since the last one.
+"""
 
 from collections.abc import Callable, Iterator
 from enum import Enum

@@ -1,16 +1,15 @@
-"""When compacted logs are cleaned, how fast, and by how many jobs at once.
+"""Schedules the compaction of logs: which log, at which rate, with how many jobs at once.
 
-    look ── the dirtiest log that is due ──► work … ─┬─ a segment is finished: swap it in ──► commit ──► work …
-      ▲  └─ who was aborted there must be read ──► read ─┐
-      │                                              └─ done ──► checkpoint ─┐
-      └───────────── at once after either; after the backoff if nothing was due ┘
+    look ── the dirtiest due log ──► work … ─┬─ segment finished: swap it in ──► commit ──► work …
+      ▲  └─ aborted index unread ──► read ─┐ └─ done ──► checkpoint ─┐
+      └────── at once after either; after the backoff if none is due ┘
 
-Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of
-bytes allows. A job rests between its steps while others are heard, unless so much was appended during the
-round before that the log would never be clean. A round that met a removed segment or log is dropped: its
-files count for nothing. `cleaner-offset-checkpoint` has the first dirty offset of every log. What a full
-disk has no room for is dropped likewise, and the log is looked at again a minute later.
-"""  # noqa: E501
+Each arrow to the right is a job that does a bounded piece; the next one begins no sooner than the rate limit
+allows. A job rests between its steps while other sessions are active, unless so much was appended during the
+previous round that the log would never become clean. A round that meets a removed segment or log is dropped,
+and its files are ignored. `cleaner-offset-checkpoint` holds the first dirty offset of every log. A round for
+which a full disk has no room is dropped too, and the log is considered again a minute later.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial

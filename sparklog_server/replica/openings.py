@@ -1,13 +1,15 @@
-"""The logs that jobs begin and take away: a topic of a thousand partitions must not keep a lone client
-waiting.
+"""Jobs that create and remove logs, so that a topic of a thousand partitions does not block the loop.
 
-    wanted ── few ──► begun in the turn                                    removed ──► renamed (job) ──► `Removals`
-       └── many ──► queued ──► begun (job), 128 at a time                     ▲           └── no room for the names ──► put off ──┐
-                                                                              └───────────────────────────────────────────────────┘
+    wanted ── few ──► created in the turn
+       └── many ──► queued ──► created (job), 128 at a time
 
-A job knows files by their paths. So while one may touch the files of a partition its name is held, and no
-log is begun under it.
-"""  # noqa: E501
+    removed ──► renamed (job) ──► `Removals`
+       ▲           └── no room for the names ──► put off ──┐
+       └───────────────────────────────────────────────────┘
+
+A job addresses files by path. While a job may touch the files of a partition, the partition's name is held,
+and no log is created under it.
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -436,7 +436,9 @@ class Partitions:
         earliest = earlier(self.retention.deadline(), self._removals.deadline())
         for directory in self.directories:
             earliest = earlier(earliest, directory.deadline())
-        return earlier(earlier(earliest, self.moving.deadline()), self.cleaning.deadline())
+        if self.moving.moves:
+            earliest = earlier(earliest, self.moving.deadline())
+        return earlier(earliest, self.cleaning.deadline())
 
     def hurry(self) -> None:
         """Have everything appended become durable as soon as can be."""

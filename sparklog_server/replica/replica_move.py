@@ -12,6 +12,7 @@ stands still.
 from enum import Enum, auto
 from typing import NamedTuple
 
+from sparklog.errors import ErrorCode
 from sparklog.model import Offset, TopicPartition, Uuid
 from sparklog_server.log.copying import Copying, Piece
 from sparklog_server.replica.directory import ReplicaDirectory
@@ -37,6 +38,14 @@ class Left(NamedTuple):
 
     path: str
     segments: tuple[Offset, ...]
+
+
+class Assignment(NamedTuple):
+    """A replica lies, or is about to lie, in this directory."""
+
+    topic_id: Uuid
+    partition: int
+    directory_id: Uuid
 
 
 class ReplicaMove:
@@ -114,6 +123,13 @@ class ReplicaMove:
     def key(self) -> tuple[Uuid, int]:
         """As the controller knows it."""
         return self.partition.log.topic_id, self.topic_partition.partition
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether a file of the partition could not be read: its log is closed then, and its files in other
+        directories stay.
+        """
+        return self.partition.log.is_closed and self.partition.error is ErrorCode.KAFKA_STORAGE_ERROR
 
     @property
     def wants_job(self) -> bool:

@@ -8,9 +8,8 @@ the copy gets the log's name, and the log goes on in it. See `replica_move` for 
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, TopicPartition, Uuid
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
@@ -21,7 +20,7 @@ from sparklog_server.log.removal import removal
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.log_cleaner import LogCleaner
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.replica_move import CATCH_UP_BYTES, Left, ReplicaMove, Stage
+from sparklog_server.replica.replica_move import CATCH_UP_BYTES, Assignment, Left, ReplicaMove, Stage
 from sparklog_server.replica.retention import Retention
 
 _Result = TypeVar("_Result")
@@ -36,14 +35,6 @@ _SEALED_PER_TURN = 16
 WISHES_MAX = 10_000
 """For how many partitions that do not exist yet a directory is remembered."""
 _SWAPPED = (Stage.SYNCING, Stage.CHECKPOINTING, Stage.NAMING)
-
-
-class Assignment(NamedTuple):
-    """A replica lies, or is about to lie, in this directory."""
-
-    topic_id: Uuid
-    partition: int
-    directory_id: Uuid
 
 
 class ReplicaMoves:
@@ -75,9 +66,8 @@ class ReplicaMoves:
         self._running: dict[ReplicaMove, None] = {}
         self._resume_at_us = Micros(0)
         self._next: dict[Partition, ReplicaDirectory] = {}  # asked for while a move was ending
-        self._left: dict[
-            Partition, ReplicaMove
-        ] = {}  # whose target failed after the swap: the old files have a log's name, and nobody lives there
+        # Their target failed after the swap: the old files have a log's name, and no partition uses them.
+        self._left: dict[Partition, ReplicaMove] = {}
         self._is_stopping = False
 
     # -- what is asked
@@ -92,8 +82,8 @@ class ReplicaMoves:
     def move(
         self, partition: Partition, home: ReplicaDirectory, target: ReplicaDirectory, now: Instant
     ) -> None:
-        """Have a replica move, or with `home` for a target, stay: whatever move was under way to elsewhere
-        is cancelled.
+        """Move a replica, or keep it where it is if the target is `home`: a move that is under way to
+        elsewhere is cancelled.
         """
         move = self.moves.get(partition)
         if move is not None and move.stage is not Stage.COPYING:
@@ -218,7 +208,7 @@ class ReplicaMoves:
             self._discard_copy(move)
 
     def _discard_copy(self, move: ReplicaMove) -> None:
-        if move.target.error is None and move.home.error is None and not _is_unreadable(move):
+        if move.target.error is None and move.home.error is None and not move.is_unreadable:
             self.discard([move.path, *(move.leftovers or ())])
 
     def _drop(self, move: ReplicaMove) -> None:
@@ -269,13 +259,13 @@ class ReplicaMoves:
                     self._copy(move, now)
 
     def advance(self, now: Instant) -> None:
-        """A sync, a checkpoint or a job has ended: go on with whoever waited for it."""
+        """A sync, a checkpoint or a job has ended: go on with the moves that waited for it."""
         for move in list(self.moves.values()) if not self._is_stopping else ():
             self._advance(move, now)
 
     def _advance(self, move: ReplicaMove, now: Instant) -> None:
         log, target = move.partition.log, move.target
-        is_lost = move.home.error is not None or _is_unreadable(move)
+        is_lost = move.home.error is not None or move.is_unreadable
         if target.error is not None or (move.stage is Stage.COPYING and is_lost):
             if move.stage is Stage.COPYING:
                 self._cancel(move, "the partition or a log directory is offline")
@@ -418,7 +408,7 @@ class ReplicaMoves:
     def _follow(self, move: ReplicaMove) -> None:
         """Read a few more segments from the new directory; then nothing needs the old one."""
         try:
-            if _is_unreadable(move):
+            if move.is_unreadable:
                 self._leave(move)
             elif move.partition.log.is_closed or move.partition.log.segments.move_sealed(_SEALED_PER_TURN):
                 self._remove_old(move)
@@ -430,7 +420,7 @@ class ReplicaMoves:
         """The target failed after the swap: the old files stay, as all that there is, until the topic is
         deleted.
         """
-        if move.partition.log.is_closed and not _is_unreadable(move):
+        if move.partition.log.is_closed and not move.is_unreadable:
             self._remove_old(move)
             return
         self._left[move.partition] = move
@@ -501,10 +491,3 @@ class ReplicaMoves:
             at_fault = move.partition.disk if error.path.startswith(f"{move.source}/") else move.target
             at_fault.storage_failed(error)
         self._cancel(move, str(error))
-
-
-def _is_unreadable(move: ReplicaMove) -> bool:
-    """Whether a file of the partition could not be read: its log is closed then, and what another
-    directory has of it stays.
-    """
-    return move.partition.log.is_closed and move.partition.error is ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,10 +1,11 @@
-"""When retention is looked at, and what becomes of the segments that it takes out of the logs.
+"""Retention checks, and the removal of the segments that they take out of the logs.
 
-    check ── a few logs a turn ──► renamed (job) ── log start written down, file.delete.delay.ms ──► removed (job)
+    check ── a few logs a turn ──► renamed (job)
+                                      └── log start written down, file.delete.delay.ms ──► removed (job)
 
-A log whose active segment was rolled to be taken is looked at again once that is synced; one whose oldest
-segments have not told their ages in this life is looked at once a job has read them.
-"""  # noqa: E501
+A log whose active segment was rolled for retention is checked again once that segment is synced. A log whose
+oldest segments have unknown timestamps is checked once a job has read them.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable

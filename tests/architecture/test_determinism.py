@@ -27,7 +27,6 @@ LONGER_FOR_A_REASON = dict.fromkeys(
     sparklog_server/log/log_dir.py
     sparklog_server/metadata/image.py
     sparklog_server/replica/partitions.py
-    sparklog_server/replica/replica_moves.py
     tests/broker/imagined.py
     tests/broker/test_administration.py
     tests/broker/test_full_disk.py

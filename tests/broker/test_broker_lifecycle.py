@@ -8,7 +8,7 @@ from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsR
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.topics import RECORDS_PER_REQUEST_MAX
-from sparklog_server.replica.replica_moves import Assignment
+from sparklog_server.replica.replica_move import Assignment
 
 NOW = Instant(Micros(0), Millis(0))
 TOPIC, DIRECTORY = Uuid(bytes(range(16))), Uuid(bytes(range(16, 32)))

@@ -47,7 +47,7 @@ def test_metadata_that_changed_gets_a_snapshot_within_the_hour_and_metadata_that
     world = lived()
     end = world.quorum.image.offset + 1
     assert snapshots_of(world.disk) == [(end, 1)]
-    assert world.quorum.deadline() is None
+    assert world.quorum.deadline_us is None
     world.wait(HOUR_MS)
     assert snapshots_of(world.disk) == [(end, 1)]
 
@@ -60,7 +60,7 @@ def test_many_bytes_call_for_a_snapshot_at_once_also_if_they_were_only_replayed(
     world.settle()
     assert len(snapshots_of(world.disk)) == 1
     world.wait(500)  # the recovery point is written
-    assert world.quorum.deadline() is None
+    assert world.quorum.deadline_us is None
 
     world = World(given={"metadata.log.max.snapshot.interval.ms": "0"})
     world.join()

@@ -101,7 +101,7 @@ class World:
     def wait(self, ms: int) -> None:
         """Let time pass, and call the quorum's `tick` if it is due."""
         self.now = Instant(Micros(self.now.mono_us + ms * 1000), Millis(self.now.wall_ms + ms))
-        deadline = self.quorum.deadline()
+        deadline = self.quorum.deadline_us
         if deadline is not None and deadline <= self.now.mono_us:
             self.quorum.tick(self.now)
         self.settle()
