@@ -1,11 +1,12 @@
-"""How a classic group comes from one generation to the next.
+"""Rebalances of classic groups: from one generation to the next.
 
-    prepare ─► everyone is to join again: those who wait for an assignment are sent back
-    complete ─► all have, or the time is up: those who have not are out, the rest learn the generation
-    phase_expired, session_expired ─► what happens to those who are late
+    prepare           every member has to join again; parked SyncGroup requests get REBALANCE_IN_PROGRESS
+    complete          all members have joined, or the timeout has passed: the others are removed, and parked
+                      JoinGroup requests get the new generation
+    phase_expired, session_expired    remove late and silent members
 
-Everything here is soft but two records: that of a generation without members, and that of one whose leader
-has synced (`classic_requests.py` writes that one).
+All of this is soft state, except the record of a generation without members. The record of a generation with
+members is written when its leader syncs (`classic_requests.py`).
 """
 
 from collections.abc import Callable
@@ -25,19 +26,19 @@ from .joining_clients import JoiningClients
 
 NO_MEMBER_ID = ""
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
-"""A new member that waits must ask again after this: its client may be gone, and a parked connection does
-not show it (Kafka's number).
+"""The time after which a parked new member is removed: the loss of its client may be unnoticed (Kafka's
+value).
 """
 _RETRY_MS_MIN = 1_000
-"""A rebalance that nobody joined is tried again no sooner, whatever timeout the members ask for."""
+"""The shortest time until a rebalance that no member joined is tried again."""
 CROWD_DELAY_MS = 60
-"""How long a group that several clients are about to join waits for the next, though no delay is set;
-librdkafka may take 50.
+"""The initial delay of a group that several clients are about to join, if none is set; librdkafka may take
+50 ms between its requests.
 """
 
 
 class Draft:
-    """A decision as it grows."""
+    """The records and answers of a decision under construction."""
 
     __slots__ = ("answers", "records")
 
@@ -54,7 +55,7 @@ def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
 
 
 def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """What a member learns of the generation; the leader learns of all members, since it assigns."""
+    """The answer to JoinGroup; the leader, which assigns, gets all members."""
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
@@ -66,7 +67,7 @@ def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
 
 
 def everyone(group: ClassicGroup) -> list[JoinGroupResponseMember]:
-    """All members with what they said under the protocol of this generation."""
+    """All members with their metadata for the protocol of this generation."""
     protocol = group.protocol or ""
     return [
         JoinGroupResponseMember(one.member_id, one.instance_id, one.protocols[protocol])
@@ -75,7 +76,7 @@ def everyone(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 
 
 class Rebalances:
-    """The moves of all classic groups of a shard, their timers, and who waits in them."""
+    """The state changes of all classic groups of a shard, their timers and parked requests."""
 
     def __init__(self, initial_delay_ms: Callable[[], int], crowds: JoiningClients) -> None:
         self.timers: Timers[Deadline] = Timers()
@@ -86,8 +87,8 @@ class Rebalances:
     # -- waiting requests
 
     def park_join(self, group: ClassicGroup, member: ClassicMember, token: Token, draft: Draft) -> None:
-        """Answer `token` when the next generation begins. One that waited in its place is sent to join
-        again.
+        """Answer `token` when the next generation begins. An older JoinGroup of the member gets
+        REBALANCE_IN_PROGRESS.
         """
         self._answer_join(
             group, member, refused_join(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS), draft
@@ -96,13 +97,13 @@ class Rebalances:
         self._parked[token] = member
 
     def park_sync(self, member: ClassicMember, token: Token, draft: Draft) -> None:
-        """Answer `token` when the leader has synced. One that waited in its place is sent to join again."""
+        """Answer `token` when the leader syncs. An older SyncGroup gets REBALANCE_IN_PROGRESS."""
         self.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), draft)
         member.sync_token = token
         self._parked[token] = member
 
     def abandon(self, token: Token) -> None:
-        """The member counts as waiting still, until its session is over; but there is nobody to answer."""
+        """Drop the request of a closed connection; its member counts as waiting until its session expires."""
         member = self._parked.pop(token, None)
         if member is None:
             return
@@ -113,7 +114,7 @@ class Rebalances:
             member.sync_token = ABANDONED
 
     def waiting(self) -> list[Token]:
-        """The tokens that are parked, in the order they came."""
+        """The tokens of parked requests, in the order of arrival."""
         return list(self._parked)
 
     def _answer_join(
@@ -124,7 +125,7 @@ class Rebalances:
             group.wait_for_join(member, None)
 
     def answer_sync(self, member: ClassicMember, reply: SyncGroupResponse, draft: Draft) -> bool:
-        """Answer a member that waits for its assignment; False if it does not."""
+        """Answer the parked SyncGroup of a member; False if it has none."""
         if member.sync_token is None:
             return False
         self._answer(member.sync_token, reply, draft)
@@ -139,7 +140,7 @@ class Rebalances:
     # -- sessions
 
     def keep_alive(self, member: ClassicMember, now: Instant) -> None:
-        """The member was heard of, or heard from us."""
+        """Restart the session of a member, after a request or an answer."""
         self.arm(member.session, member.session_timeout_ms, now)
 
     def arm(self, timer: Timer[Deadline], timeout_ms: int, now: Instant) -> None:
@@ -152,8 +153,8 @@ class Rebalances:
         self.timers.cancel(member.session)
 
     def dismiss(self, group: ClassicGroup, member: ClassicMember, code: ErrorCode, draft: Draft) -> None:
-        """Answer what a member waits for with `code`; a member that is fenced is told its id, one that is
-        out is told that it has none.
+        """Answer the parked request of a member with `code`. The answer has the member id only if the member
+        is fenced.
         """
         member_id = member.member_id if code is ErrorCode.FENCED_INSTANCE_ID else NO_MEMBER_ID
         self.answer_sync(member, SyncGroupResponse(error_code=code), draft)
@@ -178,15 +179,15 @@ class Rebalances:
     # -- from state to state
 
     def prepare_or_complete(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
-        """Something has changed: begin a rebalance, or see whether the one under way is complete."""
+        """Begin a rebalance, or complete the one under way if every member has joined."""
         if group.state in REBALANCED_FROM:
             self.prepare(group, draft, now)
         else:
             self.complete_if_joined(group, draft, now)
 
     def prepare(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
-        """Have everyone join again. A group that was empty waits a moment for more members, however few
-        have come.
+        """Begin a rebalance: every member has to join again. A group that was empty waits for the initial
+        delay.
         """
         if group.state is State.COMPLETING_REBALANCE:
             self.send_back(group, ErrorCode.REBALANCE_IN_PROGRESS, draft, now)
@@ -205,7 +206,7 @@ class Rebalances:
             self.arm(group.phase, group.rebalance_timeout_ms(), now)
 
     def send_back(self, group: ClassicGroup, code: ErrorCode, draft: Draft, now: Instant) -> None:
-        """The assignment of this generation will not come: tell those who wait for it."""
+        """Answer the parked SyncGroup requests with `code`: this generation gets no assignment."""
         assert group.state is State.COMPLETING_REBALANCE, group.state
         for member in group.members.values():
             member.assignment = b""
@@ -213,7 +214,7 @@ class Rebalances:
                 self.keep_alive(member, now)
 
     def complete_if_joined(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
-        """Go on if all members have joined; a group's first rebalance takes its time all the same."""
+        """Complete the rebalance if all members have joined, except the first, which lasts its full delay."""
         if (
             group.state is State.PREPARING_REBALANCE
             and group.previous_state is not State.EMPTY
@@ -222,8 +223,8 @@ class Rebalances:
             self._complete(group, draft, now)
 
     def _complete(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
-        """Begin the next generation with those who have joined, and with static members, who may be about
-        to come back.
+        """Begin the next generation with the members that have joined, and with static members, which may
+        return.
         """
         self.timers.cancel(group.phase)
         for member in [
@@ -231,7 +232,7 @@ class Rebalances:
         ]:
             self.drop_member(group, member, ErrorCode.UNKNOWN_MEMBER_ID, draft)
         if group.members and not group.elect_joined_leader():
-            # Static members alone, and all silent: one of them comes back, or their sessions end.
+            # Only silent static members are left: wait for one to return, or for their sessions to expire.
             self.arm(group.phase, max(group.rebalance_timeout_ms(), _RETRY_MS_MIN), now)
             return
         group.begin_generation(now.wall_ms)
@@ -248,7 +249,7 @@ class Rebalances:
     # -- time
 
     def phase_expired(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
-        """The time to join, or to sync, is over."""
+        """The time to join, or to sync, has passed."""
         if group.state is State.PREPARING_REBALANCE:
             if group.previous_state is State.EMPTY and group.new_member_added and group.initial_remaining_ms:
                 self._extend_initial_delay(group, now)
@@ -260,7 +261,7 @@ class Rebalances:
             self.prepare(group, draft, now)
 
     def _extend_initial_delay(self, group: ClassicGroup, now: Instant) -> None:
-        """Members came meanwhile: more may come, but nobody waits longer than a rebalance may take
+        """Wait for more members, since some joined during the delay; at most for the rebalance timeout
         (KIP-134).
         """
         group.new_member_added = False
@@ -274,13 +275,13 @@ class Rebalances:
         return max(delay_ms, CROWD_DELAY_MS) if self._crowds.is_coming(group.group_id, now) else delay_ms
 
     def session_expired(self, group: ClassicGroup, member_id: str, draft: Draft, now: Instant) -> None:
-        """Nothing was heard of a member, or of one who was to become one, for the time of its session."""
+        """Remove a member, or a pending member id, whose session has expired."""
         if self.forget_pending(group, member_id):
             self._go_on_without(group, draft, now)
             return
         member = group.members.get(member_id)
         if member is None or member.is_silent_by_right:
-            return  # a session runs anew from the answer on
+            return  # the session restarts with the answer
         self.drop_member(group, member, ErrorCode.UNKNOWN_MEMBER_ID, draft)
         if group.state is State.PREPARING_REBALANCE:
             self._go_on_without(group, draft, now)

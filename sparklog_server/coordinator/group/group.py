@@ -1,5 +1,5 @@
-"""A group as everybody outside its own kind sees it: listed, deleted, and asked whether offsets may be
-committed under its name.
+"""The common interface of classic and KIP-848 groups: listing, deletion, and validation of offset
+requests.
 """
 
 from enum import StrEnum
@@ -11,14 +11,14 @@ from sparklog_server.coordinator.shard import CoordinatorRecord
 
 
 class GroupKind(StrEnum):
-    """Kafka's group types, as ListGroups names them; filters disregard the case."""
+    """Kafka's group types, as in ListGroups; filters ignore the case."""
 
     CLASSIC = "Classic"
     CONSUMER = "Consumer"
 
 
 class Group(Protocol):
-    """What classic groups and those of KIP-848 have in common. None of these methods changes anything."""
+    """A group of either kind. No method changes it."""
 
     @property
     def group_id(self) -> str: ...
@@ -27,13 +27,13 @@ class Group(Protocol):
     def kind(self) -> GroupKind: ...
 
     def state_name(self) -> str:
-        """As ListGroups and the describing requests name it: Stable, Empty, …"""
+        """The state in ListGroups and DescribeGroups: Stable, Empty, …"""
 
     def listed_protocol_type(self) -> str:
-        """As ListGroups tells it: `consumer`, `connect`, or nothing for a group that only commits."""
+        """The protocol type in ListGroups: `consumer`, `connect`, or empty for a group that only commits."""
 
     def is_empty(self) -> bool:
-        """No member is in it, so it may become a group of the other kind, or vanish with its last offset."""
+        """Whether the group has no member: it may become a group of the other kind, or expire."""
 
     def validate_commit(
         self,
@@ -44,29 +44,29 @@ class Group(Protocol):
         is_transactional: bool,
         version: int,
     ) -> ErrorCode:
-        """May this member commit offsets? `version` is that of the API that it uses."""
+        """Whether this member may commit offsets; `version` is that of its request."""
 
     def validate_commit_of(
         self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int
     ) -> ErrorCode:
-        """May this member, whom `validate_commit` let pass, commit an offset of this partition?"""
+        """Whether this member, which passed `validate_commit`, may commit for this partition."""
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """May this member, or a stranger (no id, epoch below 0), read the committed offsets?"""
+        """Whether this member may read committed offsets; a client without an id and epoch is no member."""
 
     def validate_offset_delete(self) -> ErrorCode:
-        """May offsets of topics that nobody here subscribes to be deleted by an administrator?"""
+        """Whether an administrator may delete offsets of topics that no member subscribes to."""
 
     def validate_delete(self) -> ErrorCode:
-        """May the group be deleted?"""
+        """Whether the group may be deleted."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Does any member want this topic, as far as the coordinator can tell?"""
+        """Whether a member subscribes to this topic, as far as the coordinator knows."""
 
     def offset_unused_since(self, commit_timestamp_ms: Millis) -> Millis | None:
-        """From when on the retention of an offset committed at that time is counted; None while the group
-        may need it.
+        """The time from which the retention of an offset counts that was committed at that time; None while
+        the group may need the offset.
         """
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What makes the group itself forgotten; its offsets have tombstones of their own."""
+        """The tombstones of the group itself; offsets have their own."""

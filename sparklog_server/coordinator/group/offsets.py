@@ -1,9 +1,8 @@
 """The offsets that groups have committed, by group, topic and partition.
 
-Durable state alone: what is here was replayed. Who may commit is the group's to say, and is asked before
-by the shard. A commit that came with a retention time of its own (OffsetCommit 2 to 4) expires by that,
-any other when `offsets.retention.minutes` have passed since the group was last in use, or since the commit
-where there is no group around it.
+This state is durable: only replay changes it. The shard has the group validate a commit before. A commit with
+its own retention time (OffsetCommit 2 to 4) expires after that time, any other `offsets.retention.minutes`
+after the group was last in use, or after the commit if there is no group.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,18 +42,18 @@ from .records import OffsetCommitKey, OffsetCommitValue, encode_commit, encode_r
 
 _NO_RETENTION = -1
 _NEVER = 2**63 - 1
-"""The last time that a record can tell."""
+"""The latest time that a record can have."""
 _NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
 _EXPIRING_VERSION = 1
-"""Of the value: the one that holds a time of expiry."""
+"""The version of the value that has an expiry time."""
 
 IsStale = Callable[[str, bytes, int], ErrorCode]
-"""Topic, topic id and partition → why a member may not commit for it now, or NONE."""
+"""Topic, topic id and partition → the code that refuses a commit for it, or NONE."""
 Topics = dict[str, dict[int, OffsetCommitValue]]
 
 
 class Offsets:
-    """What one shard's groups have committed. Invariant: no table of a group or topic is empty."""
+    """The committed offsets of one shard. Invariant: no table of a group or topic is empty."""
 
     def __init__(self, metadata_chars_max: int) -> None:
         self._groups: dict[str, Topics] = {}
@@ -62,21 +61,21 @@ class Offsets:
         self._metadata_chars_max = metadata_chars_max
 
     def __contains__(self, group_id: str) -> bool:
-        """Whether anything is committed for the group."""
+        """Whether the group has committed offsets."""
         return group_id in self._groups
 
     def groups(self) -> Iterator[str]:
-        """The groups for which something is committed."""
+        """The groups with committed offsets."""
         return iter(self._groups)
 
     def count(self, group_id: str) -> int:
-        """How many partitions the group has committed offsets for."""
+        """The number of partitions with committed offsets of the group."""
         return sum(len(partitions) for partitions in self._groups.get(group_id, {}).values())
 
     # -- durable
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        """A commit, or its end."""
+        """Replay a commit, or with None its tombstone."""
         if self.pending:
             if value is None:
                 self.pending.forget(key)
@@ -87,14 +86,14 @@ class Offsets:
     def replay_undecided(
         self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None, offset: Offset
     ) -> None:
-        """A commit within a transaction, or the end of a commit, which waits for nothing."""
+        """Replay a commit in a transaction, or a tombstone, which counts at once."""
         if value is None:
             self.replay(key, None)
         else:
             self.pending.add(producer_id, key, value, offset)
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
-        """The transaction of a producer is over."""
+        """Replay the marker that ends the transaction of a producer."""
         for key, value in self.pending.ended(producer_id, is_commit=is_commit):
             self._put(key, value)
 
@@ -123,9 +122,7 @@ class Offsets:
     def commit(
         self, request: OffsetCommitRequest, refusal: IsStale | None, now: Instant
     ) -> tuple[tuple[CoordinatorRecord, ...], OffsetCommitResponse]:
-        """The records and the answer of a commit that the group allows; with a `refusal` the group has a
-        word on each partition.
-        """
+        """The records and the answer of a commit that the group allows; `refusal` checks each partition."""
         expire_timestamp = (
             min(now.wall_ms + request.retention_time_ms, _NEVER)
             if request.retention_time_ms != _NO_RETENTION
@@ -170,7 +167,7 @@ class Offsets:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, now: Instant
     ) -> tuple[tuple[CoordinatorRecord, ...], TxnOffsetCommitResponse]:
-        """The records and the answer of a commit within a transaction that the group allows."""
+        """The records and the answer of a commit in a transaction that the group allows."""
         records: list[CoordinatorRecord] = []
         response = TxnOffsetCommitResponse(topics=[])
         for topic in request.topics:
@@ -199,9 +196,9 @@ class Offsets:
         return tuple(records), response
 
     def fetch(self, request: OffsetFetchRequestGroup, *, is_stable: bool) -> OffsetFetchResponseGroup:
-        """What is committed for the partitions asked for, or for all; offset -1 where nothing is.
+        """The committed offsets of the requested partitions, or of all; -1 if a partition has none.
 
-        With `is_stable`, UNSTABLE_OFFSET_COMMIT where a transaction may yet change it (KIP-447).
+        With `is_stable`, a partition with undecided offsets gets UNSTABLE_OFFSET_COMMIT (KIP-447).
         """
         fetched = self._fetched(request)
         if is_stable and request.group_id in self.pending:

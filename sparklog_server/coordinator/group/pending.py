@@ -1,12 +1,12 @@
-"""Offsets that producers committed within transactions, until the marker of each says whether they count.
+"""Offsets that producers committed in transactions, until the marker of each transaction.
 
-    TxnOffsetCommit ─► pending ─┬─ COMMIT ─► committed, unless something newer is: a later commit, or one that was decided before
-                                └─ ABORT ──► forgotten
-                    tombstone ─► forgotten, of whichever producer
+    TxnOffsetCommit ─► pending ─┬─ COMMIT ─► committed, unless a later record of the partition is
+                                ├─ ABORT ──► dropped
+                                └─ tombstone of the partition ─► dropped, for every producer
 
-Of two that are committed for one partition the later record counts, whichever was decided first: the order
-of the log is what compaction keeps (KAFKA-8896).
-"""  # noqa: E501
+Of two committed records of one partition the later one in the log counts, in any order of the markers,
+because compaction keeps the order of the log (KAFKA-8896).
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -19,48 +19,47 @@ _Key = tuple[str, str, int]
 
 
 class PendingOffsets:
-    """What is undecided in one shard. Invariant: a key is in `_open` with exactly the producers that have
+    """The undecided offsets of one shard. Invariant: `_open` has a key with exactly the producers that have
     it in `_of_producer`.
     """
 
     def __init__(self) -> None:
-        self._of_producer: dict[
-            int, dict[_Key, tuple[OffsetCommitValue, Offset] | None]
-        ] = {}  # None: overtaken, and undecided still
+        # None: a later commit counts, and the transaction is still open.
+        self._of_producer: dict[int, dict[_Key, tuple[OffsetCommitValue, Offset] | None]] = {}
         self._open: dict[str, dict[tuple[str, int], dict[int, None]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def __contains__(self, group_id: str) -> bool:
-        """Whether anything is undecided for the group."""
+        """Whether the group has undecided offsets."""
         return group_id in self._open
 
     def is_undecided(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether a transaction may yet change what is committed for the partition."""
+        """Whether an open transaction has an offset of the partition."""
         group = self._open.get(group_id)
         return group is not None and (topic, partition) in group
 
     def partitions(self, group_id: str) -> Iterator[tuple[str, int]]:
-        """The partitions for which something is undecided in the group."""
+        """The partitions of the group with undecided offsets."""
         return iter(self._open.get(group_id, ()))
 
     def groups(self) -> Iterator[str]:
-        """The groups for which something is undecided."""
+        """The groups with undecided offsets."""
         return iter(self._open)
 
     def add(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue, offset: Offset) -> None:
-        """A commit within the producer's transaction, in the record at `offset`."""
+        """Add a commit in the transaction of the producer, from the record at `offset`."""
         self._of_producer.setdefault(producer_id, {})[key.group, key.topic, key.partition] = value, offset
         self._open.setdefault(key.group, {}).setdefault((key.topic, key.partition), {})[producer_id] = None
 
     def overtaken(self, key: OffsetCommitKey) -> None:
-        """A commit outside of any transaction is newer than all that is undecided."""
+        """A commit without a transaction supersedes the undecided offsets of its partition."""
         for producer_id in self._open.get(key.group, {}).get((key.topic, key.partition), ()):
             self._of_producer[producer_id][key.group, key.topic, key.partition] = None
 
     def forget(self, key: OffsetCommitKey) -> None:
-        """A tombstone: nothing that is undecided for the partition will count."""
+        """Drop the undecided offsets of a partition, because of a tombstone."""
         group = self._open.get(key.group)
         if group is None:
             return
@@ -78,7 +77,7 @@ class PendingOffsets:
     def ended(
         self, producer_id: int, *, is_commit: bool
     ) -> Iterable[tuple[OffsetCommitKey, OffsetCommitValue]]:
-        """The producer's transaction is over: what counts of it from now on."""
+        """End the transaction of the producer. Returns the offsets that count from now on."""
         counted = []
         for (group_id, topic, partition), undecided in self._of_producer.pop(producer_id, {}).items():
             others = self._closed(group_id, topic, partition, producer_id)
@@ -94,7 +93,7 @@ class PendingOffsets:
         return counted
 
     def _closed(self, group_id: str, topic: str, partition: int, producer_id: int) -> tuple[int, ...]:
-        """The producer is done with the partition; who is not."""
+        """Remove the producer from the partition. Returns the other producers with undecided offsets."""
         group = self._open[group_id]
         producers = group[topic, partition]
         del producers[producer_id]

@@ -95,7 +95,7 @@ class GroupMetadataMember(Message):
 
 
 class GroupMetadataValue(Message):
-    """A classic group in one generation, with everyone's assignment."""
+    """A classic group in one generation, with the assignment of each member."""
 
     versions: ClassVar = Versions(0, 4, flexible=4)
 
@@ -344,8 +344,8 @@ def decode_record(
 
 
 def encode_commit_key(group: str, topic: str, partition: int) -> tuple[OffsetCommitKey, bytes]:
-    """The key of a commit and its bytes: a group commits the same partitions again and again."""
-    # What is longer is no name that people give; kept by the thousand, names of 32 KB would take a gigabyte.
+    """The key of a commit and its bytes, cached: a group commits the same partitions repeatedly."""
+    # Longer names are not cached: 16 384 names of 32 KB would take a gigabyte.
     return (
         _kept_commit_key(group, topic, partition)
         if len(group) <= 256
@@ -361,12 +361,18 @@ def _commit_key(group: str, topic: str, partition: int) -> tuple[OffsetCommitKey
 _kept_commit_key = lru_cache(maxsize=16_384)(_commit_key)
 
 
+class CommittedOffset(NamedTuple):
+    """The decoded record of a commit."""
+
+    key: OffsetCommitKey
+    value: OffsetCommitValue
+
+
 def encode_commit(group: str, topic: str, partition: int, value: OffsetCommitValue) -> CoordinatorRecord:
-    """The record of a commit without a time of expiry, as `encode_record` makes it, and with its message:
-    nobody need decode it.
-    """
+    """The record of a commit without an expiry time, with its decoded message."""
     key, encoded_key = encode_commit_key(group, topic, partition)
-    return CoordinatorRecord(encoded_key, _prefixed(_COMMIT_VERSION, value, _COMMIT_VERSION), (key, value))
+    encoded = _prefixed(_COMMIT_VERSION, value, _COMMIT_VERSION)
+    return CoordinatorRecord(encoded_key, encoded, CommittedOffset(key, value))
 
 
 def _prefixed(prefix: int, message: Message, version: int) -> bytes:

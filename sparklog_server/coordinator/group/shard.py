@@ -1,14 +1,14 @@
-"""The shard of groups: one partition of `__consumer_offsets`, replayed; a request finds its group's kind
-here.
+"""The shard of groups: one partition of `__consumer_offsets`, replayed. `decide` passes a request to the
+kind of its group.
 
-                   ┌─► classic_requests.ClassicGroups ─┐
-command ─► decide ─┼─► the groups of KIP-848           ├─► one dict of groups by id ─► group.Group
-                   ├─► shard_offsets.GroupOffsets ─────┘        (asked, whatever its kind)
-                   └─► shard_listing
+                       ┌─► classic_requests.ClassicGroups ─┐
+    command ─► decide ─┼─► the groups of KIP-848           ├─► the groups by id, of either kind
+                       ├─► shard_offsets.GroupOffsets ─────┘
+                       └─► shard_listing
 """
 
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Offset
@@ -47,6 +47,7 @@ from .group_config import GroupConfig
 from .joining_clients import JoiningClients
 from .offsets import Offsets
 from .records import (
+    CommittedOffset,
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
@@ -59,26 +60,26 @@ from .shard_listing import GroupIds, ListedGroups, described, listed
 from .shard_offsets import GroupOffsets
 
 RECORD_BYTES_MAX = 1_000_000
-"""No record of a group is larger, with its key, than fits a batch of the default `max.message.bytes` (1
-048 588).
+"""The largest record of a group, with its key: it fits a batch of the default `max.message.bytes`
+(1 048 588).
 """
 
 Decide = Callable[[Command, Token, Instant], Decision]
 
 
 class ModernKind(Protocol):
-    """The groups of KIP-848 as the shard sees them: they share the dict of groups with the classic ones,
-    and leave those alone.
+    """The groups of KIP-848, as the shard sees them. They share the dictionary of groups with the classic
+    groups, and do not change those.
     """
 
     def replay(self, key: Message, value: Message | None) -> None:
-        """Take in a record of one of their types."""
+        """Replay a record of a KIP-848 group."""
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]: ...
 
     def decide(self, command: Command, token: Token, now: Instant) -> Decision:
-        """ConsumerGroupHeartbeat and ConsumerGroupDescribe; JoinGroup, SyncGroup, Heartbeat and LeaveGroup
-        to one of their groups (JoinGroup only while it has members: else it becomes a classic group)."""
+        """Decide on ConsumerGroupHeartbeat and ConsumerGroupDescribe, and on JoinGroup, SyncGroup, Heartbeat
+        and LeaveGroup for a KIP-848 group. JoinGroup turns a group without members into a classic group."""
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]: ...
 
@@ -92,8 +93,8 @@ class ModernKind(Protocol):
 
 
 class GroupShard:
-    """`coordinator.shard.Shard` for groups and their offsets. `make_modern` makes the groups of KIP-848
-    over the dict of groups.
+    """`coordinator.shard.Shard` for groups and their offsets. `make_modern` makes the groups of KIP-848 over
+    the dictionary of groups.
     """
 
     def __init__(
@@ -107,8 +108,8 @@ class GroupShard:
         crowds: JoiningClients | None = None,
         initial_delay_ms: Callable[[], int] | None = None,
     ) -> None:
-        """`initial_delay_ms` is asked when the first member of a classic group joins; without it the
-        setting counts.
+        """`initial_delay_ms` is called when the first member of a classic group joins; its default is the
+        setting.
         """
         self._groups: dict[str, Group] = {}
         self._trace = trace
@@ -156,9 +157,7 @@ class GroupShard:
             return
         decoded_key, decoded = record
         if not isinstance(decoded_key, OffsetCommitKey):
-            self._replay(
-                decoded_key, decoded
-            )  # nobody writes such; to Kafka too only offsets can be undecided
+            self._replay(decoded_key, decoded)  # as in Kafka, only offsets can be undecided
             return
         assert decoded is None or isinstance(decoded, OffsetCommitValue)
         if decoded is not None:
@@ -169,7 +168,8 @@ class GroupShard:
         self._offsets.replay_marker(producer_id, is_commit=is_commit)
 
     def replay_own(self, message: object, offset: Offset) -> None:
-        self._replay(*cast("tuple[Message, Message]", message))
+        assert isinstance(message, CommittedOffset)
+        self._replay_offset(message.key, message.value)
 
     def _replay(self, decoded_key: Message, decoded: Message | None) -> None:
         if isinstance(decoded_key, OffsetCommitKey):
@@ -190,7 +190,7 @@ class GroupShard:
         self._offsets.replay(key, value)
 
     def unfinished(self) -> dict[str, object]:
-        return {}  # a commit that is lost leaves the one before it in force
+        return {}  # if a commit is lost, the one before it counts
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         self._group_offsets.image = image
@@ -203,7 +203,7 @@ class GroupShard:
         return self._decides[type(command.request)](command, token, now)
 
     def _to_kind(self, classic: Decide) -> Decide:
-        """`classic` for a classic group and for none; the other kind for its own."""
+        """Pass a request for a KIP-848 group to that kind, every other request to `classic`."""
         groups = self._groups
 
         def decide(command: Command, token: Token, now: Instant) -> Decision:
@@ -237,7 +237,7 @@ class GroupShard:
         return _answered(token, DescribeGroupsResponse(groups=answers))
 
     def _delete(self, command: Command, token: Token, now: Instant) -> Decision:
-        """DeleteGroups: a group without members is forgotten with all its offsets."""
+        """DeleteGroups: remove groups without members, and their offsets."""
         assert isinstance(command.request, DeleteGroupsRequest)
         records: list[CoordinatorRecord] = []
         results = []
@@ -250,7 +250,7 @@ class GroupShard:
                 self._trace("group-deleted", group=group_id)
         return Decision(tuple(records), (Answer(token, DeleteGroupsResponse(results=results)),))
 
-    # -- the world, time, and those who wait
+    # -- the image, time, and parked requests
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
         self._group_offsets.image = delta.after
@@ -266,7 +266,7 @@ class GroupShard:
         return [*self._classic.tick(now), *self._modern.tick(now), *self._group_offsets.tick(now)]
 
     def deadline(self) -> Micros | None:
-        # Asked after every decision, heartbeats too: spelt out, it takes a quarter of the time.
+        # Called after every decision, heartbeats too: without a loop it takes a quarter of the time.
         earliest = self._group_offsets.deadline()
         deadline = self._classic.deadline()
         if deadline is not None and (earliest is None or deadline < earliest):
@@ -285,12 +285,10 @@ class GroupShard:
 
 
 class NoModernGroups:
-    """In place of the groups of KIP-848 where a shard keeps none: their requests have Kafka's answer of a
-    broker without that feature.
-    """
+    """A shard without KIP-848 groups: their requests get the answer of a Kafka broker without the feature."""
 
     def replay(self, key: Message, value: Message | None) -> None:
-        """Not kept."""
+        """Skip the record of a KIP-848 group."""
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         return []
@@ -314,7 +312,7 @@ class NoModernGroups:
         return None
 
     def abandoned(self, token: Token) -> None:
-        """Nobody waits."""
+        """No request waits."""
 
     def waiting(self) -> list[Token]:
         return []
@@ -327,7 +325,7 @@ def _answered(token: Token, reply: Message) -> Decision:
 def _of_legacy(
     key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
 ) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
-    """An offset that an old broker committed, as newer ones write it."""
+    """The commit of an old broker in the format of newer ones."""
     committed = None
     if value is not None:
         committed = OffsetCommitValue(
