@@ -6,7 +6,7 @@ back.
     orders 0 1200            one line each
     orders 1 980
 
-A file that does not parse raises CheckpointCorrupt: whoever reads it knows whether it can be rebuilt or
+A file that does not parse raises CheckpointCorrupt: the reader knows whether it can be rebuilt or
 must be refused.
 """
 

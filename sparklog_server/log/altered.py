@@ -1,9 +1,9 @@
-"""Where one altered byte would explain that a CRC-32C does not match: found from the checksum alone,
-without another copy.
+"""Finds the one altered byte that would explain why a CRC-32C does not match, from the checksum alone.
 
-A checksum is linear: the difference between the one that was stored and the one that is computed depends
-on nothing but what was altered and how many bytes follow it. Stepping that difference back byte by byte
-shows the one place at which a single byte could have made it.
+CRC-32C is linear: the difference between the stored and the computed checksum depends only on the altered
+bits and on the number of bytes behind them. `altered_byte` steps that difference back byte by byte. To
+recompute the checksum for every candidate instead would take a time quadratic in the size of the batch.
+Only reports of damage need it.
 """
 
 from functools import cache
@@ -12,10 +12,10 @@ from sparklog.kernels import scan
 
 Buffer = bytes | bytearray | memoryview
 
-BITS_SEARCHED_MAX = 1 << 20  # bytes; a chance agreement among them is one in 500
-BYTES_SEARCHED_MAX = (
-    1 << 14
-)  # one in 1 000, for an altered byte fits 32 times more differences than a flipped bit
+BITS_SEARCHED_MAX = 1 << 20
+"""Bytes searched for a flipped bit: one in 500 agrees by chance."""
+BYTES_SEARCHED_MAX = 1 << 14
+"""Bytes searched for an altered byte, which fits 32 times more differences: one in 1 000 agrees by chance."""
 _CRC_BYTES = 4
 
 

@@ -53,7 +53,7 @@ class UncleanableLog(Exception):
 
 
 _ANY_RATIO = 1 << 31
-"""What a log holds was let in once, under whatever ratio was allowed then."""
+"""Stored batches were admitted under the ratio of that time, which is not known."""
 
 
 class Source(NamedTuple):
@@ -298,7 +298,7 @@ def grouped(sources: list[Source], segment_bytes: int) -> list[list[Source]]:
 
 
 class _Chunk:
-    """Some bytes of a segment; whoever gets it says in `used` how many of them were whole batches."""
+    """Some bytes of a segment; the reader sets `used` to how many of them were whole batches."""
 
     __slots__ = ("used", "view")
 

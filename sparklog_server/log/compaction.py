@@ -134,7 +134,7 @@ def plan_round(
     settings = log.settings
     ends = [segment.base_offset for segment in choice.segments[1:]] + [choice.first_uncleanable_offset]
     slots_max = max(table_bytes_max // clean.SLOT_SIZE, 2)
-    # No more than all dirty records could need, whatever the setting would allow.
+    # No more than all dirty records could need, even if the setting allows more.
     slots = min(
         slots_max, int((choice.first_uncleanable_offset - choice.first_dirty_offset) / load_factor) + 2
     )

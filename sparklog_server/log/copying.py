@@ -6,7 +6,7 @@ for byte.
 A job copies some pieces and makes them durable before it returns, so what is left for the turn of the swap
 is little, and little of it is unsynced. The copy has no state but its files. What an earlier life of the
 move has left of them may be torn, or of a log that was cut or compacted since: it is held against the log
-before it counts, which takes no writing. Whoever copies sees to it that nothing is cut off or compacted
+before it counts, which takes no writing. The caller sees to it that nothing is cut off or compacted
 meanwhile; that segments go by retention is told by `gone`.
 """  # noqa: E501
 
@@ -75,7 +75,7 @@ def copy(disk: Disk, todo: Copying) -> Copied | SourceFailed:
             disk.make_directory(todo.target)
             disk.sync([write_topic_id(disk, todo.target, todo.topic_id)])
     for base_offset in todo.gone:
-        # The log last: without it nobody takes the others for a segment's.
+        # The log last: recovery ignores the others without it.
         disk.remove(*(f"{todo.target}/{file_name(base_offset, suffix)}" for suffix in reversed(_SUFFIXES)))
     before = 0
     files: list[DiskFile] = []
@@ -185,7 +185,7 @@ def catch_up(
             old.size = end
         grown.append((old, disk.open(f"{target}/{name}", create=True)))
     if grown[0][1].size > copied:
-        grown[0][1].truncate(copied)  # nobody has looked at what an earlier life left there
+        grown[0][1].truncate(copied)  # the rest, left by an earlier process, is unchecked
     if sum(old.size - new.size for old, new in grown) > bytes_max:
         return False
     for old, new in grown:

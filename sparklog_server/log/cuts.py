@@ -1,12 +1,11 @@
-"""Copies of what recovery cuts off a log, kept beside it under a bound, so that a cut is never silent and
-can be looked at afterwards.
+"""Copies of what recovery cuts off a log, kept beside it under a bound, for the operator.
 
-    <base offset>.log.cut-<wall clock, ms>-<position>      the raw bytes of that log from `position` to its end, as they were
+    <base offset>.log.cut-<wall clock, ms>-<position>   the bytes of that log from `position` to its end
 
-The broker never reads them. The bound holds for a whole log directory: copies that earlier starts made go
-first, the oldest before the others; what alone exceeds it, or finds the disk full, is cut without a copy,
-and the event says so.
-"""  # noqa: E501
+The broker never reads them. The bound holds for a whole log directory. Copies that earlier starts made are
+removed first, the oldest before the others. What exceeds the bound by itself, or does not fit on the disk,
+is cut without a copy, and the event says so.
+"""
 
 import re
 from collections.abc import Callable, Iterator

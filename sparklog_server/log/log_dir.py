@@ -1,22 +1,24 @@
-"""One data directory: who it belongs to, its checkpoints, and the partitions that live in it.
+"""One data directory: its identity, its checkpoints, and the partitions that live in it.
 
     meta.properties                    version, cluster.id, node.id, directory.id
-    recovery-point-offset-checkpoint   below it everything is durable         replication-offset-checkpoint   high watermarks
+    recovery-point-offset-checkpoint   below these offsets everything is durable
+    replication-offset-checkpoint      high watermarks
     log-start-offset-checkpoint        only where it is above 0
-    .sparklog-ballast                  takes room, for a start on a full disk
-    .kafka_cleanshutdown               the last stop was clean: removed on opening, before anything is appended
-    <topic>-<n>/                       a partition               <topic>-<n>.<uuid>-delete/   one whose removal was interrupted
-    <topic>-<n>.<uuid>-future/         the copy of one that lies in another data directory, and is to move here
-    <topic>-<n>.<uuid>-stray/          one that no topic claimed when the broker started: for the operator to look at, or to remove
+    .sparklog-ballast                  occupies room, for a start on a full disk
+    .kafka_cleanshutdown               the last stop was clean: removed on opening, before the first append
+    <topic>-<n>/                       a partition
+    <topic>-<n>.<uuid>-delete/         a partition whose removal was interrupted
+    <topic>-<n>.<uuid>-future/         the copy of a partition that moves here from another data directory
+    <topic>-<n>.<uuid>-stray/          a partition that no topic claimed at the start: for the operator
 
-The metadata log, `__cluster_metadata-0`, may lie here too; it is not ours.
+The metadata log, `__cluster_metadata-0`, may lie here too; `LogDir` ignores it.
 
-What a checkpoint says of a deleted log would pass for true of the next of its name, and what it says of
-records that were cut, of those written in their place. So no log is begun while a checkpoint may name it,
-and none is cut below where one may vouch for it: a checkpoint that was rendered afterwards must be on disk
-first. For the same reason nothing that a checkpoint vouches for leaves the disk before that: what is
-missing at a start was taken by something else, and its partition is damaged.
-"""  # noqa: E501
+A checkpoint that names a deleted log would vouch for the next log of that name, and one that vouches for
+records that were cut would vouch for those written in their place. So no log is created while a checkpoint
+may name it, and none is cut below an offset that one may vouch for: a checkpoint rendered afterwards must
+be on disk first. For the same reason nothing that a checkpoint vouches for leaves the disk before that:
+if it is missing at a start, something else removed it, and its partition is damaged.
+"""
 
 import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -417,7 +419,7 @@ class LogDir:
             self._left_overs += log.leftovers
 
     def take_futures(self, topic_partition: TopicPartition) -> list[str]:
-        """The paths of the copies found here that came to nothing; nobody looks for them any more."""
+        """The paths of the copies found here whose move did not finish; they are not given again."""
         return [f"{self.path}/{future.name}" for future in self.futures.pop(topic_partition, ())]
 
     def set_aside(self, topic_partition: TopicPartition) -> str:

@@ -412,8 +412,8 @@ class PartitionLog:
 
     @property
     def has_sealed_unsynced(self) -> bool:
-        """Whether a segment was sealed since the last sync: it should be synced soon, whoever waits, so
-        that a crash costs no long scan.
+        """Whether a segment was sealed since the last sync. It should be synced soon, even if no request
+        waits for that: recovery scans what is not synced.
         """
         return len(self.segments.sealed) > 0
 
@@ -534,7 +534,7 @@ class PartitionLog:
         count = min(count, len(self.segments.settled))
         if count == 0:
             return None
-        # The log start first: nobody may look for what is about to go.
+        # The log start first: no reader may look for the segments that go.
         self.move_log_start(segments[count].base_offset)
         retired = self.segments.retire(count)
         return partial(set_aside, self._disk, self.directory, [segment.base_offset for segment in retired])

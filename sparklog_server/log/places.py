@@ -19,8 +19,8 @@ class Places:
     """Where batches lie in the segments of a log, which it shares and never changes.
 
     Invariants: `segments` is sorted by base offset, and its last is the active one; a known place maps an
-    offset to (segment, position) of the first batch that reaches it, and only says true: whoever cuts or
-    replaces segments calls `clear`.
+    offset to (segment, position) of the first batch that reaches it, and is never stale: a caller that
+    cuts or replaces segments calls `clear`.
     """
 
     __slots__ = ("_known", "_segments")

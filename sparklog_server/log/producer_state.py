@@ -35,7 +35,7 @@ from .verification import Verification
 
 BATCHES_KEPT = 5
 MANY = 1024
-"""From so many producers on, whoever goes through all of them does so in a job, or some at a time."""
+"""From so many producers on, all are visited only in a job, or some of them at a time."""
 _SWEPT_PER_APPEND = 8
 _SWEPT_AT_ONCE = 1024
 _STEP = 256
@@ -152,9 +152,7 @@ class ProducerState:
         return found
 
     def _sweep_verifications(self, now_ms: int) -> None:
-        """Forget those that nobody can be waiting for any more: a coordinator that says no leaves its own
-        behind.
-        """
+        """Drop the verifications that have expired: those that a coordinator refused remain until then."""
         verifications = self._verifications
         while verifications:
             producer_id, oldest = next(iter(verifications.items()))
@@ -283,7 +281,7 @@ class ProducerState:
             raise RecordsRefused(ErrorCode.INVALID_TXN_STATE, message)
 
     def appended(self, header: BatchHeader, base_offset: int, max_timestamp: int, now_ms: int) -> None:
-        """Remember a batch with a producer id that is in the log now, whoever checked it."""
+        """Remember a batch with a producer id that is in the log now."""
         producer = self.producers.get(header.producer_id)
         epoch = header.producer_epoch
         if producer is None:

@@ -1,6 +1,6 @@
 """How what retention or a topic leaves behind goes off the disk: a file at a time, or few small ones.
 
-To free space takes some file systems time in which nobody else's sync returns: where freed blocks are
+To free space takes some file systems time in which no other sync returns: where freed blocks are
 discarded at once 1.7 ms per MiB was seen. A file is not cut bit by bit before it goes: pages of it may
 wait in a socket, and would be zeroed there.
 """

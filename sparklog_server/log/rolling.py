@@ -10,7 +10,7 @@ from .log_config import LogConfig
 from .segment import RELATIVE_OFFSET_MAX, Segment
 
 NOT_KNOWN = NO_TIMESTAMP - 1
-"""Below every timestamp: whoever compares looks closer."""
+"""Below every timestamp: a comparison with it takes the slow path."""
 
 
 def must_roll(
@@ -69,7 +69,7 @@ def whole_that_fit(found: list[tuple[int, BatchHeader]], segment_bytes: int) -> 
 
 
 def _age_max_ms(active: Segment, settings: LogConfig) -> int:
-    """`segment.ms` less the jitter of this segment, which is the same whoever asks and whenever."""
+    """`segment.ms` less the jitter of this segment, which is the same at every call."""
     jitter_max_ms = min(settings.segment_jitter_ms, settings.segment_ms)
     if jitter_max_ms == 0:
         return settings.segment_ms

@@ -61,7 +61,7 @@ class Segment:
 
     Invariants: the file holds whole batches only; `max_timestamp` is the greatest of them and
     `max_timestamp_offset` the last offset of the first batch that has it. A sealed segment's
-    `max_timestamp` may be unread (None) until somebody asks.
+    `max_timestamp` may be unread (None) until the first call that needs it.
     """
 
     __slots__ = (

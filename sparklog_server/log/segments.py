@@ -1,11 +1,12 @@
-"""The segments of one log, and how far each is on its way to the disk.
+"""The segments of one log, and their way to the disk.
 
     active ── roll ──► sealed ── begin_settling ──► settling ── settle ──► settled
-       ▲                                                                      │  compaction swaps these, retention takes them
-       └───────────────── cut: the last one that is left ◄────────────────────┘
+       ▲                                                                      │
+       └──────────── a truncation: the last segment that is left ◄────────────┘
 
-Only a settled segment never changes any more: its batches and its index files are durable.
-"""  # noqa: E501
+A settled segment never changes: its batches and its index files are durable. Compaction and retention take
+settled segments only.
+"""
 
 from bisect import bisect_left
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A cleaned segment takes the place of those it was made from, whatever happens in between.
+"""A cleaned segment takes the place of those it was made from, also if a crash comes in between.
 
     X.log.cleaned ── job: written, synced ──► durable, counts for nothing: a crash leaves garbage
     X.log.swap    ── commit: index files first, the log last ──► from here on a crash is followed by the rest of this list

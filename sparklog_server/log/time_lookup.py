@@ -30,7 +30,7 @@ windows.
 _INT64_MIN = -(1 << 63)
 _SEEK_BYTES = 8192
 _ANY_RATIO = 1 << 31
-"""What a log holds was let in once, under whatever ratio was allowed then."""
+"""Stored batches were admitted under the ratio of that time, which is not known."""
 
 Found = tuple[int, int, int]
 """(timestamp, offset, leader epoch) of a record."""

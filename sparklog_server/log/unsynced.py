@@ -1,8 +1,9 @@
-"""What of a log is written and not yet synced: the files that the next sync must make durable, and the
-sync that is under way.
+"""The files of a log that are written and not yet synced, and the sync that is under way.
 
-begin ─► the files, in this order ─► (a truncation meanwhile: cut) ─► end: how far what they held is still the log's
-"""  # noqa: E501
+begin ──► the files, in this order ──► end: how far the log still holds what they held
+                  │
+                  └── cut, by a truncation: lowers that
+"""
 
 from sparklog.model import Offset
 from sparklog_server.disk.door import DiskFile

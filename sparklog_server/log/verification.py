@@ -5,7 +5,7 @@ transaction is appended (KIP-890).
                                           └── a marker is appended meanwhile ──► void: the append is refused
 
 The object itself is the proof: what was begun before a marker says nothing of the transaction after it. It
-is never written down; a crash costs whoever waited a second try.
+is never written down; a crash costs the producer that waited a second try.
 """  # noqa: E501
 
 

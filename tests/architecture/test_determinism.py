@@ -31,7 +31,6 @@ LONGER_FOR_A_REASON = dict.fromkeys(
     tests/broker/test_administration.py
     tests/broker/test_full_disk.py
     tests/coordinator/test_runtime.py
-    tests/log/history.py
     tests/spark/test_exactly_once.py
     """.split(),
     "was written 140 columns wide: to be split",

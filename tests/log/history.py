@@ -1,10 +1,10 @@
-"""A scripted history of one data directory, and the states in which a power cut at any call of the disk may
-leave it.
+"""A scripted life of one data directory, and what it may look like after the power was cut at any call of
+the disk's door.
 
-    History: opens, appends, transactions, syncs, rolls, truncates, DeleteRecords, retention, compaction,
-             deletes, stops
-        │  ──► Witness per partition: the records written, guaranteed and removed
-        ▼
+    History       opens, appends, transactions, syncs, rolls, truncates, DeleteRecords, retention,
+       │          compaction, deletes, stops
+       ├────────► Witness, one for each partition: what was written, promised and taken away
+       ▼
     PowerCut at the n-th changing call ──► disk.crash(seed) ──► `reopened` ──► Witness.agrees
 
 The script depends on its seed alone, so every run is the same up to the cut.
@@ -17,22 +17,18 @@ from random import Random
 from msgspec.structs import replace
 
 from sparklog.effects import Steps, take_all
-from sparklog.kernels import scan
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
-from sparklog.record.batch import Record, decode_records, read_header
+from sparklog.record.batch import read_header
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.checkpoint import parse_offsets, render_offsets
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.log_dir import LogDir
-from sparklog_server.log.ongoing_transactions import marker_of
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.producer_state import ProducerState
-from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
-from tests.log.logs import NOW, START_MS, Place, batch, read_all, truncate
-from tests.log.test_crashes import agrees_with_a_full_scan
+from tests.log.logs import NOW, START_MS, Place, batch, truncate
+from tests.log.witness import Witness
 
 CHANGING = frozenset(("append", "mkdir", "remove", "rename", "replace", "sync", "truncate"))
 CLUSTER_ID = "the-cluster-of-the-test"
@@ -44,7 +40,7 @@ _CODECS = (Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD)
 
 
 class PowerCut(BaseException):
-    """The process ends here: no code that runs in it may catch this."""
+    """The machine stops here: nothing that runs on it may catch this."""
 
 
 class Fuse:
@@ -61,222 +57,8 @@ class Fuse:
             self.count += 1
 
 
-class Witness:
-    """The records written to one partition, and those of them that must survive.
-
-    `attempt` is a batch whose append did not return. All records below `kept` must still exist, except those
-    below `start`, which were deleted; the deletion is durable up to `start_kept`, the least log start offset.
-    `places` has every batch as it was written, though compaction may have removed records of those below
-    `compacted`. `is_certain` is false while the partition is being created or removed.
-    """
-
-    def __init__(self, topic_id: Uuid, *, is_compacted: bool = False) -> None:
-        self.topic_id = topic_id
-        self.is_compacted = is_compacted
-        self.places: list[Place] = []
-        self.attempt: memoryview | bytes | None = None
-        self.kept = 0
-        self.start = 0
-        self.start_kept = 0
-        self.compacted = 0
-        self.open: dict[int, int] = {}
-        self.aborted: list[AbortedTxn] = []
-        self.is_certain = False
-        self.sequences: dict[int, int] = {}
-        self.epoch = 0
-
-    def promised(self, recovery_point: int) -> None:
-        """All records below the recovery point are durable."""
-        self.kept = max(
-            self.kept, *(place.next_offset for place in self.places if place.next_offset <= recovery_point), 0
-        )
-
-    def cut(self, end_offset: int) -> None:
-        """The log was truncated."""
-        self.places = [place for place in self.places if place.next_offset <= end_offset]
-        self.kept = min(self.kept, end_offset)
-        self.know()
-
-    def know(self) -> None:
-        """The next sequence of each producer, and the transactions, after the written batches."""
-        self.sequences, self.open, self.aborted = {}, {}, []
-        for place in self.places:
-            self.note(place)
-
-    def note(self, place: Place) -> None:
-        """One more batch."""
-        header = read_header(place.content)
-        self.epoch = max(self.epoch, header.leader_epoch)
-        producer_id = header.producer_id
-        if header.is_control:
-            first = self.open.pop(producer_id, None)
-            marker = marker_of(place.content)
-            assert marker is not None
-            if first is not None and marker.type is ControlType.ABORT:
-                stable = min(self.open.values(), default=place.next_offset)
-                self.aborted.append(AbortedTxn(producer_id, first, place.base_offset, stable))
-        elif producer_id >= 0:
-            self.sequences[producer_id] = header.last_sequence + 1
-            if header.is_transactional:
-                self.open.setdefault(producer_id, place.base_offset)
-
-    def next_sequence(self, log: PartitionLog, producer_id: int) -> int:
-        """The next sequence of a producer. Recovery has no sequence of a producer whose records were deleted,
-        as in Kafka: it begins anew.
-        """
-        headers = (read_header(place.content) for place in self.places if place.next_offset > self.start)
-        if any(header.producer_id == producer_id and not header.is_control for header in headers):
-            return self.sequences.get(producer_id, 0)
-        known = log.producers.producers.get(producer_id)
-        return known.batches[-1][1] + 1 if known is not None and known.batches else 0
-
-    def agrees(self, log: PartitionLog) -> None:
-        """Check that an opened log has the records that it must have and no others; from then on its records
-        are the written ones.
-        """
-        found = read_all(log)
-        if self.attempt is not None and log.log_end_offset > (
-            self.places[-1].next_offset if self.places else 0
-        ):
-            header = read_header(self.attempt)
-            self.places.append(Place(header.base_offset, header.next_offset, bytes(self.attempt)))
-        start, end = log.log_start_offset, log.log_end_offset
-        assert self.start_kept <= start <= self.start, "the log starts where nobody said"
-        assert end >= self.kept, f"what was promised in [{end}, {self.kept}) is gone"
-        assert log.recovery_point <= end
-        assert end in (0, start, *(place.next_offset for place in self.places)), (
-            "ends with no batch that was written"
-        )
-        self.places = [place for place in self.places if place.next_offset <= end]
-        written = [place for place in self.places if place.next_offset > start]
-        if self.is_compacted:
-            self._compacted_agrees(found, written)
-        else:
-            assert found == written, "not what was written"
-        ends = [start, *(place.next_offset for place in found)]
-        assert end == ends[-1]
-        if found and self.kept:
-            assert log.topic_id == self.topic_id
-        assert log.topic_id in (self.topic_id, ZERO_UUID)
-        agrees_with_a_full_scan(log, found, by_time=not self.is_compacted)
-        self.start, self.attempt = start, None
-        self.know()
-        self._transactions_agree(log, found)
-
-    def _compacted_agrees(self, found: list[Place], written: list[Place]) -> None:
-        """No record exists that was not written; a missing one has a successor, or was aborted."""
-        before, after = _records_of(written), _records_of(found)
-        assert all(before.get(offset) == record for offset, record in after.items()), (
-            "a record that nobody wrote"
-        )
-        aborted = {
-            record.offset
-            for place in written
-            for one in self.aborted_in(written)
-            if one.first_offset <= place.base_offset < one.last_offset
-            and read_header(place.content).producer_id == one.producer_id
-            for record in decode_records(place.content)
-        }
-        newest = {
-            record.key: offset
-            for offset, record in before.items()
-            if offset < self.compacted and offset not in aborted
-        }
-        for offset, record in before.items():
-            is_gone = offset not in after
-            assert not is_gone or offset in aborted or newest.get(record.key, -1) > offset, (
-                f"{offset} is gone, though nothing follows it"
-            )
-            assert not is_gone or offset < self.compacted, f"{offset} is gone, and nobody compacted so far"
-
-    def aborted_in(self, written: list[Place]) -> list[AbortedTxn]:
-        """The aborted transactions, if these were all batches."""
-        other = Witness(self.topic_id)
-        for place in written:
-            other.note(place)
-        return other.aborted
-
-    def _transactions_agree(self, log: PartitionLog, found: list[Place]) -> None:
-        end = log.log_end_offset
-        told = log.aborted_transactions(log.log_start_offset, end)
-        left = [(place.base_offset, read_header(place.content)) for place in found]
-        due = [
-            one
-            for one in self.aborted
-            if any(
-                one.first_offset <= base < one.last_offset and header.producer_id == one.producer_id
-                for base, header in left
-            )
-        ]
-        written = {one.last_offset: one for one in self.aborted}
-        for one in told:
-            # A replay after compaction, retention or DeleteRecords does not see the beginning of a
-            # transaction if that was removed, as in Kafka: a reader gets no record of it there.
-            whole = written[one.last_offset]
-            assert one._replace(first_offset=whole.first_offset) == whole
-            gone = range(whole.first_offset, one.first_offset)
-            assert not [
-                base for base, header in left if base in gone and header.producer_id == one.producer_id
-            ]
-        assert [one.last_offset for one in told] == sorted(one.last_offset for one in told)
-        assert all(one.last_offset in {other.last_offset for other in told} for one in due)
-        assert log.last_stable_offset(end) == max(min(self.open.values(), default=end), self.start)
-
-    def producers_agree(self, disk: SimulatedDisk, directory: str) -> None:
-        """Whether the snapshot of a clean stop equals a replay of all batches of the log."""
-        end_offset = self.places[-1].next_offset if self.places else 0
-        content = disk.read(f"{directory}/{end_offset:020d}.snapshot")
-        if end_offset == 0:
-            return
-        assert content is not None, "no snapshot at the end of the log"
-        told, replayed = known(content), known(self._replayed())
-        if self.start or self.is_compacted:
-            # A producer whose batches were deleted may be forgotten.
-            last = {
-                read_header(place.content).producer_id: place.base_offset
-                for place in self.places
-                if not _is_control(place)
-            }
-            told, replayed = (
-                {
-                    key: value
-                    for key, value in some.items()
-                    if last.get(key, -1) >= self.start and not self.is_compacted
-                }
-                for some in (told, replayed)
-            )
-        assert told == replayed
-
-    def _replayed(self) -> bytes:
-        state = ProducerState()
-        for place in self.places:
-            for _, header in scan.headers(memoryview(place.content), True):
-                if header.producer_id >= 0:
-                    state.appended(header, header.base_offset, header.max_timestamp, header.max_timestamp)
-        return state.render()
-
-
 def _take(job: Callable[[], Steps[None]]) -> None:
     take_all(job())
-
-
-def _is_control(place: Place) -> bool:
-    return read_header(place.content).is_control
-
-
-def _records_of(places: list[Place]) -> dict[int, Record]:
-    """The records of data, by offset."""
-    return {record.offset: record for place in places for record in decode_records(place.content)}
-
-
-def known(snapshot: bytes) -> dict[int, tuple[int, list[object]]]:
-    """The state of each producer in a snapshot: epoch, sequences and offsets of its last batch. Batches do
-    not contain the time of their append.
-    """
-    producers = ProducerState.parse(snapshot).producers
-    return {
-        key: (value.epoch, [batch[:4] for batch in value.batches[-1:]]) for key, value in producers.items()
-    }
 
 
 def reopened(disk: SimulatedDisk) -> LogDir:
@@ -287,7 +69,9 @@ def reopened(disk: SimulatedDisk) -> LogDir:
 
 
 class History:
-    """The script. Call `live` once, for one or several processes; a PowerCut from the disk ends it early."""
+    """The script. `live` once, in one or several lives of the process; cut short by a PowerCut from the
+    disk.
+    """
 
     def __init__(self, disk: SimulatedDisk, seed: int) -> None:
         self.disk = disk
@@ -298,7 +82,7 @@ class History:
         self._jobs: list[Callable[[], None]] = []
 
     def live(self, *, steps: int = 18) -> None:
-        """Three processes: one ends cleanly, one is killed, one ends cleanly."""
+        """Three lives: one ends cleanly, one is killed, one ends cleanly."""
         for life in range(3):
             log_dir = self._open()
             for witness, log in self._pairs():
@@ -316,9 +100,7 @@ class History:
                 log_dir.close(self._high_watermarks(), NOW)
 
     def _open(self) -> LogDir:
-        """The directory, and the clean offset of its compacted log, as the scheduler of compaction
-        reads it.
-        """
+        """The directory, and how far its compacted log was clean, as the scheduler of compaction reads it."""
         self.log_dir = reopened(self.disk)
         assert not self.log_dir.damaged, (
             f"damaged by no more than a crash: {[str(one.error) for one in self.log_dir.damaged.values()]}"
@@ -366,7 +148,7 @@ class History:
             self._create(topic_partition)
 
     def _forget(self, witness: Witness, log: PartitionLog) -> None:
-        """Compaction, or DeleteRecords and retention, below the durable and stable offset."""
+        """Compaction, or DeleteRecords and retention, below what is durable and stable."""
         assert self.log_dir is not None
         stable = log.last_stable_offset(log.recovery_point)
         if witness.is_compacted:
@@ -383,7 +165,7 @@ class History:
                 self.log_dir.checkpoint(self._high_watermarks())
                 witness.start_kept = witness.start
         log.settings = replace(SETTINGS, retention_bytes=self.random.choice((0, 1500, 4000)))
-        witness.start = max(witness.start, stable)  # it may reach this offset
+        witness.start = max(witness.start, stable)  # it may come that far
         job = log.retire(stable, NOW)
         log.settings = SETTINGS
         self.log_dir.checkpoint(self._high_watermarks())
@@ -426,8 +208,8 @@ class History:
             witness.attempt = None
 
     def _sync(self, witness: Witness, log: PartitionLog) -> None:
-        """A sync as by the sync thread: early or late between `begin_sync` and `synced`, with other
-        operations in between.
+        """A sync as the thread beside the loop does it: early or late between `begin_sync` and `synced`,
+        with other work going on.
         """
         files, end_offset = log.begin_sync()
         is_early = self.random.random() < 0.5
@@ -441,8 +223,8 @@ class History:
         witness.promised(log.recovery_point)
 
     def _truncate(self, topic_partition: TopicPartition) -> None:
-        """Truncate as a follower does: the checkpoint must not cover the new records, so it is
-        lowered first.
+        """As a follower does: the checkpoint must not vouch for what is written anew, so it is lowered
+        first.
         """
         assert self.log_dir is not None
         witness, log = self.witnesses[topic_partition], self.log_dir.logs[topic_partition]
@@ -483,7 +265,7 @@ class History:
         self.absent.pop(topic_partition, None)
 
     def die(self) -> None:
-        """The process has ended, with all state that was only in memory."""
+        """The process is gone, and all that only it knew."""
         self.log_dir = None
         self._jobs.clear()
         for witness in self.witnesses.values():
@@ -491,7 +273,7 @@ class History:
                 witness.attempt = bytes(witness.attempt)
 
     def check(self) -> LogDir:
-        """Open the directory after a crash and compare it with the witnesses."""
+        """Open what a crash left and hold it against the witnesses."""
         log_dir = self._open()
         for topic_partition, log in log_dir.logs.items():
             assert topic_partition in self.witnesses, f"{topic_partition} was deleted"
@@ -506,7 +288,7 @@ class History:
         return log_dir
 
     def live_on(self) -> None:
-        """After a crash: append, and make the records durable."""
+        """After a crash: append, and have it promised."""
         for witness, log in self._pairs():
             witness.is_certain = True
             assert self.log_dir is not None
@@ -516,7 +298,7 @@ class History:
             self._sync(witness, log)
 
     def stop(self) -> None:
-        """A clean stop, after which snapshots have all producers and the next open agrees."""
+        """A clean stop, after which snapshots tell of all producers and the next open agrees."""
         assert self.log_dir is not None
         directories = {topic_partition: log.directory for topic_partition, log in self.log_dir.logs.items()}
         self.log_dir.close(self._high_watermarks(), NOW)
