@@ -1,16 +1,15 @@
-"""The blocking shell around the client's machines: sockets, the clock and waiting; one thread at a time.
+"""The blocking shell around the client's machines: streams, the clock and waiting; one thread at a time.
 
-`Network` keeps one connection per broker and the knowledge of the cluster. Callers say `send(node,
-request, token)` and collect answers from `poll`; `call` is both in one, for those who have nothing else to
-do meanwhile. Metadata is asked for on its own while somebody polls. Sockets never block: waiting happens
-only in `poll` and in `wait`, which another thread may end by `wake`.
+`Network` keeps one connection per broker and the metadata of the cluster. Callers `send` requests and
+collect answers from `poll`; `call` does both. `poll` also sends Metadata requests. Streams never block:
+a thread waits only in `poll` and in `wait`, which another thread ends by `wake`.
 """
 
 import os
 import selectors
 import socket
 import time
-from collections import deque
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -19,7 +18,7 @@ from sparklog.client.connection import Answer, Connection, State, broken
 from sparklog.client.failures import ClientClosed, UnknownTopic
 from sparklog.client.frames import ReceiveBuffers
 from sparklog.client.settings import ClientSettings
-from sparklog.effects import Chunk, FileSlice
+from sparklog.client.stream import Address, Output, PlainStream, Stream
 from sparklog.errors import (
     BrokerError,
     ConnectionFailed,
@@ -35,8 +34,7 @@ from sparklog.wire.schema import Message
 R = TypeVar("R", bound=Message)
 
 _MS: Final = 1000
-_GATHER_MAX: Final = 64
-"""Pieces per gathered write; the system allows 1024."""
+_CONNECTING: Final = State.CONNECTING  # to name a member of an enum takes as long as two calls
 
 
 def now_us() -> Micros:
@@ -45,44 +43,27 @@ def now_us() -> Micros:
 
 
 def entropy(size: int) -> bytes:
-    """Chance, for the machines that take it from outside."""
+    """Random bytes for the machines, which draw none themselves."""
     return os.urandom(size)
 
 
 def instant() -> Instant:
-    """Both clocks."""
+    """The clock for deadlines and the time of day."""
     return Instant(now_us(), Millis(time.time_ns() // 1_000_000))
 
 
+@dataclass(slots=True, eq=False)
 class _Link:
-    """One broker's socket, its machine, and the bytes that did not leave yet."""
+    """One broker's stream, its machine, and the bytes that the stream has not taken yet."""
 
-    __slots__ = (
-        "addresses",
-        "connection",
-        "deadline",
-        "is_registered_for_write",
-        "last_used",
-        "node",
-        "output",
-        "socket",
-    )
-
-    def __init__(
-        self,
-        node: NodeId,
-        connection: Connection,
-        addresses: list[tuple[int, tuple[object, ...]]],
-        deadline: Micros,
-    ) -> None:
-        self.node = node
-        self.connection = connection
-        self.addresses = addresses  # those not tried yet
-        self.deadline = deadline  # until the handshake is done
-        self.socket: socket.socket | None = None
-        self.output: deque[memoryview] = deque()
-        self.is_registered_for_write = False
-        self.last_used = Micros(0)
+    node: NodeId
+    connection: Connection
+    deadline: Micros  # until the handshake is done
+    last_used: Micros
+    addresses: list[Address] = field(default_factory=list)  # those not tried yet
+    stream: Stream | None = None
+    output: Output = field(default_factory=Output)
+    is_registered_for_write: bool = False
 
 
 class Network:
@@ -104,7 +85,7 @@ class Network:
         self._links: dict[NodeId, _Link] = {}
         self._answers: list[Answer] = []
         self._polled = Micros(0)
-        """The end of the last `poll`: a back-off that ends later may be one that the caller has met since."""
+        """The end of the last `poll`: the caller may have met a back-off that ended since."""
         self._last_error: SparklogError | None = None
         self._is_closed = False
         self._wake_out: socket.socket | None = None
@@ -122,9 +103,7 @@ class Network:
     # -- sending ---------------------------------------------------------------------------------------------
 
     def is_ready(self, node: NodeId) -> bool:
-        """Whether `send` to that broker is possible now; if there is no connection, one is begun (unless
-        its back-off says no).
-        """
+        """Whether `send` to that broker is possible now; without a connection, one is begun if it may."""
         link = self._links.get(node)
         if link is not None:
             return link.connection.has_room and not link.output
@@ -148,9 +127,7 @@ class Network:
         version_max: int | None = None,
         expects_reply: bool = True,
     ) -> None:
-        """Send a request to a broker that is ready; its answer comes out of `poll`. Raises
-        UnsupportedByBroker.
-        """
+        """Send a request to a broker that is ready; `poll` returns its answer. Raises UnsupportedByBroker."""
         link = self._links[node]
         now = now_us()
         link.last_used = now
@@ -162,11 +139,11 @@ class Network:
 
     @property
     def last_error(self) -> SparklogError | None:
-        """The last trouble with a connection."""
+        """The last error of a connection."""
         return self._last_error
 
     def anyone(self) -> NodeId:
-        """A broker that is ready, NO_NODE if none is (one is being connected to then)."""
+        """A broker that is ready; NO_NODE if none is: then a connection is begun."""
         for link in self._links.values():
             if link.connection.has_room:
                 return link.node
@@ -188,13 +165,13 @@ class Network:
         deadline: Micros,
         version_max: int | None = None,
     ) -> R:
-        """Send to one broker (None: any) and wait for its reply; answers for others stay for the next `poll`.
+        """Send to one broker (None: any) and wait for its reply; other answers stay for the next `poll`.
 
-        Raises the failure of the request, or RequestTimeout naming the last trouble if no broker could be
-        reached by `deadline`.
+        Raises the failure of the request, or ConnectionFailed with the last error of a connection, or
+        RequestTimeout, if no broker is ready by `deadline`.
         """
         token = object()
-        others = self._poll(now_us())  # while nobody asked, idle connections may have been closed
+        others = self.poll(now_us())  # brokers may have closed idle connections
         is_sent = False
         try:
             while True:
@@ -206,7 +183,7 @@ class Network:
                         is_sent = True
                     elif now_us() >= deadline:
                         raise self._not_in_time("broker that answers")
-                for answer in self._poll(deadline):
+                for answer in self.poll(deadline):
                     if answer.token is not token:
                         others.append(answer)
                     elif answer.error is not None:
@@ -220,16 +197,49 @@ class Network:
     # -- waiting ---------------------------------------------------------------------------------------------
 
     def poll(self, deadline: Micros) -> list[Answer]:
-        """Wait until something was answered, at most until `deadline` (may be past); often returns early
-        with nothing.
-        """
-        return self._poll(deadline)
+        """Wait for answers until `deadline`, which may be past; may return early without any."""
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+        now = now_us()
+        self._ask_metadata(now)
+        until = self.next_event(deadline, self._polled)
+        for key, events in self._select(max(0, until - now) / 1e6):
+            if key.data is None:
+                continue  # a wake-up is for the thread that waits
+            link: _Link = key.data
+            if link.connection.state is _CONNECTING:
+                self._opening(link)
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._flush(link)
+            if events & selectors.EVENT_READ and link.stream is not None:
+                self._readable(link)
+        self._expire(now_us())
+        self._polled = now_us()
+        answers, self._answers = self._answers, []
+        return answers
 
     def next_event(self, until: Micros, now: Micros) -> Micros:
-        """When the network itself has something to do, if that is before `until`; `now` is when the caller
-        began to ask what is ready.
+        """When the network has work without an event, `until` at the latest; `now` is the time at which the
+        caller began to ask which brokers are ready.
         """
-        return self._next_event(until, now)
+        times: list[Micros] = [now if self._answers else until]
+        metadata = self.cluster.deadline()
+        connecting = False
+        for link in self._links.values():
+            if link.connection.state in (State.CONNECTING, State.HANDSHAKE):
+                times.append(link.deadline)
+                connecting = True
+            in_flight = link.connection.deadline()
+            if in_flight is not None:
+                times.append(in_flight)
+        if metadata is not None and not connecting:
+            reach = self.cluster.next_reach()
+            times.append(metadata if self._links or reach is None else max(metadata, reach))
+        reach = self.cluster.next_reach(now)
+        if reach is not None:
+            times.append(reach)
+        return min(times)
 
     def wait(self, until: Micros) -> None:
         """Wait until a socket is ready, or for a `wake`. Another thread may use the network meanwhile."""
@@ -238,18 +248,18 @@ class Network:
                 self._drain_wakes()
 
     def rest(self, wait_us: int) -> None:
-        """Go on working for that long; answers stay for the next `poll`."""
+        """Poll for that long; answers stay for the next `poll`."""
         until = Micros(now_us() + wait_us)
         others: list[Answer] = []
         while now_us() < until:
-            others += self._poll(until)
+            others += self.poll(until)
         self._answers = others + self._answers
 
     def wait_for_topic(self, topic: str, deadline: Micros, *, is_patient: bool = True) -> None:
-        """Return when the partitions of a topic are known; raises UnknownTopic, or what stood in the way.
+        """Return when the partitions of a topic are known; raises UnknownTopic, BrokerError, or
+        ConnectionFailed or RequestTimeout at `deadline`.
 
-        Patience is for topics that may be created at this moment: until `deadline` "unknown" does not
-        count as an answer.
+        A patient caller, whose topic may be about to be created, asks for an unknown topic until then.
         """
         self.cluster.want([topic])
         others: list[Answer] = []
@@ -263,7 +273,7 @@ class Network:
                     raise BrokerError(code, f"topic {topic!r}")
                 if is_late:
                     raise self._not_in_time(f"metadata of topic {topic!r}")
-                others += self._poll(deadline)
+                others += self.poll(deadline)
         finally:
             self._answers = others + self._answers
 
@@ -273,10 +283,10 @@ class Network:
         try:
             self._wake_out.send(b"\0")
         except OSError:
-            return  # full of wake-ups already, or closed: nobody waits any more
+            return  # full of wake-ups already, or closed
 
     def close(self) -> None:
-        """Close every connection; answers not collected are lost."""
+        """Close every connection; answers that were not collected are lost."""
         self._is_closed = True
         for link in list(self._links.values()):
             self._drop(link)
@@ -294,25 +304,6 @@ class Network:
         self.close()
 
     # -- inside ----------------------------------------------------------------------------------------------
-
-    def _poll(self, deadline: Micros) -> list[Answer]:
-        if self._is_closed:
-            raise ClientClosed("the client is closed")
-        now = now_us()
-        self._ask_metadata(now)
-        until = self._next_event(deadline, self._polled)
-        for key, events in self._select(max(0, until - now) / 1e6):
-            if key.data is None:
-                continue  # a wake-up is for the thread that waits
-            link: _Link = key.data
-            if events & selectors.EVENT_WRITE:
-                self._writable(link)
-            if events & selectors.EVENT_READ and link.socket is not None:
-                self._readable(link)
-        self._expire(now_us())
-        self._polled = now_us()
-        answers, self._answers = self._answers, []
-        return answers
 
     def _select(self, timeout_s: float) -> list[tuple[selectors.SelectorKey, int]]:
         if not timeout_s or self._wake_in is None:
@@ -345,32 +336,12 @@ class Network:
             self._last_error = error
             self.cluster.failed(now)
 
-    def _next_event(self, deadline: Micros, now: Micros) -> Micros:
-        times: list[Micros] = [now if self._answers else deadline]
-        metadata = self.cluster.deadline()
-        connecting = False
-        for link in self._links.values():
-            if link.connection.state in (State.CONNECTING, State.HANDSHAKE):
-                times.append(link.deadline)
-                connecting = True
-            in_flight = link.connection.deadline()
-            if in_flight is not None:
-                times.append(in_flight)
-        if metadata is not None and not connecting:
-            reach = self.cluster.next_reach()
-            times.append(metadata if self._links or reach is None else max(metadata, reach))
-        reach = self.cluster.next_reach(now)
-        if reach is not None:
-            times.append(reach)
-        return min(times)
-
     def _connect(self, node: NodeId, now: Micros) -> None:
         broker = self.cluster.brokers[node]
         connection = Connection(
             client_id=self.settings.client_id, in_flight_max=self._in_flight_max, buffers=self._buffers
         )
-        link = _Link(node, connection, [], Micros(now + self.cluster.setup_timeout_us(node)))
-        link.last_used = now
+        link = _Link(node, connection, Micros(now + self.cluster.setup_timeout_us(node)), now)
         self._links[node] = link
         try:
             found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
@@ -385,71 +356,64 @@ class Network:
         while link.addresses:
             family, address = link.addresses.pop(0)
             try:
-                sock = socket.socket(family, socket.SOCK_STREAM)
-                sock.setblocking(False)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for option, size in (
-                    (socket.SO_SNDBUF, self.settings.send_buffer_bytes),
-                    (socket.SO_RCVBUF, self.settings.receive_buffer_bytes),
-                ):
-                    if size >= 0:
-                        sock.setsockopt(socket.SOL_SOCKET, option, size)
-                link.socket = sock
-                sock.connect_ex(address)
+                stream = PlainStream(
+                    (family, address),
+                    send_buffer=self.settings.send_buffer_bytes,
+                    receive_buffer=self.settings.receive_buffer_bytes,
+                )
             except OSError as problem:
                 error = broken(f"{address[0]}:{address[1]}: {problem.strerror or problem}")
-                self._detach(link)
                 continue
+            link.stream = stream
             # Writable is what a connection becomes when it is made, and when it fails.
-            self._selector.register(sock, selectors.EVENT_WRITE, link)
+            self._selector.register(stream.fileno(), selectors.EVENT_WRITE, link)
             link.is_registered_for_write = True
             return
         self._fail(link, error)
 
-    def _writable(self, link: _Link) -> None:
-        if link.connection.state is not State.CONNECTING:
-            self._flush(link)
-            return
-        assert link.socket is not None
-        code = link.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
+    def _opening(self, link: _Link) -> None:
+        stream = link.stream
+        assert stream is not None
+        try:
+            is_open = stream.handshake()
+        except OSError as error:
             broker = self.cluster.brokers.get(link.node)
             where = f"{broker.host}:{broker.port}" if broker else "broker"
-            self._try_next_address(link, broken(f"{where}: {os.strerror(code)}"))
+            self._try_next_address(link, broken(f"{where}: {error.strerror or error}"))
             return
-        link.connection.opened(link.deadline)
+        if is_open:
+            link.connection.opened(link.deadline)
         self._flush(link)
 
     def _flush(self, link: _Link) -> None:
         """Send as much as the socket takes, and watch for more room only if something is left."""
         for chunk in link.connection.take_output():
-            link.output.append(_bytes_of(chunk))
-        sock = link.socket
-        assert sock is not None
+            link.output.add(chunk)
+        stream = link.stream
+        assert stream is not None
         try:
-            while link.output:
-                _advance(link.output, _send(sock, link.output))
+            link.output.send(stream)
         except BlockingIOError:
             pass
         except OSError as error:
             self._fail(link, broken(f"the connection broke: {error.strerror or error}"))
             return
-        wants_write = bool(link.output)
+        wants_write = bool(link.output) or stream.wants_write
         if wants_write != link.is_registered_for_write:
             link.is_registered_for_write = wants_write
             self._selector.modify(
-                sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if wants_write else 0), link
+                stream.fileno(), selectors.EVENT_READ | (selectors.EVENT_WRITE if wants_write else 0), link
             )
 
     def _readable(self, link: _Link) -> None:
-        sock, connection = link.socket, link.connection
-        assert sock is not None
+        stream, connection = link.stream, link.connection
+        assert stream is not None
         try:
             while True:
                 buffer = connection.buffer()
-                size = sock.recv_into(buffer)
+                size = stream.recv_into(buffer)
                 if size == 0 and connection.state is State.READY and connection.in_flight == 0:
-                    self._drop(link)  # brokers close what is idle for long
+                    self._drop(link)  # brokers close idle connections
                     return
                 if size == 0:
                     self._fail(link, broken("the broker closed the connection"))
@@ -468,7 +432,7 @@ class Network:
             return
         except DecodeError as error:
             where = " (is this a plain-text Kafka listener?)" if connection.state is State.HANDSHAKE else ""
-            self._fail(link, broken(f"the broker sent what cannot be: {error}{where}"))
+            self._fail(link, broken(f"the broker sent an invalid reply: {error}{where}"))
         except OSError as error:
             self._fail(link, broken(f"the connection broke: {error.strerror or error}"))
 
@@ -500,9 +464,7 @@ class Network:
                 self._drop(link)
 
     def _fail(self, link: _Link, error: SparklogError) -> None:
-        """The connection is of no use any more: its requests fail, and the broker is tried again after a
-        back-off.
-        """
+        """Close a connection: its requests fail, and the next is begun after a back-off."""
         now = now_us()
         self._last_error = error
         self._detach(link)
@@ -516,11 +478,10 @@ class Network:
         self._links.pop(link.node, None)
 
     def _detach(self, link: _Link) -> None:
-        if link.socket is not None:
-            if link.is_registered_for_write or link.connection.state is not State.CONNECTING:
-                self._selector.unregister(link.socket)
-            link.socket.close()
-            link.socket, link.is_registered_for_write = None, False
+        if link.stream is not None:
+            self._selector.unregister(link.stream.fileno())
+            link.stream.close()
+            link.stream, link.is_registered_for_write = None, False
 
     def _drain_wakes(self) -> None:
         assert self._wake_in is not None
@@ -532,25 +493,3 @@ class Network:
 
 
 _METADATA: Final = object()
-
-
-def _bytes_of(chunk: Chunk) -> memoryview:
-    assert not isinstance(chunk, FileSlice), "a client sends no files"
-    return memoryview(chunk)
-
-
-def _send(sock: socket.socket, output: deque[memoryview]) -> int:
-    if len(output) == 1 or not hasattr(sock, "sendmsg"):
-        return sock.send(output[0])
-    return sock.sendmsg([output[index] for index in range(min(len(output), _GATHER_MAX))])
-
-
-def _advance(output: deque[memoryview], sent: int) -> None:
-    """Take away what was sent."""
-    while sent:
-        first = output[0]
-        if sent < len(first):
-            output[0] = first[sent:]
-            return
-        sent -= len(first)
-        output.popleft()

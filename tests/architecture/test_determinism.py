@@ -25,7 +25,6 @@ LONGER_FOR_A_REASON = dict.fromkeys(
     sparklog/client/membership_classic.py
     sparklog/client/outbound.py
     sparklog/client/transaction.py
-    sparklog/client/transport.py
     sparklog/spark/options.py
     sparklog_server/coordinator/runtime.py
     sparklog_server/coordinator/txn/shard.py

@@ -63,7 +63,7 @@ OUTSIDE_MODULES = {
 }
 MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
-    *("sparklog.local_broker", "sparklog.testing"),
+    *("sparklog.local_broker", "sparklog.testing", "sparklog.client.stream"),
     *(
         "sparklog.spark.source",
         "sparklog.spark.batch_reader",

@@ -1,0 +1,118 @@
+"""The bytes of one connection: the port between a socket and the machine that speaks Kafka's protocol.
+
+A client's connections and those that a broker opens to other brokers use it. `PlainStream` is its one
+implementation; a TLS stream has the same methods and encrypts.
+"""
+
+import os
+import socket
+from collections import deque
+from typing import Final, Protocol
+
+from sparklog.effects import Chunk, FileSlice
+
+_GATHER_MAX: Final = 64
+"""Pieces per gathered write; the system allows 1024."""
+
+SYSTEM_DEFAULT: Final = -1
+
+Address = tuple[int, tuple[object, ...]]
+"""An address family, and an address of that family."""
+
+
+class Stream(Protocol):
+    """A connection that does not block: `recv_into`, `send` and `sendmsg` raise BlockingIOError where they
+    would, and OSError when the connection is broken.
+    """
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether the stream waits for the socket to become writable, though no bytes wait to be sent."""
+
+    def fileno(self) -> int:
+        """The descriptor to watch."""
+
+    def handshake(self) -> bool:
+        """Called when the socket is readable or writable, until it returns True: bytes may be exchanged
+        then. Raises OSError if there is no connection.
+        """
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """Bytes received; 0 at the end of the stream. Fewer than fit say that there are no more for now."""
+
+    def send(self, piece: memoryview, /) -> int:
+        """Bytes sent, from the front of the piece."""
+
+    def sendmsg(self, pieces: list[memoryview], /) -> int:
+        """Bytes sent, from the front of the pieces together."""
+
+    def close(self) -> None:
+        """Close the descriptor."""
+
+
+class PlainStream:
+    """A TCP connection; its methods are those of the socket, so that the port costs no call."""
+
+    __slots__ = ("_socket", "close", "fileno", "recv_into", "send", "sendmsg", "wants_write")
+
+    def __init__(
+        self, address: Address, *, send_buffer: int = SYSTEM_DEFAULT, receive_buffer: int = SYSTEM_DEFAULT
+    ) -> None:
+        """Begin to connect; the buffer sizes are in bytes. Raises OSError."""
+        family, target = address
+        self._socket = sock = socket.socket(family, socket.SOCK_STREAM)
+        self.close = sock.close
+        self.fileno = sock.fileno
+        self.recv_into = sock.recv_into
+        self.send = sock.send
+        self.sendmsg = sock.sendmsg
+        self.wants_write = False
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
+                if size >= 0:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size)
+            sock.connect_ex(target)
+        except OSError:
+            sock.close()
+            raise
+
+    def handshake(self) -> bool:
+        """Plain text has none: the connection is made, or has failed."""
+        if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(code, os.strerror(code))
+        return True
+
+
+class Output:
+    """Bytes that a stream has not taken yet, in their order."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        self._pieces: deque[memoryview] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def add(self, chunk: Chunk) -> None:
+        """Bytes to send after those before."""
+        assert not isinstance(chunk, FileSlice), "a client sends no files"
+        self._pieces.append(memoryview(chunk))
+
+    def send(self, stream: Stream) -> None:
+        """Send until everything is sent; raises BlockingIOError when the stream takes no more."""
+        pieces = self._pieces
+        while pieces:
+            if len(pieces) == 1:
+                sent = stream.send(pieces[0])
+            else:
+                sent = stream.sendmsg([pieces[index] for index in range(min(len(pieces), _GATHER_MAX))])
+            while sent:
+                first = pieces[0]
+                if sent < len(first):
+                    pieces[0] = first[sent:]
+                    break
+                sent -= len(first)
+                pieces.popleft()
