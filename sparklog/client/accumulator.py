@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparklog.client.cluster import Entropy, TopicView
-from sparklog.client.outbound import Done
+from sparklog.client.outbound_batch import Done
 from sparklog.client.settings import ClientSettings
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import BatchBuilder, Headers, record_size_max

@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Self, Unpack
+from typing import Final, Self, Unpack
 
 import msgspec
 
 from sparklog.client.chunk import Chunk
 from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.consumer_group import ConsumerGroup, Listeners, RebalanceListener
+from sparklog.client.consumer_records import ConsumerRecord, FetchedBatches, batches_of
 from sparklog.client.failures import CorruptRecords, UnknownTopic
 from sparklog.client.fetch import EARLIEST, LATEST, Errand, Fetcher
 from sparklog.client.membership import GroupMetadata, Subscription
@@ -27,48 +28,15 @@ from sparklog.client.settings import ClientSettings, ConsumerOptions
 from sparklog.client.transport import Network, entropy, instant, now_us
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, Offset, TopicPartition
-from sparklog.record.batch import read_header
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
+__all__ = ["Consumer", "ConsumerInterceptor", "ConsumerRecord", "Deserializer", "FetchedBatches"]
+
 _IN_FLIGHT_MAX: Final = 100
-"""Per broker; the machine asks for two at most, the rest is for the caller's own questions."""
-
-
-class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
-    """One record; the timestamp in ms of Unix time, -1 for none. Key and value are what the deserializers
-    made of the bytes.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Topic and partition in one."""
-        return TopicPartition(self.topic, self.partition)
-
-
-class FetchedBatches(NamedTuple):
-    """Whole batches as they stand in the log, of offsets up to `next_offset` (left out).
-
-    The first may begin before `fetch_offset`: earlier records are the caller's to leave out, and so are
-    control batches. Read-committed, no batch is of an aborted transaction. The bytes stay as they are
-    while somebody holds the view.
-    """
-
-    topic_partition: TopicPartition
-    records: memoryview
-    high_watermark: int
-    fetch_offset: int
-    next_offset: int
+"""Per broker; `Fetcher` sends two requests at most, the rest is for calls of the user."""
 
 
 Deserializer = Callable[[bytes | None], object]
@@ -318,7 +286,7 @@ class Consumer:
             self._poll_begins()
             while True:
                 while (chunk := self._next_chunk(is_first=not batches)) is not None:
-                    batches += _runs(chunk)
+                    batches += batches_of(chunk)
                     self._fetcher.taken(chunk)
                 is_late = now_us() >= deadline
                 self._turn(
@@ -526,16 +494,3 @@ class Consumer:
                 self._network.send(errand.node, errand.request, errand, version_max=errand.version_max)
             except UnsupportedByBroker as error:
                 self._fetcher.failed(errand, error, now)
-
-
-def _runs(chunk: Chunk) -> list[FetchedBatches]:
-    """What a chunk has left; where aborted batches stood between, in several pieces."""
-    runs = chunk.runs()
-    if not runs:
-        return []
-    starts = [chunk.position, *(read_header(run).base_offset for run in runs[1:])]
-    limits = [*starts[1:], chunk.next_offset]
-    return [
-        FetchedBatches(chunk.topic_partition, run, chunk.high_watermark, *ends)
-        for run, *ends in zip(runs, starts, limits, strict=True)
-    ]

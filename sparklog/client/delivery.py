@@ -7,7 +7,8 @@ from typing import Final, Protocol
 from sparklog.client.cluster import NO_NODE, Cluster
 from sparklog.client.connection import Answer, UnsupportedByBroker
 from sparklog.client.membership import Errand
-from sparklog.client.outbound import Done, Outbound, Shipment
+from sparklog.client.outbound import Outbound
+from sparklog.client.outbound_batch import Done, Shipment
 from sparklog.client.transaction import Transaction
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import Micros, NodeId

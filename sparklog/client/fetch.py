@@ -14,7 +14,6 @@ A machine without I/O. Per partition, in the order of the log:
 Every seek begins a new generation; a reply of an older generation is dropped.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -23,6 +22,7 @@ import msgspec
 from sparklog.client.chunk import Chunk, whole_batches
 from sparklog.client.cluster import NO_NODE, Cluster, Entropy, backoff_us
 from sparklog.client.failures import CorruptRecords, LogTruncated, NoOffset, OffsetOutOfRange
+from sparklog.client.fetch_reading import Reading
 from sparklog.client.fetch_session import FetchSession, Wanted
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
@@ -64,45 +64,6 @@ class Errand(msgspec.Struct):
     version_max: int | None = None
 
 
-class _Reading:
-    """One partition. Invariants: position None = NO POSITION; chunks follow each other, the last one ends
-    at `fetch_offset`.
-    """
-
-    __slots__ = (
-        "chunks",
-        "consumed_epoch",
-        "error",
-        "fetch_offset",
-        "generation",
-        "is_asked",
-        "is_held",
-        "is_paused",
-        "last_epoch",
-        "not_before",
-        "position",
-        "reset_to",
-        "topic_partition",
-        "valid_epoch",
-    )
-
-    def __init__(self, topic_partition: TopicPartition, generation: int) -> None:
-        self.topic_partition = topic_partition
-        self.generation = generation
-        self.position: int | None = None
-        self.fetch_offset = 0
-        self.chunks: deque[Chunk] = deque()
-        self.error: SparklogError | None = None  # raised after earlier fetched records are handed out
-        self.reset_to: int | None = None  # a timestamp for ListOffsets
-        self.last_epoch = -1  # of the last batch fetched
-        self.consumed_epoch = -1  # of the batch that the caller had last
-        self.valid_epoch = -1  # the leader epoch for which the position is known to hold
-        self.is_asked = False
-        self.is_held = False  # somebody else is finding out where to begin
-        self.is_paused = False
-        self.not_before = Micros(0)
-
-
 class Fetcher:
     """Every assigned partition. Invariant: at most one Fetch and one question about positions per broker
     is under way.
@@ -112,7 +73,7 @@ class Fetcher:
         self._settings = settings
         self._cluster = cluster
         self._entropy = entropy
-        self._readings: dict[TopicPartition, _Reading] = {}
+        self._readings: dict[TopicPartition, Reading] = {}
         self._sessions: dict[NodeId, FetchSession] = {}
         self._fetching: dict[NodeId, None] = {}
         self._asking: dict[NodeId, None] = {}
@@ -132,7 +93,7 @@ class Fetcher:
         """Read these partitions and no others; those that were read before keep their position."""
         before, self._readings = self._readings, {}
         for partition in partitions:
-            self._readings[partition] = before.get(partition) or _Reading(partition, self._next_generation())
+            self._readings[partition] = before.get(partition) or Reading(partition, self._next_generation())
         self._cluster.want_only(partition.topic for partition in self._readings)
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
@@ -224,8 +185,8 @@ class Fetcher:
         under way.
         """
         fetch: dict[NodeId, dict[TopicPartition, Wanted]] = {}
-        look_up: dict[NodeId, list[_Reading]] = {}
-        validate: dict[NodeId, list[_Reading]] = {}
+        look_up: dict[NodeId, list[Reading]] = {}
+        validate: dict[NodeId, list[Reading]] = {}
         for partition, reading in self._readings.items():
             if reading.error is not None or now < reading.not_before or reading.is_asked or reading.is_held:
                 continue
@@ -301,7 +262,7 @@ class Fetcher:
 
     # -- positions -------------------------------------------------------------------------------------------
 
-    def _look_up(self, node: NodeId, readings: list[_Reading]) -> Errand:
+    def _look_up(self, node: NodeId, readings: list[Reading]) -> Errand:
         self._asking[node] = None
         topics: dict[str, ListOffsetsTopic] = {}
         for reading in readings:
@@ -332,7 +293,7 @@ class Fetcher:
                 else:
                     self._refused(reading, code, now)
 
-    def _validate(self, node: NodeId, readings: list[_Reading]) -> Errand:
+    def _validate(self, node: NodeId, readings: list[Reading]) -> Errand:
         self._asking[node] = None
         topics: dict[str, OffsetForLeaderTopic] = {}
         for reading in readings:
@@ -367,7 +328,7 @@ class Fetcher:
                     view = self._cluster.partition(partition)
                     reading.valid_epoch = -1 if view is None else view.leader_epoch
 
-    def _truncated(self, reading: _Reading, end_offset: int) -> None:
+    def _truncated(self, reading: Reading, end_offset: int) -> None:
         """The log no longer holds what was fetched: go on where it parts, unless the caller wants to
         decide (KIP-320).
         """
@@ -379,7 +340,7 @@ class Fetcher:
         else:
             self._begin_anew(reading)
 
-    def _begin_anew(self, reading: _Reading) -> None:
+    def _begin_anew(self, reading: Reading) -> None:
         """By `auto_offset_reset`, which is not `none`."""
         self._place(reading, LATEST)
         reading.reset_to = self._default_reset()
@@ -393,7 +354,7 @@ class Fetcher:
             else max(0, self.wall_ms - duration_ms)
         )
 
-    def _place(self, reading: _Reading, offset: int) -> None:
+    def _place(self, reading: Reading, offset: int) -> None:
         reading.generation = self._next_generation()
         reading.chunks.clear()
         reading.error, reading.is_asked, reading.is_held, reading.not_before = None, False, False, Micros(0)
@@ -431,7 +392,7 @@ class Fetcher:
                 if reading is not None:
                     self._partition_fetched(reading, told, now)
 
-    def _partition_fetched(self, reading: _Reading, told: PartitionData, now: Micros) -> None:
+    def _partition_fetched(self, reading: Reading, told: PartitionData, now: Micros) -> None:
         code = code_of(told.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._settings.auto_offset_reset == "none":
@@ -469,7 +430,7 @@ class Fetcher:
             reason = wrong or f"{len(records)} bytes hold no whole batch"
             reading.error = CorruptRecords(reading.topic_partition, reading.fetch_offset, reason)
 
-    def _refused(self, reading: _Reading, code: ErrorCode, now: Micros) -> None:
+    def _refused(self, reading: Reading, code: ErrorCode, now: Micros) -> None:
         if not code.is_retriable:
             reading.error = BrokerError(code, str(reading.topic_partition))
             return
@@ -478,7 +439,7 @@ class Fetcher:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _retry_later(self, reading: _Reading, now: Micros) -> None:
+    def _retry_later(self, reading: Reading, now: Micros) -> None:
         reading.not_before = Micros(
             now
             + backoff_us(
@@ -486,7 +447,7 @@ class Fetcher:
             )
         )
 
-    def _raise_failure(self, reading: _Reading) -> None:
+    def _raise_failure(self, reading: Reading) -> None:
         error = reading.error
         if isinstance(error, BrokerError):
             # the next poll tries again; a corrupt batch or a lost offset would only be found once more
@@ -503,7 +464,7 @@ class Fetcher:
                 f"{reading.topic_partition} has no position, and auto_offset_reset is none: seek first"
             )
 
-    def _current(self, errand: Errand, partition: TopicPartition) -> _Reading | None:
+    def _current(self, errand: Errand, partition: TopicPartition) -> Reading | None:
         """The reading that an answer is about, unless it was sought or unassigned since the question."""
         reading = self._readings.get(partition)
         return (
@@ -512,7 +473,7 @@ class Fetcher:
             else None
         )
 
-    def _reading(self, partition: TopicPartition) -> _Reading:
+    def _reading(self, partition: TopicPartition) -> Reading:
         try:
             return self._readings[partition]
         except KeyError:
@@ -523,5 +484,5 @@ class Fetcher:
         return self._generation
 
 
-def _generations(readings: list[_Reading]) -> dict[TopicPartition, int]:
+def _generations(readings: list[Reading]) -> dict[TopicPartition, int]:
     return {reading.topic_partition: reading.generation for reading in readings}

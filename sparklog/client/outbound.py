@@ -18,14 +18,21 @@ In a transaction id and epoch are those of `Transaction`, which is asked for eve
 every batch that is given up: then what waits is given up too, since nothing of it may be committed.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import msgspec
-
 from sparklog.client.cluster import NO_NODE, Cluster, Entropy, backoff_us
 from sparklog.client.failures import DeliveryFailed
+from sparklog.client.outbound_batch import (
+    NO_PRODUCER_ID,
+    NOT_SENT,
+    SEQUENCE_MASK,
+    Done,
+    Line,
+    OutboundBatch,
+    Shipment,
+    distance,
+)
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction import CONCURRENT_BACKOFF_MS, PRODUCE_BEFORE_V2, Transaction
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
@@ -41,11 +48,8 @@ from sparklog.wire.messages.produce import (
 )
 from sparklog.wire.schema import ZERO_UUID
 
-NO_PRODUCER_ID: Final = ProducerId(-1)
 EPOCH_MAX: Final = (1 << 15) - 1
-SEQUENCE_MASK: Final = (1 << 31) - 1
 VERSION_BEFORE_TOPIC_IDS: Final = 12
-NOT_SENT: Final = -1
 IN_FLIGHT_PER_PARTITION_MAX: Final = 5
 """Brokers remember the last five batches of a producer: more in flight could not be told from duplicates."""
 
@@ -56,69 +60,6 @@ _MS: Final = 1000
 _SEQUENCE_LOST: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
-
-
-class OutboundBatch(msgspec.Struct):
-    """A whole batch and where it stands; `context` is the caller's own."""
-
-    topic_partition: TopicPartition
-    records: bytearray
-    record_count: int
-    deadline: Micros
-    context: object = None
-    sequence: int = NOT_SENT
-    attempts: int = 0
-    last_error: SparklogError | None = None
-
-
-class Done(msgspec.Struct):
-    """A batch that is finished: acknowledged at `base_offset` (-1: not told), or given up with an error."""
-
-    batch: OutboundBatch
-    base_offset: int = -1
-    log_append_time_ms: int = -1
-    error: SparklogError | None = None
-
-
-class Shipment(msgspec.Struct):
-    """A request and its batches, which `replied` or `failed` want back."""
-
-    node: NodeId
-    request: ProduceRequest
-    batches: list[OutboundBatch]
-    version_max: int | None
-    deadline: Micros
-
-
-class _Line:
-    """One partition's batches. Invariants: those in `waiting` follow those in flight; `returned` is empty
-    unless something is in flight.
-    """
-
-    __slots__ = (
-        "acknowledged",
-        "epoch",
-        "in_flight",
-        "is_lost",
-        "not_before",
-        "producer_id",
-        "returned",
-        "sequence",
-        "topic_partition",
-        "waiting",
-    )
-
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
-        self.waiting: deque[OutboundBatch] = deque()
-        self.in_flight: deque[OutboundBatch] = deque()
-        self.returned: list[OutboundBatch] = []
-        self.not_before = Micros(0)
-        self.producer_id = NO_PRODUCER_ID
-        self.epoch = ProducerEpoch(-1)
-        self.sequence = 0  # of the next record never sent before
-        self.acknowledged = 0  # the sequence that the broker must be expecting
-        self.is_lost = False  # the broker does not know where we are
 
 
 class Outbound:
@@ -148,8 +89,8 @@ class Outbound:
         self.in_flight_max = settings.max_in_flight_requests_per_connection
         if self.is_idempotent:
             self.in_flight_max = min(self.in_flight_max, IN_FLIGHT_PER_PARTITION_MAX)
-        self._lines: dict[TopicPartition, _Line] = {}
-        self._busy: dict[TopicPartition, _Line] = {}  # lines with a batch that waits
+        self._lines: dict[TopicPartition, Line] = {}
+        self._busy: dict[TopicPartition, Line] = {}  # lines with a batch that waits
         self._producer_id = NO_PRODUCER_ID
         self._epoch = ProducerEpoch(-1)
         self._is_asking = False
@@ -162,7 +103,7 @@ class Outbound:
         """Take a batch; those of one partition go out in the order in which they are added."""
         line = self._lines.get(batch.topic_partition)
         if line is None:
-            line = self._lines[batch.topic_partition] = _Line(batch.topic_partition)
+            line = self._lines[batch.topic_partition] = Line(batch.topic_partition)
         line.waiting.append(batch)
         self._busy[batch.topic_partition] = line
         self.unfinished += 1
@@ -317,7 +258,7 @@ class Outbound:
     def _needs_producer_id(self) -> bool:
         return self.is_idempotent and self._producer_id < 0 and self.transaction is None
 
-    def _may_send(self, line: _Line, now: Micros) -> bool:
+    def _may_send(self, line: Line, now: Micros) -> bool:
         if (
             not line.waiting
             or line.returned
@@ -368,7 +309,7 @@ class Outbound:
         )
         return Shipment(node, request, batches, version_max, Micros(overdue))
 
-    def _stamp(self, line: _Line, batch: OutboundBatch) -> None:
+    def _stamp(self, line: Line, batch: OutboundBatch) -> None:
         ours = (self._producer_id, self._epoch) if self.transaction is None else self.transaction.identity[1:]
         if line.producer_id < 0 or (self.transaction is not None and ours != (line.producer_id, line.epoch)):
             line.producer_id, line.epoch = ours
@@ -444,7 +385,7 @@ class Outbound:
         else:
             line.in_flight.remove(batch)
 
-    def _settle(self, line: _Line) -> None:
+    def _settle(self, line: Line) -> None:
         """Once nothing of a line is in flight, let what came back go again, and mend the sequences if they
         no longer fit.
         """
@@ -452,7 +393,7 @@ class Outbound:
             return
         if line.returned:
             returned = (
-                sorted(line.returned, key=lambda batch: _distance(line.acknowledged, batch.sequence))
+                sorted(line.returned, key=lambda batch: distance(line.acknowledged, batch.sequence))
                 if self.is_idempotent
                 else line.returned
             )
@@ -472,7 +413,7 @@ class Outbound:
         ):
             self._begin_epoch(line)
 
-    def _begin_epoch(self, line: _Line) -> None:
+    def _begin_epoch(self, line: Line) -> None:
         line.is_lost = False
         line.sequence = line.acknowledged = 0
         for batch in line.waiting:
@@ -496,12 +437,6 @@ class Outbound:
                 self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, attempt, self._entropy
             )
         )
-
-
-def _distance(start: int, sequence: int) -> int:
-    """How far a sequence lies after `start`, around the wrap; those that fell behind it come first."""
-    distance = (sequence - start) & SEQUENCE_MASK
-    return distance if distance < 1 << 30 else distance - (1 << 31)
 
 
 def _too_late(batch: OutboundBatch) -> SparklogError:

@@ -17,7 +17,7 @@ from sparklog.client.cluster import TopicView
 from sparklog.client.failures import BufferExhausted, ClientClosed, RecordTooLarge, UnknownTopic
 from sparklog.client.membership import GroupMetadata
 from sparklog.client.membership_offsets import OffsetAndMetadata, positions_of
-from sparklog.client.outbound import Done
+from sparklog.client.outbound_batch import Done
 from sparklog.client.producer_records import (
     Delivery,
     ProducerInterceptor,

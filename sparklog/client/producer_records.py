@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from sparklog.client.accumulator import Gathering
-from sparklog.client.outbound import Done, OutboundBatch
+from sparklog.client.outbound_batch import Done, OutboundBatch
 from sparklog.errors import SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import Headers

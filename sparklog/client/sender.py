@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from sparklog.client.accumulator import Gathering
 from sparklog.client.failures import ClientClosed
-from sparklog.client.outbound import Done
+from sparklog.client.outbound_batch import Done
 from sparklog.client.sending import Sending
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transport import Network, entropy, now_us

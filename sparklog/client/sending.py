@@ -15,7 +15,8 @@ from sparklog.client.accumulator import Accumulator, Gathering
 from sparklog.client.cluster import Entropy
 from sparklog.client.delivery import Exchange, deliver, ship
 from sparklog.client.failures import DeliveryFailed
-from sparklog.client.outbound import Done, Outbound, OutboundBatch
+from sparklog.client.outbound import Outbound
+from sparklog.client.outbound_batch import Done, OutboundBatch
 from sparklog.client.producer_records import nothing_of
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import SparklogError

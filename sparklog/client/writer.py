@@ -8,7 +8,8 @@ from typing import Final, Self
 
 from sparklog.client.delivery import deliver
 from sparklog.client.failures import RecordTooLarge, UnknownTopic
-from sparklog.client.outbound import Done, Outbound, OutboundBatch
+from sparklog.client.outbound import Outbound
+from sparklog.client.outbound_batch import Done, OutboundBatch
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction import Transaction
 from sparklog.client.transaction_states import Operation, ProducerIdentity

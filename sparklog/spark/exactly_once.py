@@ -22,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from sparklog.client.admin import Admin
 from sparklog.client.committer import Committer, Older
 from sparklog.client.decisions import sink_name, task_id
-from sparklog.client.outbound import Done
+from sparklog.client.outbound_batch import Done
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.client.transport import entropy

@@ -20,10 +20,7 @@ LINES_MAX = 500
 LONGER_FOR_A_REASON = dict.fromkeys(
     """
     benchmarks/harness.py
-    sparklog/client/consumer.py
-    sparklog/client/fetch.py
     sparklog/client/membership_classic.py
-    sparklog/client/outbound.py
     sparklog/client/transaction.py
     sparklog/spark/options.py
     sparklog_server/coordinator/runtime.py
@@ -36,7 +33,6 @@ LONGER_FOR_A_REASON = dict.fromkeys(
     tests/broker/imagined.py
     tests/broker/test_administration.py
     tests/broker/test_full_disk.py
-    tests/client/test_shells.py
     tests/coordinator/test_runtime.py
     tests/log/history.py
     tests/spark/test_exactly_once.py

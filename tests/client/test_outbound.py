@@ -9,7 +9,8 @@ import pytest
 
 from sparklog.client.cluster import Cluster
 from sparklog.client.failures import DeliveryFailed
-from sparklog.client.outbound import Done, Outbound, OutboundBatch, Shipment
+from sparklog.client.outbound import Outbound
+from sparklog.client.outbound_batch import Done, OutboundBatch, Shipment
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode
 from sparklog.model import Micros, NodeId, TopicPartition
 from sparklog.record.batch import build_batch, read_header

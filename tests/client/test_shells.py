@@ -3,18 +3,15 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
 from sparklog.client.admin import Admin
-from sparklog.client.consumer import Consumer
 from sparklog.client.failures import (
     BufferExhausted,
     ClientClosed,
-    CorruptRecords,
     DeliveryFailed,
     OffsetOutOfRange,
     RecordTooLarge,
@@ -24,118 +21,10 @@ from sparklog.client.producer import Producer, ProducerRecord, RecordMetadata
 from sparklog.client.ranges import RangeReader
 from sparklog.client.writer import BatchWriter
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, SparklogError
-from sparklog.model import TopicPartition
-from sparklog.record.batch import build_batch, decode_records
-from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
-from sparklog.wire.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from sparklog.wire.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from sparklog.record.batch import build_batch
 from sparklog.wire.schema import Message
-from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata, settings, versions
-
-T0 = TopicPartition("t", 0)
-
-
-class Log:
-    """A partition in memory behind a scripted broker; `trouble` are answers to Produce that come before it
-    works.
-    """
-
-    def __init__(self) -> None:
-        self.batches: list[bytes] = []
-        self.end = 0
-        self.start = 0
-        self.trouble: list[Callable[[], Message | bytes | None]] = []
-        self.is_known = True
-
-    def metadata(self, broker: ScriptedBroker, request: Message) -> MetadataResponse:
-        assert isinstance(request, MetadataRequest)
-        told = metadata({"t": [1]}, nodes=[(1, broker.port)])
-        if request.topics is not None:
-            for topic in request.topics:
-                if topic.name != "t":
-                    told.topics.append(MetadataResponseTopic(error_code=3, name=topic.name))
-        return told
-
-    def produce(self, request: Message) -> Message | bytes | None:
-        assert isinstance(request, ProduceRequest)
-        if self.trouble:
-            return self.trouble.pop(0)()
-        (partition,) = request.topic_data[0].partition_data
-        assert isinstance(partition.records, memoryview)
-        base = self.append(bytearray(partition.records))
-        return produced(base_offset=base)
-
-    def append(self, batch: bytearray) -> int:
-        base = self.end
-        batch[:8] = base.to_bytes(8, "big")
-        self.batches.append(bytes(batch))
-        self.end += len(decode_records(batch))
-        return base
-
-    def fetch(self, request: Message) -> Message:
-        assert isinstance(request, FetchRequest)
-        if not request.topics:
-            return FetchResponse()
-        asked = request.topics[0].partitions[0]
-        out_of_range = not self.start <= asked.fetch_offset <= self.end
-        found = b"".join(
-            batch for batch in self.batches if decode_records(batch)[-1].offset >= asked.fetch_offset
-        )
-        if not found and not out_of_range:
-            threading.Event().wait(min(request.max_wait_ms, 20) / 1000)
-        told = PartitionData(
-            partition_index=0,
-            error_code=int(out_of_range),
-            high_watermark=self.end,
-            records=b"" if out_of_range else found,
-        )
-        return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[told])])
-
-    def list_offsets(self, request: Message) -> Message:
-        assert isinstance(request, ListOffsetsRequest)
-        timestamp = request.topics[0].partitions[0].timestamp
-        offset = {-1: self.end, -2: self.start}.get(timestamp, -1)
-        told = ListOffsetsPartitionResponse(partition_index=0, offset=offset)
-        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[told])])
-
-    def values(self) -> list[bytes | None]:
-        return [record.value for batch in self.batches for record in decode_records(batch)]
-
-
-def produced(base_offset: int = 0, code: int = 0) -> ProduceResponse:
-    told = PartitionProduceResponse(index=0, error_code=code, base_offset=base_offset)
-    return ProduceResponse(responses=[TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[told])])
-
-
-@pytest.fixture
-def log() -> Log:
-    return Log()
-
-
-@pytest.fixture
-def broker(log: Log) -> Iterator[ScriptedBroker]:
-    with ScriptedBroker() as scripted:
-        scripted.handlers |= {
-            "Metadata": lambda request: log.metadata(scripted, request),
-            "InitProducerId": lambda _: InitProducerIdResponse(producer_id=7, producer_epoch=0),
-            "Produce": log.produce,
-            "Fetch": log.fetch,
-            "ListOffsets": log.list_offsets,
-        }
-        yield scripted
-
+from tests.client.shell_log import Log, fill, produced
+from tests.client.wire import ScriptedBroker, settings, versions
 
 # -- producer ------------------------------------------------------------------------------------------------
 
@@ -328,122 +217,6 @@ def test_interceptors_serializers_and_partitioners_have_their_say(broker: Script
     assert log.values() == [b"[A]"]
     assert asked == [("t", b"5", b"[A]", 1)]
     assert marking.acknowledged == [0]
-
-
-# -- consumer ------------------------------------------------------------------------------------------------
-
-
-def fill(log: Log, count: int = 10, per_batch: int = 4) -> None:
-    for start in range(0, count, per_batch):
-        log.append(
-            build_batch([(b"k", b"%d" % n, (), 5) for n in range(start, min(start + per_batch, count))])
-        )
-
-
-def read_all(consumer: Consumer, count: int) -> list[tuple[int, bytes | None]]:
-    found: list[tuple[int, bytes | None]] = []
-    for _ in range(100):
-        found += [(record.offset, record.value) for record in consumer.poll(100, 3)]
-        if len(found) >= count:
-            break
-    return found
-
-
-def test_records_are_read_in_order_in_polls_of_bounded_size(broker: ScriptedBroker, log: Log) -> None:
-    fill(log)
-    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
-        consumer.assign([T0])
-        assert read_all(consumer, 10) == [(n, b"%d" % n) for n in range(10)]
-        assert consumer.position(T0) == 10
-        assert consumer.poll(0) == []
-
-
-def test_seeking_moves_in_both_directions_also_amid_a_batch(broker: ScriptedBroker, log: Log) -> None:
-    fill(log)
-    with Consumer(bootstrap_servers=broker.address) as consumer:
-        consumer.assign([T0])
-        consumer.seek(T0, 6)
-        assert [record.offset for record in consumer.poll(1000, 1)] == [6]
-        assert consumer.position(T0) == 7
-        consumer.seek(T0, 2)
-        assert read_all(consumer, 8) == [(n, b"%d" % n) for n in range(2, 10)]
-        consumer.seek_to_beginning()
-        assert consumer.position(T0) == 0
-        consumer.seek_to_end()
-        assert consumer.position(T0) == 10
-
-
-def test_batches_come_as_they_are(broker: ScriptedBroker, log: Log) -> None:
-    fill(log)
-    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
-        consumer.assign([T0])
-        (batches,) = consumer.poll_batches(1000)
-        assert bytes(batches.records) == b"".join(log.batches)
-        assert (batches.fetch_offset, batches.next_offset, batches.high_watermark) == (0, 10, 10)
-        assert consumer.position(T0) == 10
-
-
-def test_a_corrupt_batch_is_raised_with_partition_and_offset(broker: ScriptedBroker, log: Log) -> None:
-    fill(log)
-    log.batches[1] = log.batches[1][:-1] + b"\xff"
-    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
-        broker.handlers["Fetch"] = lambda _: FetchResponse(
-            responses=[
-                FetchableTopicResponse(
-                    topic_id=TOPIC_ID, partitions=[PartitionData(records=b"".join(log.batches))]
-                )
-            ]
-        )
-        consumer.assign([T0])
-        assert [record.offset for record in consumer.poll(1000)] == [0, 1, 2, 3]
-        with pytest.raises(CorruptRecords) as caught:
-            consumer.poll(1000)
-        assert (caught.value.topic_partition, caught.value.offset) == (T0, 4)
-
-
-def test_deserializers_and_interceptors_have_their_say(broker: ScriptedBroker, log: Log) -> None:
-    fill(log, 3)
-    with Consumer(
-        bootstrap_servers=broker.address,
-        auto_offset_reset="earliest",
-        value_deserializer=lambda value: int(value or b""),
-        interceptors=[lambda records: [record for record in records if record.offset != 1]],
-    ) as consumer:
-        consumer.assign([T0])
-        assert [record.value for record in consumer.poll(1000)] == [0, 2]
-
-
-def test_records_before_one_that_a_deserializer_refuses_are_handed_out_first(
-    broker: ScriptedBroker, log: Log
-) -> None:
-    def refuse_three(value: bytes | None) -> bytes | None:
-        if value == b"3":
-            raise ValueError("three")
-        return value
-
-    fill(log, 5)
-    with Consumer(
-        bootstrap_servers=broker.address, auto_offset_reset="earliest", value_deserializer=refuse_three
-    ) as consumer:
-        consumer.assign([T0])
-        assert [record.value for record in consumer.poll(1000)] == [b"0", b"1", b"2"]
-        for _ in range(2):
-            with pytest.raises(ValueError, match="three"):
-                consumer.poll(1000)
-        assert consumer.position(T0) == 3
-        consumer.seek(T0, 4)
-        assert [record.value for record in consumer.poll(1000)] == [b"4"]
-
-
-def test_questions_about_offsets_and_topics(broker: ScriptedBroker, log: Log) -> None:
-    fill(log)
-    with Consumer(bootstrap_servers=broker.address) as consumer:
-        assert consumer.topics() == ["t"]
-        assert consumer.partitions_for("t") == [0]
-        assert (consumer.beginning_offsets([T0]), consumer.end_offsets([T0])) == ({T0: 0}, {T0: 10})
-        assert consumer.offsets_for_times({T0: 1 << 50}) == {T0: None}
-        with pytest.raises(UnknownTopic):
-            consumer.partitions_for("nowhere")
 
 
 # -- whole batches -------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from sparklog.client.cluster import Cluster
 from sparklog.client.connection import api_of
 from sparklog.client.membership import Errand, GroupMetadata
 from sparklog.client.membership_offsets import OffsetAndMetadata
-from sparklog.client.outbound import Done, Outbound, OutboundBatch, Shipment
+from sparklog.client.outbound import Outbound
+from sparklog.client.outbound_batch import Done, OutboundBatch, Shipment
 from sparklog.client.transaction_states import Operation
 from sparklog.errors import ConnectionFailed, ErrorCode, SparklogError
 from sparklog.model import Micros, NodeId, TopicPartition

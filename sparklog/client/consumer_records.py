@@ -1,0 +1,56 @@
+"""What a consumer hands out: records, or whole batches."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from sparklog.client.chunk import Chunk
+from sparklog.model import TopicPartition
+from sparklog.record.batch import read_header
+
+
+class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
+    """One record; the timestamp in ms of Unix time, -1 for none. Key and value are the results of the
+    deserializers, if there are any.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition of the record."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class FetchedBatches(NamedTuple):
+    """Whole batches as they stand in the log, of offsets below `next_offset`.
+
+    The first may begin before `fetch_offset`: the caller skips earlier records, and control batches. Under
+    read_committed, batches of aborted transactions are left out. The bytes do not change while a reference
+    to the view exists.
+    """
+
+    topic_partition: TopicPartition
+    records: memoryview
+    high_watermark: int
+    fetch_offset: int
+    next_offset: int
+
+
+def batches_of(chunk: Chunk) -> list[FetchedBatches]:
+    """The batches of a chunk that were not handed out, in several pieces if aborted ones lie between."""
+    runs = chunk.runs()
+    if not runs:
+        return []
+    starts = [chunk.position, *(read_header(run).base_offset for run in runs[1:])]
+    limits = [*starts[1:], chunk.next_offset]
+    return [
+        FetchedBatches(chunk.topic_partition, run, chunk.high_watermark, *ends)
+        for run, *ends in zip(runs, starts, limits, strict=True)
+    ]

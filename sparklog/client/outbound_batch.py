@@ -1,0 +1,75 @@
+"""Whole batches on their way: one batch, the request that carries it, its outcome, and the line of batches
+of one partition.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from sparklog.errors import SparklogError
+from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.wire.messages.produce import ProduceRequest
+
+NO_PRODUCER_ID: Final = ProducerId(-1)
+SEQUENCE_MASK: Final = (1 << 31) - 1
+NOT_SENT: Final = -1
+_NO_EPOCH: Final = ProducerEpoch(-1)
+_AT_ONCE: Final = Micros(0)
+
+
+class OutboundBatch(msgspec.Struct):
+    """A whole batch and where it stands; `context` is the caller's own."""
+
+    topic_partition: TopicPartition
+    records: bytearray
+    record_count: int
+    deadline: Micros
+    context: object = None
+    sequence: int = NOT_SENT
+    attempts: int = 0
+    last_error: SparklogError | None = None
+
+
+class Done(msgspec.Struct):
+    """A batch that is finished: acknowledged at `base_offset` (-1: not told), or given up with an error."""
+
+    batch: OutboundBatch
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    error: SparklogError | None = None
+
+
+class Shipment(msgspec.Struct):
+    """A request and its batches, which `replied` or `failed` want back."""
+
+    node: NodeId
+    request: ProduceRequest
+    batches: list[OutboundBatch]
+    version_max: int | None
+    deadline: Micros
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """One partition's batches. Invariants: those in `waiting` follow those in flight; `returned` is empty
+    unless a batch is in flight.
+    """
+
+    topic_partition: TopicPartition
+    waiting: deque[OutboundBatch] = field(default_factory=deque)
+    in_flight: deque[OutboundBatch] = field(default_factory=deque)
+    returned: list[OutboundBatch] = field(default_factory=list)
+    not_before: Micros = _AT_ONCE
+    producer_id: ProducerId = NO_PRODUCER_ID
+    epoch: ProducerEpoch = _NO_EPOCH
+    sequence: int = 0  # of the next record never sent before
+    acknowledged: int = 0  # the sequence that the broker expects next
+    is_lost: bool = False  # the broker has lost the producer's state
+
+
+def distance(start: int, sequence: int) -> int:
+    """How far a sequence lies after `start`, around the wrap; those that fell behind it come first."""
+    distance = (sequence - start) & SEQUENCE_MASK
+    return distance if distance < 1 << 30 else distance - (1 << 31)

@@ -1,0 +1,118 @@
+"""The consumer over real sockets, against a broker that follows a script."""
+
+import pytest
+
+from sparklog.client.consumer import Consumer
+from sparklog.client.failures import (
+    CorruptRecords,
+    UnknownTopic,
+)
+from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from tests.client.shell_log import T0, Log, fill
+from tests.client.wire import TOPIC_ID, ScriptedBroker
+
+
+def read_all(consumer: Consumer, count: int) -> list[tuple[int, bytes | None]]:
+    found: list[tuple[int, bytes | None]] = []
+    for _ in range(100):
+        found += [(record.offset, record.value) for record in consumer.poll(100, 3)]
+        if len(found) >= count:
+            break
+    return found
+
+
+def test_records_are_read_in_order_in_polls_of_bounded_size(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0])
+        assert read_all(consumer, 10) == [(n, b"%d" % n) for n in range(10)]
+        assert consumer.position(T0) == 10
+        assert consumer.poll(0) == []
+
+
+def test_seeking_moves_in_both_directions_also_amid_a_batch(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    with Consumer(bootstrap_servers=broker.address) as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 6)
+        assert [record.offset for record in consumer.poll(1000, 1)] == [6]
+        assert consumer.position(T0) == 7
+        consumer.seek(T0, 2)
+        assert read_all(consumer, 8) == [(n, b"%d" % n) for n in range(2, 10)]
+        consumer.seek_to_beginning()
+        assert consumer.position(T0) == 0
+        consumer.seek_to_end()
+        assert consumer.position(T0) == 10
+
+
+def test_batches_come_as_they_are(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0])
+        (batches,) = consumer.poll_batches(1000)
+        assert bytes(batches.records) == b"".join(log.batches)
+        assert (batches.fetch_offset, batches.next_offset, batches.high_watermark) == (0, 10, 10)
+        assert consumer.position(T0) == 10
+
+
+def test_a_corrupt_batch_is_raised_with_partition_and_offset(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    log.batches[1] = log.batches[1][:-1] + b"\xff"
+    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+        broker.handlers["Fetch"] = lambda _: FetchResponse(
+            responses=[
+                FetchableTopicResponse(
+                    topic_id=TOPIC_ID, partitions=[PartitionData(records=b"".join(log.batches))]
+                )
+            ]
+        )
+        consumer.assign([T0])
+        assert [record.offset for record in consumer.poll(1000)] == [0, 1, 2, 3]
+        with pytest.raises(CorruptRecords) as caught:
+            consumer.poll(1000)
+        assert (caught.value.topic_partition, caught.value.offset) == (T0, 4)
+
+
+def test_deserializers_and_interceptors_have_their_say(broker: ScriptedBroker, log: Log) -> None:
+    fill(log, 3)
+    with Consumer(
+        bootstrap_servers=broker.address,
+        auto_offset_reset="earliest",
+        value_deserializer=lambda value: int(value or b""),
+        interceptors=[lambda records: [record for record in records if record.offset != 1]],
+    ) as consumer:
+        consumer.assign([T0])
+        assert [record.value for record in consumer.poll(1000)] == [0, 2]
+
+
+def test_records_before_one_that_a_deserializer_refuses_are_handed_out_first(
+    broker: ScriptedBroker, log: Log
+) -> None:
+    def refuse_three(value: bytes | None) -> bytes | None:
+        if value == b"3":
+            raise ValueError("three")
+        return value
+
+    fill(log, 5)
+    with Consumer(
+        bootstrap_servers=broker.address, auto_offset_reset="earliest", value_deserializer=refuse_three
+    ) as consumer:
+        consumer.assign([T0])
+        assert [record.value for record in consumer.poll(1000)] == [b"0", b"1", b"2"]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="three"):
+                consumer.poll(1000)
+        assert consumer.position(T0) == 3
+        consumer.seek(T0, 4)
+        assert [record.value for record in consumer.poll(1000)] == [b"4"]
+
+
+def test_questions_about_offsets_and_topics(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    with Consumer(bootstrap_servers=broker.address) as consumer:
+        assert consumer.topics() == ["t"]
+        assert consumer.partitions_for("t") == [0]
+        assert (consumer.beginning_offsets([T0]), consumer.end_offsets([T0])) == ({T0: 0}, {T0: 10})
+        assert consumer.offsets_for_times({T0: 1 << 50}) == {T0: None}
+        with pytest.raises(UnknownTopic):
+            consumer.partitions_for("nowhere")
