@@ -1,11 +1,10 @@
-"""Reading partitions: where each one stands, what to fetch next, what to do when an offset is gone or a
-leader changed.
+"""Reads partitions: their positions, the next Fetch, and the reaction to a lost offset or a new leader.
 
 A machine without I/O. Per partition, in the order of the log:
 
-    position --------- what the caller has had [chunk] [chunk] -- fetched, waiting to be handed out fetch
-    offset ----- where the next Fetch begins; it is sent while a chunk is being handed out, so the wire
-    never rests
+    position ──────── the next record for the caller
+       [chunk] [chunk]   fetched, not handed out yet
+    fetch offset ──── the start of the next Fetch, which is sent while a chunk is handed out
 
     NO POSITION --ListOffsets--> FETCHING --new leader epoch--> VALIDATING --OffsetForLeaderEpoch--> FETCHING
          ^                          | out of range, truncated: by `auto_offset_reset`

@@ -1,18 +1,19 @@
-"""A member of a classic group: joins in two steps, is told its share by the leader (or is the leader), and
-keeps saying that it lives.
+"""A member of a classic group: joins in two steps, gets its assignment from the leader (or is the leader),
+and sends heartbeats.
 
-    APART --polled--> PREPARING --listener told--> JOINING --JoinGroup--> [LISTING, if leader] --> SYNCING
-    --SyncGroup--> STABLE
-                        ^  ^                          |  MEMBER_ID_REQUIRED: asked again             |                      |
-                        |  +------------- generation or member id lost (steps: LOSE) <--------------+----------------------+
-                        +---------- the group rebalances, the subscription or the topics changed <---------------------------+
-    any --user silent for max.poll.interval--> APART (left, unless static)       any --refused for good--> FAILED
+    APART ──polled──► PREPARING ──listener called──► JOINING ──JoinGroup──► [LISTING, the leader only]
+                        ▲    ▲                        │  ▲                      │
+                        │    │                        └──┘ MEMBER_ID_REQUIRED   ▼
+                        │    └── generation or member id lost (step LOSE) ─── SYNCING ──SyncGroup──► STABLE
+                        │                                                                             │
+                        └──── the group rebalances, the subscription or the topics changed ◄──────────┘
+    any ──no poll for max.poll.interval.ms──► APART (leaves the group, unless it is a static member)
+    any ──fatal error──► FAILED
 
-Eager members give up everything while PREPARING; cooperative ones (KIP-429) keep what they have, give up
-in STABLE what the new assignment lacks, and join once more. A machine: no clock, no I/O.
-"""  # noqa: E501
+Eager members give up every partition in PREPARING; cooperative ones (KIP-429) keep theirs, give up in
+STABLE those that the new assignment lacks, and join again. A machine: no clock, no I/O.
+"""
 
-import re
 from enum import Enum, auto
 from typing import Final
 
@@ -41,24 +42,22 @@ from sparklog.client.membership import (
     minus,
 )
 from sparklog.client.membership import US_PER_MS as _MS
+from sparklog.client.membership_join import join_request, timeout_us
+from sparklog.client.membership_topics import matching, partition_counts, request_for
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import BrokerError, DecodeError, ErrorCode, SparklogError, code_of
 from sparklog.model import Micros, TopicPartition
 from sparklog.wire.messages.consumer_protocol import PROTOCOL_TYPE
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from sparklog.wire.schema import Message
 
 NO_GENERATION: Final = -1
-_JOIN_MARGIN_US: Final = 5_000 * _MS
-"""A JoinGroup is answered when the rebalance timeout is over at the latest: wait for that, and a little
-longer, as Java does.
-"""
 _MISSING_TOPICS_US: Final = 1_000 * _MS
-"""How often the leader looks for topics that were not there."""
+"""How often the leader looks for subscribed topics that do not exist."""
 
 _DISOWNING: Final = (
     *(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID),
@@ -77,8 +76,8 @@ class Stage(Enum):
 
 
 class ClassicMember:
-    """Invariants: at most one request for the group is under way; a generation is held from JoinGroup's
-    answer until it is lost.
+    """Invariants: at most one request for the group is in flight; a generation is held from JoinGroup's
+    reply until it is lost.
     """
 
     def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:
@@ -105,7 +104,7 @@ class ClassicMember:
         self._skips_assignment = False
         self._joined_topics: tuple[str, ...] = ()  # topics of the last JoinGroup
         self._wants_rejoin = False
-        self._gave_up = False  # what others wait for: the group must meet once more (KIP-429)
+        self._gave_up = False  # other members wait for those partitions: rejoin (KIP-429)
         self._is_lost = False
         self._wants_leave = False
         self._asked: int | None = None  # the number of the errand under way
@@ -232,11 +231,8 @@ class ClassicMember:
                 protocol_name=self._protocol,
                 assignments=self._assignments(),
             )
-        if (
-            self.stage in (Stage.STABLE, Stage.PREPARING)
-            and self._generation >= 0
-            and now >= self._heartbeat_at
-        ):
+        is_in_group = self.stage in (Stage.STABLE, Stage.PREPARING) and self._generation >= 0
+        if is_in_group and now >= self._heartbeat_at:
             return HeartbeatRequest(
                 group_id=self._group_id,
                 generation_id=self._generation,
@@ -249,31 +245,17 @@ class ClassicMember:
         self._joined_topics = self._topics
         owned = self.steps.owned if self._is_cooperative else ()
         rack = self._settings.client_rack
-        protocols = [
-            JoinGroupRequestProtocol(
-                name, subscription(name, self._topics, owned, self._had_generation, had=self._had, rack=rack)
-            )
+        subscriptions = {
+            name: subscription(name, self._topics, owned, self._had_generation, had=self._had, rack=rack)
             for name in self._names
-        ]
-        return JoinGroupRequest(
-            group_id=self._group_id,
-            session_timeout_ms=self._settings.session_timeout_ms,
-            rebalance_timeout_ms=self._settings.max_poll_interval_ms,
-            member_id=self._member_id,
-            group_instance_id=self._settings.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=protocols,
-        )
+        }
+        return join_request(self._settings, self._group_id, self._member_id, subscriptions)
 
     def _ask(self, request: Message, *, to_coordinator: bool) -> Errand:
         self._number += 1
         self._asked = self._number
-        timeout_us = self._settings.request_timeout_ms * _MS
-        if isinstance(request, JoinGroupRequest):
-            timeout_us = max(timeout_us, self._settings.max_poll_interval_ms * _MS + _JOIN_MARGIN_US)
-        elif isinstance(request, HeartbeatRequest):
-            timeout_us = min(timeout_us, self._settings.session_timeout_ms * _MS)
-        return Errand(request, self._coordinator.node if to_coordinator else None, self._number, timeout_us)
+        node = self._coordinator.node if to_coordinator else None
+        return Errand(request, node, self._number, timeout_us(request, self._settings))
 
     # -- replies ---------------------------------------------------------------------------------------------
 
@@ -281,7 +263,7 @@ class ClassicMember:
         """Take in an answer; one to a question that was given up is passed over."""
         if isinstance(reply, LeaveGroupResponse):
             self._asked = None if errand.number == self._asked else self._asked
-            self._forget_member()
+            self._wants_leave, self._member_id = False, ""
             return
         if errand.number != self._asked:
             return
@@ -302,7 +284,7 @@ class ClassicMember:
             return
         self._asked = None
         if isinstance(errand.request, LeaveGroupRequest):
-            self._forget_member()  # its session ends by itself
+            self._wants_leave, self._member_id = False, ""  # its session ends by itself
         elif isinstance(error, BrokerError) and not error.is_retriable:
             self._fail(error)
         else:
@@ -426,25 +408,14 @@ class ClassicMember:
 
     def _metadata_request(self) -> MetadataRequest:
         if self._subscription is not None and self._subscription.pattern is not None:
-            return MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        topics = sorted({topic for other in self._others for topic in other.topics} | {*self._topics})
-        return MetadataRequest(
-            topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=False
-        )
+            return request_for(None)
+        return request_for({topic for other in self._others for topic in other.topics} | {*self._topics})
 
     def _listed(self, errand: Errand, reply: MetadataResponse, now: Micros) -> None:
-        counts = {
-            topic.name: len(topic.partitions) for topic in reply.topics if topic.name and topic.partitions
-        }
+        counts = partition_counts(reply)
         if self._subscription is not None and self._subscription.pattern is not None:
-            is_hidden = {
-                topic.name
-                for topic in reply.topics
-                if topic.is_internal and self._settings.exclude_internal_topics
-            }
-            pattern = re.compile(self._subscription.pattern)
-            matched = tuple(
-                sorted(name for name in counts if name not in is_hidden and pattern.fullmatch(name))
+            matched = matching(
+                self._subscription.pattern, reply, excludes_internal=self._settings.exclude_internal_topics
             )
             if matched != self._topics:
                 self._topics, self._wants_rejoin = matched, self.stage is not Stage.JOINING
@@ -473,7 +444,7 @@ class ClassicMember:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Begin to join: first the user's thread lets go of what must not be held meanwhile."""
+        """Begin to join: first the user's thread gives up the partitions that may not be held meanwhile."""
         self.stage = Stage.PREPARING
         if self.steps.is_begun:
             return  # `step_done` comes back here
@@ -510,7 +481,7 @@ class ClassicMember:
             self._depart()
 
     def _depart(self) -> None:
-        """Be in the group no more; what is held is lost by the next poll."""
+        """End the membership; the next poll gives up the partitions as lost."""
         self._asked = None
         self._is_lost = True
         self._generation, self._list_at = NO_GENERATION, None
@@ -519,9 +490,6 @@ class ClassicMember:
             self.stage = Stage.APART
         if not self._wants_leave and self._settings.group_instance_id is None:
             self._member_id = ""
-
-    def _forget_member(self) -> None:
-        self._wants_leave, self._member_id = False, ""
 
     def _fail(self, error: SparklogError) -> None:
         self.error, self.stage = error, Stage.FAILED

@@ -34,7 +34,8 @@ from sparklog.client.outbound_batch import (
     distance,
 )
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transaction import CONCURRENT_BACKOFF_MS, PRODUCE_BEFORE_V2, Transaction
+from sparklog.client.transaction import PRODUCE_BEFORE_V2, Transaction
+from sparklog.client.transaction_pace import CONCURRENT_BACKOFF_MS
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.kernels import scan
 from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition

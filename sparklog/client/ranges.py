@@ -1,5 +1,7 @@
-"""One partition's records of a range of offsets, as whole batches at the speed of memory: the road into
-Spark's readers.
+"""Reads a range of offsets of one partition as whole batches, for Spark's readers.
+
+Not a `fetch.Fetcher`, which reads many partitions without an end: a range has a known end that bounds each
+Fetch by its remaining offsets, no session, no reset of positions, and every error is raised at once.
 """
 
 from collections.abc import Iterator
@@ -25,8 +27,8 @@ from sparklog.wire.messages.fetch import (
 FETCH_BYTES: Final = 8 << 20
 FETCH_BYTES_MIN: Final = 64 << 10
 BYTES_PER_OFFSET: Final = 1024
-"""A record's size until some were seen; on the large side, since one Fetch more costs more than some bytes
-too many.
+"""The assumed size of a record before any was received; large, since one more Fetch costs more than some
+surplus bytes.
 """
 VERSION_BEFORE_TOPIC_IDS: Final = 12
 LOOKS_MAX: Final = 3

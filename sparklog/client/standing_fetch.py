@@ -1,13 +1,14 @@
-"""One Fetch per broker that stands open until a watched partition has something new: how a stream that has
-read all waits for more.
+"""One Fetch per broker that waits until a watched partition has new records: a stream that has read all
+records waits for more.
 
-    watch(ends) ---> Fetch(1 byte, long wait) stands at each leader ---> wait(until): True as soon as one
-    is answered with news
+    watch(ends) ──► Fetch(1 byte, long wait) at each leader ──► wait(until): True when one returns records
 
-What is asked is remembered by the brokers (KIP-227), so standing costs a small request each `wait_ms`, and
-nothing while it stands. The answer says only that there is news; where the logs end now is for the caller
-to ask. An answer is read when somebody waits: a stream may be away for hours in between. Not safe for use
-from several threads.
+The brokers keep the list of partitions (KIP-227), so a wait costs one small request per `wait_ms`. A reply
+says only that there are new records; the caller asks for the end offsets. Replies are read only during
+`wait`, hours later perhaps. Not safe for use from several threads.
+
+Not a `fetch.Fetcher`, which shares only `FetchSession` with it: its records are discarded, and it has no
+positions, validation or resets.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""One producer's transactions, as a machine: what the caller may do, what has to be sent for it, and what
-each error means.
+"""One producer's transactions, as a machine: the calls that are legal, their requests, and the effect of
+each error.
 
               init            begin              commit, abort          EndTxn answered
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING, ABORTING -> READY
@@ -7,10 +7,10 @@ each error means.
                           a batch or an offset could not be written   --> ABORTABLE_ERROR --abort--> ABORTING
     fenced, forbidden, or an unknown error code: from anywhere --> FATAL_ERROR
 
-It does no I/O and reads no clock. The caller's five calls come in at once and give an `Operation`, which
-ends when a broker has answered; `errands` says what to send, `replied` and `failed` take in what came of
-it. What can be tried again is, without end: whoever waits gives up by a time limit of his own, and may go
-on to wait by the same call. One request is under way at a time.
+It does no I/O and reads no clock. Each of the caller's five calls returns an `Operation`, which ends when a
+broker has answered; `errands` returns the request to send, `replied` and `failed` take in its outcome. One
+request is in flight at a time. Retriable errors are retried without limit: the thread that waits has a
+time limit, and waits again when it makes the same call again.
 
 `Outbound` asks `may_send` for each partition and tells `shipped` and `batch_failed`. Under transaction
 version 2 (KIP-890) producing adds the partition, and the answer to EndTxn brings the next epoch; below it
@@ -21,7 +21,7 @@ followed by an InitProducerId, which raises the epoch.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sparklog.client.cluster import Entropy, backoff_us
+from sparklog.client.cluster import Entropy
 from sparklog.client.failures import (
     TransactionAbortable,
     TransactionError,
@@ -32,6 +32,7 @@ from sparklog.client.membership import COORDINATOR_GONE, TRANSACTION_KEY, Coordi
 from sparklog.client.membership_offsets import OffsetAndMetadata
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_errors import classified, has_wrong_rights, of_batch
+from sparklog.client.transaction_pace import Pace
 from sparklog.client.transaction_requests import PendingOffsets, add_partitions, partitions_told
 from sparklog.client.transaction_states import (
     END_BEFORE_V2,
@@ -56,10 +57,6 @@ from sparklog.wire.schema import Message
 
 PRODUCE_BEFORE_V2: Final = 11
 ADD_PARTITIONS_OF_CLIENTS: Final = 3
-CONCURRENT_BACKOFF_MS: Final = 20
-"""Kafka's first pause where the coordinator is still completing the transaction before (KAFKA-5482)."""
-UNREACHABLE_US_MAX: Final = 1_000_000
-"""How long a coordinator may be out of reach before somebody is asked whether it still is the coordinator."""
 
 
 class Transaction:
@@ -100,9 +97,7 @@ class Transaction:
         )
         self._group_home: tuple[str, Coordinator] | None = None
         self._asked: Errand | None = None
-        self._attempts = 0
-        self._not_before = Micros(0)
-        self._unreachable_since: Micros | None = None
+        self._pace = Pace(settings, entropy)
         self._number = 0
 
     # -- the caller's five calls -----------------------------------------------------------------------------
@@ -139,7 +134,7 @@ class Transaction:
             or self._group_home[1].error is not None
         ):
             self._group_home = group.group_id, Coordinator(self._settings, self._entropy, key=group.group_id)
-        self._attempts, self._not_before = 0, Micros(0)
+        self._pace.begin()
         self._offsets = PendingOffsets(dict(sorted(offsets.items())), group, operation, self._group_home[1])
         return operation
 
@@ -228,10 +223,10 @@ class Transaction:
             self._no_coordinator(home)
             return []
         if home.node is None:
-            self._unreachable_since = None
+            self._pace.unreachable_since = None
             deadline = home.deadline()
             return home.errands(now) if deadline is not None and now >= deadline and is_ready(None) else []
-        if now < self._not_before or not self._may_reach(home, is_ready, now):
+        if now < self._pace.not_before or not self._pace.may_reach(home, now, is_ready=is_ready(home.node)):
             return []
         self._number += 1
         request, version_max = self._question()
@@ -241,19 +236,13 @@ class Transaction:
         return [self._asked]
 
     def deadline(self) -> Micros | None:
-        """When `errands` has something to say without anything having happened; None if only an event can
-        help.
-        """
+        """When `errands` returns a request without an event; None if only an event leads to one."""
         home = self._home() if self._asked is None else None
         if home is None:
             return None
         if home.node is None:
             return home.deadline()
-        return (
-            self._not_before
-            if self._unreachable_since is None
-            else Micros(self._unreachable_since + UNREACHABLE_US_MAX)
-        )
+        return self._pace.deadline
 
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
         """Take in an answer."""
@@ -277,7 +266,7 @@ class Transaction:
             self._end_answered(errand, reply, now)
 
     def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
-        """There is no answer: the request may have been done or not, and all of them may be sent again."""
+        """The request failed without a reply: the broker may have executed it. It may be repeated."""
         if isinstance(errand.request, FindCoordinatorRequest):
             if (home := self._asks(errand)) is not None:
                 home.failed(error, now)
@@ -299,7 +288,7 @@ class Transaction:
     # -- questions -------------------------------------------------------------------------------------------
 
     def _home(self) -> Coordinator | None:
-        """Whom to ask the next question; None if there is none."""
+        """The coordinator of the next request; None without a request."""
         if self.state is State.INITIALIZING or (self.state in OPEN and self._adding):
             return self._coordinator
         if self.state in OPEN and self._offsets is not None:
@@ -360,7 +349,7 @@ class Transaction:
             if self._adding.pop(partition, partition) is None:
                 self._added[partition] = None
         self._is_started, self._is_doubtful = True, False
-        self._attempts = 0
+        self._pace.attempts = 0
 
     def _offsets_added(self, errand: Errand, reply: AddOffsetsToTxnResponse, now: Micros) -> None:
         code = code_of(reply.error_code)
@@ -368,7 +357,7 @@ class Transaction:
             self._refused(errand, code, now)
             return
         self._is_started, self._is_doubtful = True, False
-        self._attempts = 0
+        self._pace.attempts = 0
         if self._offsets is not None:
             self._offsets.is_added = True
 
@@ -380,7 +369,7 @@ class Transaction:
         if code is not ErrorCode.NONE:
             self._refused(errand, code, now)
             return
-        self._attempts = 0
+        self._pace.attempts = 0
         self._drop_offsets(None)
 
     def _end_answered(self, errand: Errand, reply: EndTxnResponse, now: Micros) -> None:
@@ -410,7 +399,7 @@ class Transaction:
         """The transaction is over at the coordinator; perhaps the epoch has to be raised before the next
         one.
         """
-        self._attempts = 0
+        self._pace.attempts = 0
         is_v2_now = follows_v2(self._features())
         self._needs_epoch = self._needs_epoch or (is_v2_now and not self.is_v2)
         if not self._needs_epoch:
@@ -420,14 +409,14 @@ class Transaction:
     # -- errors ----------------------------------------------------------------------------------------------
 
     def _refused(self, errand: Errand, code: ErrorCode, now: Micros, *, is_first: bool = True) -> None:
-        """Try again what may pass; else the transaction, or the producer, is at its end."""
+        """Retry a retriable error; any other ends the transaction, or the producer."""
         home = self._home()
         error = classified(
             type(errand.request), code, self.transactional_id, is_aborting=self.state is State.ABORTING
         )
         if error is not None:
             if self.state not in OPEN and isinstance(error, TransactionAbortable):
-                self._retry(code, now)  # a transaction being aborted needs no error
+                self._pace.retry(code, now)  # a transaction being aborted needs no error
                 return
             if code is ErrorCode.UNKNOWN_PRODUCER_ID and not self.is_v2:
                 self._needs_epoch = True
@@ -436,16 +425,7 @@ class Transaction:
         if code in COORDINATOR_GONE and home is not None:
             home.lost(now)
         else:
-            self._retry(code if is_first else ErrorCode.NONE, now)
-
-    def _retry(self, code: ErrorCode, now: Micros) -> None:
-        first, most = self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms
-        if code is ErrorCode.CONCURRENT_TRANSACTIONS:
-            # Completing a transaction takes moments.
-            first, most = min(first, CONCURRENT_BACKOFF_MS), first
-        wait = backoff_us(first, max(first, most), self._attempts, self._entropy)
-        self._attempts += 1
-        self._not_before = Micros(now + wait)
+            self._pace.retry(code if is_first else ErrorCode.NONE, now)
 
     def _fail(self, error: TransactionError) -> None:
         if self.state is State.FATAL_ERROR:
@@ -469,17 +449,6 @@ class Transaction:
         else:
             self._fail(TransactionFatal(f"no coordinator: {error}", code))
 
-    def _may_reach(self, home: Coordinator, is_ready: Callable[[NodeId | None], bool], now: Micros) -> bool:
-        if is_ready(home.node):
-            self._unreachable_since = None
-            return True
-        if self._unreachable_since is None:
-            self._unreachable_since = now
-        elif now - self._unreachable_since >= UNREACHABLE_US_MAX:
-            self._unreachable_since = None
-            home.lost(now)
-        return False
-
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _require(self, state: State, call: str) -> None:
@@ -495,7 +464,7 @@ class Transaction:
 
     def _begin_operation(self, name: str) -> Operation:
         assert self._operation is None
-        self._attempts, self._not_before = 0, Micros(0)
+        self._pace.begin()
         self._operation = Operation(name)
         return self._operation
 

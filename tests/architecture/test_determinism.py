@@ -20,8 +20,6 @@ LINES_MAX = 500
 LONGER_FOR_A_REASON = dict.fromkeys(
     """
     benchmarks/harness.py
-    sparklog/client/membership_classic.py
-    sparklog/client/transaction.py
     sparklog/spark/options.py
     sparklog_server/disk/os_disk.py
     sparklog_server/log/log_dir.py
