@@ -19,7 +19,6 @@ OUTSIDE = MAY_TOUCH_THE_WORLD - {"sparklog_server.simulation"}
 LINES_MAX = 500
 LONGER_FOR_A_REASON = dict.fromkeys(
     """
-    benchmarks/harness.py
     sparklog/client/consumer.py
     sparklog/client/fetch.py
     sparklog/client/membership_classic.py
@@ -34,11 +33,7 @@ LONGER_FOR_A_REASON = dict.fromkeys(
     sparklog_server/metadata/image.py
     sparklog_server/replica/partitions.py
     sparklog_server/replica/replica_moves.py
-    tests/broker/imagined.py
-    tests/broker/test_administration.py
-    tests/broker/test_full_disk.py
     tests/client/test_shells.py
-    tests/coordinator/test_runtime.py
     tests/log/history.py
     tests/spark/test_exactly_once.py
     """.split(),
