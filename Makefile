@@ -9,7 +9,7 @@ STANDIN_SOURCES := $(wildcard tests/spark/differential/java/org/apache/spark/kaf
 COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars node demo notebooks test test-long spark-versions lint bench fuzz docs wheels
+.PHONY: help setup jars node demo notebooks test test-spark test-rest test-long spark-versions lint bench fuzz docs wheels
 
 help:
 	@echo 'make setup      virtual environment, compiled kernels, JARs for demo and tests; quick when nothing changed'
@@ -88,8 +88,16 @@ demo: setup
 notebooks: setup
 	@$(PY) -m notebooks.tools --ipynb build/notebooks
 
+# One process for each core. The tests that need Spark print their output when they end, as one block.
 test: setup
-	@$(PY) -m pytest -m 'not long'
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 test-spark test-rest
+
+test-spark:
+	@mkdir -p build
+	@$(PY) -m pytest -m 'spark and not long' >build/test-spark.log 2>&1; status=$$?; echo; cat build/test-spark.log; exit $$status
+
+test-rest:
+	@$(PY) -m pytest -m 'not spark and not long'
 
 test-long: setup
 	@SPARKLOG_EXAMPLES=1 $(PY) -m pytest -m long

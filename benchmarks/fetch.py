@@ -5,7 +5,7 @@ The data lies in the page cache. Our broker sends records by `sendfile`; in the 
 that call is replaced by a read into memory and a write, which is what a connection under TLS has to do.
 """
 
-from benchmarks import harness, raw, rdkafka
+from benchmarks import cpu, harness, raw, rdkafka
 
 VALUE_BYTES = 1_024
 RECORDS = 1_000_000
@@ -19,7 +19,7 @@ def librdkafka(figures: harness.Figures, subject: harness.Subject, topic: str, p
     """A fast client from the beginning; it spends its first half second on start-up, which costs the
     broker nothing.
     """
-    with harness.Stopwatch(subject) as watch:
+    with cpu.Stopwatch(subject) as watch:
         load = rdkafka.consume(
             subject, topic, count=RECORDS, partitions=partitions, settings=("check.crcs=false",)
         )
@@ -33,7 +33,7 @@ def bare_socket(figures: harness.Figures, subject: harness.Subject, topic: str) 
     """One Fetch after another, from the beginning again when the end is reached."""
     received, offset = 0, 0
     room = raw.FetchedTo(FETCH_BYTES + (2 << 20))
-    with raw.connect(subject) as connection, harness.Stopwatch(subject) as watch:
+    with raw.connect(subject) as connection, cpu.Stopwatch(subject) as watch:
         while received < RAW_BYTES:
             connection.sendall(raw.fetch_request(topic, offset=offset, max_bytes=FETCH_BYTES))
             record_bytes, next_offset = room.receive(connection, topic)

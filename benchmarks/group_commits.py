@@ -9,7 +9,7 @@ durable; `never` is what Kafka does.
 import socket
 import time
 
-from benchmarks import harness, raw
+from benchmarks import cpu, harness, raw
 from benchmarks.group_members import ask, framed, wait_for_coordinator
 from sparklog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -75,13 +75,13 @@ def measure(figures: harness.Figures, subject: harness.Subject) -> None:
         assert isinstance(answer, OffsetCommitResponse)
         assert answer.topics[0].partitions[0].error_code == 0
         one_in_flight(connection)  # warm
-        with harness.Stopwatch(subject) as watch:
+        with cpu.Stopwatch(subject) as watch:
             elapsed_us = one_in_flight(connection)
         bound = P50.get(subject.name, "")
         figures.add("one in flight: p50", "µs", subject.name, harness.percentile(elapsed_us, 50), bound=bound)
         figures.add("one in flight: p99", "µs", subject.name, harness.percentile(elapsed_us, 99))
         figures.add("one in flight: broker CPU each", "µs", subject.name, watch.cpu_s / COMMITS * 1e6)
-        with harness.Stopwatch(subject) as watch:
+        with cpu.Stopwatch(subject) as watch:
             elapsed_s = pipelined(connection)
         promised = ">= 15000" if subject.name != "kafka" else ""
         figures.add(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import confluent_kafka
 
-from benchmarks import harness, raw
+from benchmarks import cpu, harness, raw
 from benchmarks.group_members import (
     ClassicMember,
     ConsumerMember,
@@ -106,7 +106,7 @@ def hundred(figures: harness.Figures, subject: harness.Subject, group: str, prot
         members.pop().die()
         elapsed_s = crowd.run(until=lambda: are_stable(members, PARTITIONS))
         figures.add(f"{what}: one dies (session {SESSION_MS // 1000} s)", "s", subject.name, elapsed_s)
-        with harness.Stopwatch(subject) as watch:
+        with cpu.Stopwatch(subject) as watch:
             members += [member() for _ in range(NEWCOMERS)]
             elapsed_s = crowd.run(until=lambda: are_stable(members, PARTITIONS))
         figures.add(f"{what}: {NEWCOMERS} join at once", "s", subject.name, elapsed_s)

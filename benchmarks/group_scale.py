@@ -8,7 +8,7 @@ both protocols. All members are sockets of one process (benchmarks/group_members
 import time
 from collections.abc import Iterator
 
-from benchmarks import harness, raw
+from benchmarks import cpu, harness, raw
 from benchmarks.group_members import (
     HEARTBEAT_S,
     ClassicMember,
@@ -69,7 +69,7 @@ def measure(figures: harness.Figures, subject: harness.Subject, protocol: str) -
             bound=promised,
         )
         crowd.requests = 0
-        with harness.Stopwatch(subject) as watch:
+        with cpu.Stopwatch(subject) as watch:
             crowd.run(seconds=SECONDS)
         promised = "<= 10" if subject.name != "kafka" else ""
         figures.add(

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 
-from benchmarks import harness, raw
+from benchmarks import cpu, harness, raw
 
 PARTITIONS = 1_000
 ROUNDS = 10
@@ -60,7 +60,7 @@ def measure(figures: harness.Figures, subject: harness.Subject, topic: str) -> N
             ("in one request", in_one_request, bound),
             (f"in {PARTITIONS} requests", in_many_requests, ""),
         ):
-            with harness.Stopwatch(subject) as watch:
+            with cpu.Stopwatch(subject) as watch:
                 elapsed_ms = [send(connection, topic) for _ in range(ROUNDS)]
             figures.add(
                 f"{what}, {form}", "ms", subject.name, harness.percentile(elapsed_ms, 50), bound=promised

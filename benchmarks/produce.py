@@ -8,7 +8,7 @@ that time: the page cache has a slow mode, which every broker pays.
 
 import time
 
-from benchmarks import harness, raw, rdkafka
+from benchmarks import cpu, harness, raw, rdkafka
 
 WARM_UP = 500
 REQUESTS = 5_000
@@ -42,7 +42,7 @@ def one_in_flight(figures: harness.Figures, subject: harness.Subject, topic: str
 def pipelined(figures: harness.Figures, subject: harness.Subject, topic: str) -> None:
     """Sixteen requests always under way on one connection."""
     frame, reply_bytes = raw.produce_request(topic, value_bytes=100), raw.produce_reply_bytes(topic)
-    with raw.connect(subject) as connection, harness.Stopwatch(subject) as watch:
+    with raw.connect(subject) as connection, cpu.Stopwatch(subject) as watch:
         connection.sendall(frame * IN_FLIGHT)
         sent, answered, pending_bytes = IN_FLIGHT, 0, 0
         while answered < PIPELINED:
@@ -73,13 +73,13 @@ def librdkafka(figures: harness.Figures, subject: harness.Subject, repeat: int) 
     for size, count, bound in LOADS:
         topic = f"rdkafka-{size}-{repeat}"
         harness.create_topic(subject, topic)
-        with harness.Stopwatch(subject) as watch:
+        with cpu.Stopwatch(subject) as watch:
             load = rdkafka.produce(subject, topic, count=count, size=size)
         gigabytes = load["bytes"] / 1e9
         figures.add(
             f"librdkafka, {size} B: broker CPU", "s/GB", subject.name, watch.cpu_s / gigabytes, bound=bound
         )
-        control = harness.bare_write_cpu_s(load["bytes"]) / gigabytes
+        control = cpu.bare_write_cpu_s(load["bytes"]) / gigabytes
         figures.add(f"librdkafka, {size} B: CPU of bare pwrite beside it", "s/GB", subject.name, control)
         figures.add(
             f"librdkafka, {size} B: values", "MB/s", subject.name, load["bytes"] / 1e6 / load["seconds"]

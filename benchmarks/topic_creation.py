@@ -7,7 +7,7 @@ Run as `python -m benchmarks.topic_creation [--json FILE] [--against kafka]`.
 import socket
 import time
 
-from benchmarks import harness, raw
+from benchmarks import cpu, harness, raw
 from benchmarks.group_members import ask
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.list_offsets import (
@@ -53,7 +53,7 @@ def measure(figures: harness.Figures, subject: harness.Subject, topic: str) -> N
     with raw.connect(subject) as connection:
         ask(connection, MetadataRequest(topics=[]), 8, MetadataResponse)
         memory_before = subject.resident_bytes()
-        with harness.Stopwatch(subject) as watch:
+        with cpu.Stopwatch(subject) as watch:
             started = time.perf_counter()
             asked = [CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1)]
             answer = ask(

@@ -7,7 +7,7 @@ served slower than by a real Kafka in the same run.
 
 from collections.abc import Mapping
 
-from benchmarks import harness, transaction_clients
+from benchmarks import cpu, harness, transaction_clients
 from benchmarks.transaction_clients import Client, Load, Run
 
 LOAD = Load(count=10_000, seconds_max=1.5, warm_up=150)
@@ -46,7 +46,7 @@ def main() -> None:
 def _measure(
     figures: harness.Figures, subject: harness.Subject, name: str, client: Client, topic: str, runs: Runs
 ) -> None:
-    with harness.Stopwatch(subject) as watch:
+    with cpu.Stopwatch(subject) as watch:
         run = client(subject, topic, LOAD)
     runs.setdefault((name, subject.name), []).append(run)
     figures.add(f"{name}: transactions", "1/s", subject.name, run.per_second)

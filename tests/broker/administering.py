@@ -22,6 +22,11 @@ from sparklog.wire.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from sparklog.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 from sparklog.wire.schema import Message
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.world import World
@@ -86,3 +91,12 @@ def assigned(name: str, *nodes: list[int], partitions: int = -1, factor: int = -
 def sized(name: str, partitions: int = 1, factor: int = 1) -> CreatableTopic:
     """A topic by its numbers."""
     return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor)
+
+
+def features_set(
+    admin: Admin, name: str, level: int, kind: int = 1, *, validate_only: bool = False, version: int = 2
+) -> tuple[int, str | None]:
+    update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+    request = UpdateFeaturesRequest(feature_updates=[update], validate_only=validate_only)
+    told = admin.ask(request, version, UpdateFeaturesResponse)
+    return told.error_code, told.error_message

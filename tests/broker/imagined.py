@@ -24,126 +24,35 @@ from sparklog.wire.messages.describe_configs import (
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.schema import Field, Message
-from sparklog_server.broker.dispatch import SERVED
+from tests.broker.imagined_clients import (
+    APIS,
+    ASSIGNMENT,
+    CLASSIC,
+    EPOCH_MAX,
+    GROUPS,
+    INSTANCES,
+    JOINING,
+    MEMBERSHIP,
+    MODERN,
+    NUMBERS,
+    OF_CLASSIC_GROUPS,
+    OF_MODERN_GROUPS,
+    OF_TRANSACTIONS,
+    PRODUCING,
+    STRANGE_NAMES,
+    SUBSCRIPTION,
+    TOPICS,
+    TRANSACTION,
+    TRANSACTIONAL_IDS,
+    WORDS,
+    Member,
+    Producer,
+    in_time,
+    newcomers,
+)
 from tests.wire.arbitrary import arbitrary
 
-TOPICS = ("t", "t", "t", "u", "v", "__consumer_offsets", "__transaction_state", "__share_group_state")
-STRANGE_NAMES = ("", ".", "?", "x" * 249, "x" * 250, "snow\u2603", "__cluster_metadata", "__sparklog_commits")
-CLASSIC, MODERN = ("g", "k"), ("h", "m")
-GROUPS = CLASSIC + MODERN
-TRANSACTIONAL_IDS = ("a", "b", "sl.c")
-INSTANCES = (None, None, "i", "j")
-NUMBERS = (
-    "",
-    "0",
-    "1",
-    "-1",
-    "2",
-    "14",
-    "100",
-    "1000",
-    "1048576",
-    "1073741824",
-    "9223372036854775807",
-    "0.5",
-)
-WORDS = (
-    "delete",
-    "compact",
-    "compact,delete",
-    "producer",
-    "gzip",
-    "zstd",
-    "CreateTime",
-    "LogAppendTime",
-    "auto",
-    "never",
-    "true",
-    "false",
-)
-SUBSCRIPTION = b"\0\0\0\0\0\2\0\1t\0\1u\xff\xff\xff\xff"
-ASSIGNMENT = b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
-EPOCH_MAX = 32_767
 NO_UUID = bytes(16)
-OFTEN = (
-    0,
-    0,
-    0,
-    1,
-    1,
-    8,
-    9,
-    11,
-    11,
-    12,
-    13,
-    14,
-    19,
-    20,
-    22,
-    22,
-    24,
-    24,
-    25,
-    26,
-    26,
-    26,
-    27,
-    27,
-    27,
-    28,
-    28,
-    37,
-    68,
-)
-"""APIs that are asked more often: those that change what others rest on."""
-APIS = (*SERVED, *OFTEN)
-TRANSACTION = (24, 0, 25, 28, 0, 26)
-"""What a transactional producer asks one after the other; a group's member next."""
-PRODUCING = (0, 0, 0)
-JOINING = (11,)
-MEMBERSHIP = (14, 12, 68, 8, 9, 12, 68, 13)
-WAITS = ("max_wait_ms", "timeout_ms", "session_timeout_ms", "rebalance_timeout_ms")
-WAIT_MS_MAX = 30_000
-OF_TRANSACTIONS = frozenset({24, 25, 26, 28})
-OF_CLASSIC_GROUPS = frozenset({11, 12, 13, 14})
-OF_MODERN_GROUPS = frozenset({68})
-
-
-class Producer:
-    """A producer id, its epoch, the transactional id it was given for, and how far it has counted in each
-    partition.
-    """
-
-    def __init__(self, transactional_id: str | None, producer_id: int, epoch: int) -> None:
-        self.transactional_id = transactional_id
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.sequences: dict[tuple[str, int], int] = {}
-
-
-class Member:
-    """A member of a group, classic or modern, with its generation or epoch."""
-
-    def __init__(self, group: str, member_id: str, generation: int, instance: str | None) -> None:
-        self.group = group
-        self.member_id = member_id
-        self.generation = generation
-        self.instance = instance
-
-
-def _newcomers() -> list[Member]:
-    """Who may join a group."""
-    classic = [Member(group, "", -1, instance) for group in CLASSIC for instance in INSTANCES]
-    return classic + [Member(group, f"{group}-{number}", 0, None) for group in MODERN for number in range(3)]
-
-
-def _in_time(request: Message) -> Message:
-    """A request that does not ask to wait for days."""
-    for name in WAITS:
-        if hasattr(request, name):
-            setattr(request, name, min(getattr(request, name), WAIT_MS_MAX))
-    return request
 
 
 class Imagination:
@@ -152,7 +61,7 @@ class Imagination:
     def __init__(self, random: Random) -> None:
         self.random = random
         self._producers: deque[Producer] = deque([Producer("a", 0, 0), Producer(None, 1, 0)], 8)
-        self._members: deque[Member] = deque(_newcomers(), 12)
+        self._members: deque[Member] = deque(newcomers(), 12)
         self._topic_ids: dict[str, bytes] = {}
         self._configs: list[tuple[str, str]] = [
             ("retention.ms", "1000"),
@@ -199,7 +108,7 @@ class Imagination:
             random.choice((api.until, api.until, random.randint(api.since, api.until))),
         )
         if random.random() < 0.01:
-            request = _in_time(arbitrary(cls, version, random))
+            request = in_time(arbitrary(cls, version, random))
             return request, version, None if getattr(request, "acks", 1) == 0 else api.reply()
         self._topic = random.choice(TOPICS) if random.random() < 0.97 else random.choice(STRANGE_NAMES)
         producers = [one for one in self._producers if one.transactional_id or api.key not in OF_TRANSACTIONS]
@@ -410,7 +319,7 @@ class Imagination:
         )
         found = [one for one in self._members if one.group in groups]
         if not found or random.random() < 0.3:
-            found = [one for one in _newcomers() if one.group in groups]
+            found = [one for one in newcomers() if one.group in groups]
         return random.choice(found) if random.random() < 0.95 else random.choice(self._members)
 
     def _some_group(self) -> str:

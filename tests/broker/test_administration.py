@@ -50,15 +50,10 @@ from sparklog.wire.messages.list_partition_reassignments import (
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from sparklog.wire.messages.update_features import (
-    FeatureUpdateKey,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.session import Encoded
 from sparklog_server.log.producer_state import MANY
-from tests.broker.administering import HOSTILE_NAMES, NODE, UNKNOWN_NODE, Admin, sized
+from tests.broker.administering import HOSTILE_NAMES, NODE, UNKNOWN_NODE, Admin, features_set, sized
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, produce, produced
 
 NOTHING_NEEDED = "Leader election not needed for topic partition."
@@ -416,58 +411,6 @@ def test_in_a_cluster_of_one_replicas_can_only_stay_where_they_are(admin: Admin)
             ListPartitionReassignmentsRequest(topics=topics), 0, ListPartitionReassignmentsResponse
         )
         assert (told.error_code, told.topics) == (0, [])
-
-
-# -- features and brokers
-
-
-def features_set(
-    admin: Admin, name: str, level: int, kind: int = 1, *, validate_only: bool = False, version: int = 2
-) -> tuple[int, str | None]:
-    update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
-    request = UpdateFeaturesRequest(feature_updates=[update], validate_only=validate_only)
-    told = admin.ask(request, version, UpdateFeaturesResponse)
-    return told.error_code, told.error_message
-
-
-def test_features_move_only_within_what_is_supported(admin: Admin) -> None:
-    assert features_set(admin, "metadata.version", 30) == (0, None)
-    failed = (
-        "The update failed for all features since the following feature had an error: Invalid update version "
-    )
-    code = ErrorCode.INVALID_UPDATE_VERSION
-    expected = failed + "29 for feature metadata.version. Local controller 1 only supports versions 30"
-    assert features_set(admin, "metadata.version", 29, 2) == (code, expected)
-    expected = failed + "1 for feature no.such. Local controller 1 does not support this feature."
-    assert features_set(admin, "no.such", 1) == (code, expected)
-    assert features_set(admin, "metadata.version", -1)[0] == code
-    assert features_set(admin, "metadata.version", 30, 9)[0] == code
-
-
-def test_before_version_2_each_feature_has_a_result_of_its_own(admin: Admin) -> None:
-    request = UpdateFeaturesRequest(
-        feature_updates=[FeatureUpdateKey("metadata.version", 30)], validate_only=True
-    )
-    told = admin.ask(request, 1, UpdateFeaturesResponse)
-    assert [(one.feature, one.error_code) for one in told.results] == [("metadata.version", 0)]
-
-
-def test_a_broker_that_nobody_knows_cannot_be_forgotten(admin: Admin) -> None:
-    told = admin.ask(UnregisterBrokerRequest(UNKNOWN_NODE), 0, UnregisterBrokerResponse)
-    assert (told.error_code, told.error_message) == (
-        ErrorCode.BROKER_ID_NOT_REGISTERED,
-        "Broker ID 7 is not currently registered",
-    )
-
-
-def test_a_broker_that_lives_is_not_forgotten(admin: Admin) -> None:
-    told = admin.ask(UnregisterBrokerRequest(NODE), 0, UnregisterBrokerResponse)
-    message = "Broker 1 is alive: stop it, wait until it is fenced, and unregister it then."
-    assert (told.error_code, told.error_message) == (ErrorCode.INVALID_REQUEST, message)
-    assert [
-        broker.broker_id for broker in admin.ask(DescribeClusterRequest(), 2, DescribeClusterResponse).brokers
-    ] == [NODE]
-    assert admin.create(sized("t"))[0].error_code == ErrorCode.NONE
 
 
 # -- rights

@@ -1,10 +1,11 @@
 """Bytes from a hostile peer: decoding answers or raises the one error, in bounded memory and linear time."""
 
 import gc
+import sys
 import time
 from collections.abc import Callable, Iterator
 from random import Random
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
@@ -198,6 +199,41 @@ def decoded_or_refused(cls: type[Message], version: int, octets: bytes) -> Messa
 # -- time ----------------------------------------------------------------------------------------------------
 
 
+@tiny_elements
+def test_the_lines_that_a_decode_executes_grow_with_the_frame_and_no_faster(
+    cls: type[Message], version: int, before: bytes, element: bytes, after: bytes
+) -> None:
+    kernel = kernels()[0]
+    made = program(cls, version, kernel)
+
+    def lines(count: int) -> int:
+        octets = before + varint(count + 1) + element * count + after
+        return executed(lambda: fuzz.outcome(kernel.decode, made, octets))
+
+    # A linear decode of eight times the frame executes eight times the lines, a quadratic one sixty-four.
+    assert 0 < lines(4_000) <= 9 * lines(500)
+
+
+def executed(call: Callable[[], object]) -> int:
+    """The number of lines of Python that the call executes."""
+    count = 0
+
+    def trace(_frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+# A compiled kernel has no lines to count: only its time tells.
+@pytest.mark.long
 @tiny_elements
 def test_time_grows_with_the_frame_and_no_faster(
     cls: type[Message], version: int, before: bytes, element: bytes, after: bytes
