@@ -263,7 +263,7 @@ class SimulatedNode:
                     self._end()
                     return
                 case SendTo():
-                    raise AssertionError("a cluster of one sends to nobody")
+                    raise AssertionError("a cluster of one has no peer to send to")
         for session, is_muted in self.running.take_mute_changes():
             if is_muted:
                 self._muted.add(session)

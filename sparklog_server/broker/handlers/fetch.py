@@ -277,9 +277,7 @@ def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset |
     """
     end_offset, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
     if end_offset < 0 or epoch < 0:
-        raise OffsetOutOfRange(
-            f"{partition.topic_partition}: nothing is known of epoch {asked.last_fetched_epoch}"
-        )
+        raise OffsetOutOfRange(f"{partition.topic_partition}: unknown epoch {asked.last_fetched_epoch}")
     if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
         return None
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)
