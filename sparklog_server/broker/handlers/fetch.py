@@ -45,7 +45,7 @@ _STORAGE_ERROR_SINCE = 6  # an earlier client would take it for final, and not l
 _READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (-1, 0)
 _READINGS_MAX = 3
-"""The number of times a fetch reads files in jobs that were replaced meanwhile; after that it reads them in
+"""How often a fetch repeats a job whose files were replaced while it read them; after that it reads them in
 the loop.
 """
 _first_offset_of = attrgetter("first_offset")
