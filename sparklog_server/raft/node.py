@@ -261,11 +261,11 @@ class RaftNode:
             return self.halt(error)
         if ticket == self._vote_ticket:
             self._vote_ticket = None
-            assert self._voters.majority == 1, "an election among several voters is not implemented"
+            assert self._voters.majority == 1, "votes of others are not asked for yet"
             self._is_elected = True
             return self._lead(now)
         assert self._sync is not None
-        assert self._sync[0] == ticket, "the result of a sync that was not requested"
+        assert self._sync[0] == ticket, "a sync nobody asked for"
         end_offset = self._sync[1]
         self._sync = None
         self.log.synced(end_offset)
