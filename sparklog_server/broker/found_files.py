@@ -38,10 +38,10 @@ from sparklog_server.log.segment import (
 from sparklog_server.replica.directory import Trace
 
 _HOLDS_INSTEAD = {
-    RECOVERY_POINT_FILE: "no log has a recovery point: each is checked whole, and ends at its first batch that cannot be read",  # noqa: E501
-    HIGH_WATERMARK_FILE: "high watermarks begin at the log starts",
-    LOG_START_FILE: "each log begins with its first segment",
-    CLEANER_CHECKPOINT: "every compacted log counts as dirty",
+    RECOVERY_POINT_FILE: "no log has a recovery point: recovery checks each log whole and ends it at the first unreadable batch",  # noqa: E501
+    HIGH_WATERMARK_FILE: "high watermarks start at the log start offsets",
+    LOG_START_FILE: "each log starts with its first segment",
+    CLEANER_CHECKPOINT: "compaction treats every log as dirty",
 }
 
 
@@ -73,10 +73,10 @@ class FoundFiles:
                     "file-damaged",
                     at,
                     f"{directory}/{PARTITION_METADATA_FILE}",
-                    "it is written anew with the id that the metadata has",
+                    "it is rewritten with the topic id from the metadata",
                 )
             if not log.epochs.is_saved and log.epochs.entries:
-                effect = "missing, damaged or ahead of the log: the epochs come from the batches"
+                effect = "missing, damaged or ahead of the log: epochs are rebuilt from the batches"
                 self._tell("file-rebuilt", at, f"{directory}/{EPOCH_FILE}", effect)
             snapshot = self._newest_snapshots.get(at)
             if self._was_clean and log.log_start_offset < log.log_end_offset:
@@ -86,10 +86,10 @@ class FoundFiles:
                         "file-missing",
                         at,
                         f"{directory}/{due}",
-                        "producers come from an older snapshot and the batches behind it",
+                        "producer state is rebuilt from an older snapshot and the batches after it",
                     )
             if snapshot is not None and self._disk.size(f"{directory}/{snapshot}") == 0:
-                effect = "damaged, or beyond the log end: producers come from an older snapshot and the batches behind it"  # noqa: E501
+                effect = "damaged, or beyond the log end: producer state is rebuilt from an older snapshot and the batches after it"  # noqa: E501
                 self._tell("file-removed", at, f"{directory}/{snapshot}", effect)
             self._check_offsets(at, log)
 
@@ -114,7 +114,7 @@ class FoundFiles:
                 "file-damaged",
                 file=path,
                 reason=str(error),
-                effect="the stop counts as clean, the epoch of the broker is not known",
+                effect="the stop counts as clean; the previous broker epoch is unknown",
             )
 
     def _check_names(self, at: TopicPartition, names: Sequence[str]) -> None:
@@ -132,7 +132,7 @@ class FoundFiles:
                         "file-not-known",
                         at,
                         f"{directory}/{name}",
-                        "no segment has such a name: the file is not read",
+                        "the name belongs to no segment: the file is not read",
                     )
                 else:
                     bases.append(base)
@@ -160,7 +160,7 @@ class FoundFiles:
             missing.append(file_name(bases[-1], SNAPSHOT_SUFFIX))
         for name in missing:
             self._tell(
-                "file-missing", at, f"{directory}/{name}", "it is made from the log, or from the metadata"
+                "file-missing", at, f"{directory}/{name}", "it is rebuilt from the log, or from the metadata"
             )
 
     def _check_offsets(self, at: TopicPartition, log: PartitionLog) -> None:

@@ -79,7 +79,7 @@ class RequestMemory:
             held = (
                 f"requests hold {self.total_bytes} bytes, where queued.max.request.bytes is {self.bytes_max}"
             )
-            close(excess, f"{held}: twice as much is too much")
+            close(excess, f"{held}: above twice the limit")
         if not session.is_closing and not session.is_muted and self.starves(session):
             mute(session)
 
@@ -96,7 +96,7 @@ class RequestMemory:
             self._partial[eldest] = now.mono_us
             return
         held = f"requests hold {self.total_bytes} bytes, where queued.max.request.bytes is {self.bytes_max}"
-        close(eldest, f"{held}: the frame that others wait for has not grown for {STALLED_US // 1_000_000} s")
+        close(eldest, f"{held}: the oldest incomplete frame has not grown for {STALLED_US // 1_000_000} s")
 
     def deadline(self) -> Micros | None:
         """The time at which the oldest frame counts as stalled; None while no session waits for it."""

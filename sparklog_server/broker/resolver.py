@@ -167,7 +167,7 @@ class SinkResolver:
                 "decisions-unread",
                 topic=TOPIC,
                 reason="not read to the end in time",
-                remedy="the next question begins anew",
+                remedy="the next request starts a new round",
             )
             self._begun = None
             return []

@@ -141,7 +141,7 @@ class _Changes:
         if after and not current:
             self._begun += 1
             if len(self._image.configs) + self._begun > RESOURCES_MAX:
-                message = f"At most {RESOURCES_MAX} resources may have settings of their own: remove those of some other first."  # noqa: E501
+                message = f"At most {RESOURCES_MAX} resources may have settings: remove those of another resource first."  # noqa: E501
                 raise Refused(ErrorCode.POLICY_VIOLATION, message)
         resource_type, resource_name = resource
         for name, value in changes.items():

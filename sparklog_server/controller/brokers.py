@@ -146,7 +146,7 @@ class Brokers:
                 ),
             )
         if not broker.is_fenced or node == self._own_node:
-            message = f"Broker {node} is alive: stop it, wait until it is fenced, and unregister it then."
+            message = f"Broker {node} is alive: stop it, wait until it is fenced, then unregister it."
             return Outcome(
                 (), UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
             )

@@ -18,7 +18,7 @@ VALUE_LENGTH_MAX = 32767
 
 
 def overrides_of(configs: Iterable[CreatableTopicConfig]) -> dict[str, str]:
-    """The overrides asked for a new topic; raises Refused with INVALID_CONFIG for null values."""
+    """The requested overrides of a new topic; raises Refused with INVALID_CONFIG for null values."""
     nulls = [config.name for config in configs if config.value is None]
     if nulls:
         raise Refused(

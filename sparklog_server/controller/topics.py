@@ -333,7 +333,7 @@ def _grow_topic(
             ErrorCode.POLICY_VIOLATION,
             f"The cluster may have {rules.settings.sparklog_partitions_max} partitions "
             f"(sparklog.partitions.max), and one request may add "
-            f"{PARTITIONS_PER_REQUEST_MAX}; {additional} more were asked for.",
+            f"{PARTITIONS_PER_REQUEST_MAX}; {additional} more were requested.",
         )
     replica_count = len(existing.partitions[0].replicas)
     if topic.assignments is None:

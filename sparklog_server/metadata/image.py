@@ -103,7 +103,7 @@ class PartitionImage(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicImage(msgspec.Struct, frozen=True):
-    """A topic; partition n stands at index n."""
+    """A topic; partition n is at index n."""
 
     name: str
     topic_id: Uuid

@@ -139,7 +139,7 @@ def read(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Snapshot:
             )
         end, next_offset = position + header.size, header.next_offset
     if end != len(content):
-        raise SnapshotDamaged(path, end, "the batch that begins there is cut short")
+        raise SnapshotDamaged(path, end, "the batch at this position is truncated")
     if len(found) < 2 or not (found[0][1].is_control and found[-1][1].is_control):
         raise SnapshotDamaged(
             path, end, "a snapshot begins with a header and ends with a footer; this one does not"

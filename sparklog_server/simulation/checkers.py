@@ -142,7 +142,7 @@ def _places(facts: _Facts) -> Iterator[Anomaly]:
         if of.setdefault(value, place) != place:
             yield Anomaly("duplicate", f"{value} is at {_said(of[value])} and at {_said(place)}")
         if value not in facts.writer:
-            yield Anomaly("inconsistent", f"{_said(place)} holds {value}, which nobody wrote")
+            yield Anomaly("inconsistent", f"{_said(place)} holds {value}, which no producer wrote")
 
 
 def _ends(facts: _Facts) -> Iterator[Anomaly]:
@@ -263,7 +263,7 @@ def _order_of_writes(facts: _Facts) -> Iterator[Anomaly]:
             if place is None:
                 continue
             if last.get(place[0], -1) > place[1] and write.acked_us is not None:
-                yield Anomaly("write-cycle", f"{txn} wrote {write} behind what it wrote before")
+                yield Anomaly("write-cycle", f"{txn}: {write} has a lower offset than an earlier write")
             last[place[0]] = place[1]
             rows[place[0]].append((place[1], txn))
     for partition in sorted(rows):
@@ -357,7 +357,7 @@ def _offsets_in_the_end(facts: _Facts) -> Iterator[Anomaly]:
                 last[key] = commit.limit, txn
     for read in facts.history.final_offsets:
         if read.is_unstable:
-            yield Anomaly("hanging", f"{read}: nobody is there to decide")
+            yield Anomaly("hanging", f"{read}: no coordinator completes it")
             continue
         limit, newest = last.get((read.group, read.partition), (-1, None))
         if newest is not None and (read.found is None or read.found[0] < limit):

@@ -39,7 +39,7 @@ class VirtualClock:
         heappush(self._events, (self._mono_us + delay_us, self._sequence, event))
 
     def run(self, *, until_us: int | None = None, events_max: int = 1_000_000) -> None:
-        """Let events happen until none is left or the next lies beyond `until_us`; at most `events_max` of
+        """Run events until none is left or the next is after `until_us`; at most `events_max` of
         them.
         """
         for _ in range(events_max):

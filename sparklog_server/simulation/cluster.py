@@ -123,10 +123,10 @@ class SimulatedNode:
         self._paused: list[Callable[[], None]] | None = None  # events since the process was paused
         self.broker: Broker | None = None
         self.trace: list[str] = []
-        self.syncs = 0  # begun, over all lives
+        self.syncs = 0  # started, in all processes
         self.halted: str | None = None
 
-    # -- life
+    # -- the process
 
     def start(self) -> None:
         """Start the process and let it run until it is ready."""
@@ -263,7 +263,7 @@ class SimulatedNode:
                     self._end()
                     return
                 case SendTo():
-                    raise AssertionError("a cluster of one sends to nobody")
+                    raise AssertionError("a cluster of one has no peer to send to")
         for session, is_muted in self.running.take_mute_changes():
             if is_muted:
                 self._muted.add(session)

@@ -210,7 +210,7 @@ class SimulatedDisk:
             if reason is not None:
                 raise StorageError(path, call, reason, is_full=reason == NO_SPACE and call != "sync")
 
-    # -- the door
+    # -- the interface
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         """Open for appending and reading; with `create`, a missing file is made empty."""

@@ -93,13 +93,13 @@ def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> Fin
 
 def _find(context: Context, call: Call, key_type: int, key: str) -> Coordinator:
     if not 0 <= key_type < len(_RESOURCES):
-        return _refused(key, ErrorCode.INVALID_REQUEST, f"no coordinator keeps keys of type {key_type}")
+        return _refused(key, ErrorCode.INVALID_REQUEST, f"no coordinator for keys of type {key_type}")
     resource, shards = _RESOURCES[key_type], context.coordinators[key_type]
     if not context.allow(call, Operation.DESCRIBE, resource, key):
         return _refused(key, _REFUSALS[resource], "")
     if not shards.partition_count:
         return _refused(
-            key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {shards.topic} is not there yet"
+            key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {shards.topic} does not exist yet"
         )
     broker = context.image.brokers.get(NodeId(context.settings.node_id))
     endpoint = None if broker is None else broker.endpoint(call.session.listener)

@@ -45,7 +45,7 @@ _STORAGE_ERROR_SINCE = 6  # an earlier client would take it for final, and not l
 _READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (-1, 0)
 _READINGS_MAX = 3
-"""The number of times a fetch reads files in jobs that were replaced meanwhile; after that it reads them in
+"""How often a fetch repeats a job whose files were replaced while it read them; after that it reads them in
 the loop.
 """
 _first_offset_of = attrgetter("first_offset")
@@ -277,9 +277,7 @@ def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset |
     """
     end_offset, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
     if end_offset < 0 or epoch < 0:
-        raise OffsetOutOfRange(
-            f"{partition.topic_partition}: nothing is known of epoch {asked.last_fetched_epoch}"
-        )
+        raise OffsetOutOfRange(f"{partition.topic_partition}: unknown epoch {asked.last_fetched_epoch}")
     if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
         return None
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)

@@ -51,7 +51,7 @@ def add_partitions_to_txn(
     count = sum(len(topic.partitions) for one in transactions for topic in one.topics)
     if count > context.settings.sparklog_partitions_max:
         context.disconnect(
-            call.session, f"AddPartitionsToTxn of {count} partitions: the cluster may have fewer"
+            call.session, f"AddPartitionsToTxn of {count} partitions exceeds the maximum of the cluster"
         )
         return Parked.SILENT
     refused: list[Message] = []
