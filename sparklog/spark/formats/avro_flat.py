@@ -3,12 +3,13 @@ each of which may be null.
 """
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, Final, Self
 
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
-from sparklog.kernels import avro
+from sparklog.kernels import avro, compiled
 from sparklog.spark.formats.avro_program import SORTS
 from sparklog.spark.formats.names import SchemaIdPrefix
 from sparklog.spark.formats.types import arrow_type
@@ -25,12 +26,14 @@ class FlatRecords:
 
     def __init__(
         self,
+        kernel: ModuleType,
         fields: Sequence[tuple[int, int, bool]],
         places: Sequence[int],
         kind: pa.DataType,
         prefix: SchemaIdPrefix,
     ) -> None:
         """`places` tell which of the writer's fields each column of `kind` is."""
+        self._kernel = kernel
         self._fields = list(fields)
         self._places = places
         self._kind = kind
@@ -38,10 +41,12 @@ class FlatRecords:
 
     @classmethod
     def of(cls, plain: Any, wanted: DataType, prefix: SchemaIdPrefix) -> Self | None:
-        """For a schema as `avro` reads it and the columns that are wanted of it; None where it is not
-        flat.
+        """The decoder of some columns of a schema in the form of `avro`; None if the schema is not flat or
+        the kernel is not built.
         """
-        if not isinstance(plain, dict) or plain["type"] != "record" or not isinstance(wanted, StructType):
+        kernel = compiled("avro")
+        is_record = isinstance(plain, dict) and plain["type"] == "record"
+        if kernel is None or not is_record or not isinstance(wanted, StructType):
             return None
         sorts = [_sort(field["type"]) for field in plain["fields"]]
         known = [sort for sort in sorts if sort is not None]
@@ -52,7 +57,7 @@ class FlatRecords:
             (sort, null_branch, name in wanted.names)
             for name, (sort, null_branch) in zip(names, known, strict=True)
         ]
-        return cls(fields, [names.index(name) for name in wanted.names], arrow_type(wanted), prefix)
+        return cls(kernel, fields, [names.index(name) for name in wanted.names], arrow_type(wanted), prefix)
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, list[int]]:
         """The structs, and the rows that are null because they could not be read."""
@@ -60,7 +65,7 @@ class FlatRecords:
         validity, offsets, content = values.buffers()
         if count == 0 or offsets is None:
             return pa.nulls(count, self._kind), []
-        valid, columns, refused = avro.read_records(
+        valid, columns, refused = self._kernel.read_records(
             count, validity, offsets, content or b"", values.offset, self._fields, self._prefix
         )
         made: list[pa.Array] = []
