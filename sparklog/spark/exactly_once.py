@@ -31,7 +31,8 @@ from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import ProducerEpoch, ProducerId
 from sparklog.spark.connections import decision_log, transaction_timeout_ms
 from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Delivery, Task
-from sparklog.spark.options import Guarantee, Options
+from sparklog.spark.option_values import Guarantee
+from sparklog.spark.options import Options
 
 ABORT_MS: Final = 5_000
 """How long an attempt that failed tries to take back what it wrote, before it leaves that to others."""

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from sparklog.spark import plan
 from sparklog.spark.offsets import PartitionOffsets
-from sparklog.spark.options import Options, WhenLost
+from sparklog.spark.option_values import WhenLost
+from sparklog.spark.options import Options
 from sparklog.spark.plan import DataLoss, OffsetRange
 
 

@@ -29,7 +29,8 @@ from sparklog.spark.group_offsets import GroupOffsets
 from sparklog.spark.limits import Limits
 from sparklog.spark.loss import report_loss, still_there
 from sparklog.spark.offsets import OffsetUnreadable, PartitionOffsets, StreamOffset
-from sparklog.spark.options import Options, WhenLost
+from sparklog.spark.option_values import WhenLost
+from sparklog.spark.options import Options
 from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.positions import LATEST, ByOffset
 from sparklog.spark.progress import Growth, by_topic, description

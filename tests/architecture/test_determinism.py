@@ -26,7 +26,6 @@ LONGER_FOR_A_REASON = dict.fromkeys(
     sparklog/client/outbound.py
     sparklog/client/transaction.py
     sparklog/client/transport.py
-    sparklog/spark/options.py
     sparklog_server/coordinator/runtime.py
     sparklog_server/coordinator/txn/shard.py
     sparklog_server/disk/os_disk.py
@@ -40,7 +39,6 @@ LONGER_FOR_A_REASON = dict.fromkeys(
     tests/client/test_shells.py
     tests/coordinator/test_runtime.py
     tests/log/history.py
-    tests/spark/test_exactly_once.py
     """.split(),
     "was written 140 columns wide: to be split",
 ) | {

@@ -9,7 +9,8 @@ import pytest
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 from sparklog.spark.foreign_keys import refused, without_effect
-from sparklog.spark.options import Options, WhenLost, definitions
+from sparklog.spark.option_values import WhenLost
+from sparklog.spark.options import Options, definitions
 from sparklog.spark.positions import LATEST, AtTime, ByOffset, ByTimestamp
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -155,7 +156,7 @@ def test_a_client_setting_without_effect_warns_and_an_unknown_one_is_refused() -
 def test_one_meaning_given_twice_is_refused() -> None:
     assert (
         refusal(bootstrapservers="a:1")
-        == "options 'kafka.bootstrap.servers' and 'bootstrapservers' mean the same: give one"
+        == "options 'kafka.bootstrap.servers' and 'bootstrapservers' are the same option: set one"
     )
 
 
