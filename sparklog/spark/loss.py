@@ -1,4 +1,6 @@
-"""Handling of lost records: the read fails, or continues with the remaining records, as the option says."""
+"""Handling of lost records: the read fails or continues with the remaining records, according to
+`failOnDataLoss`.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -22,8 +24,8 @@ def still_there(
 
 
 def report_loss(losses: Sequence[str], options: Options) -> None:
-    """Fails with DataLoss, warns or says nothing, as the user said; a warning of a Python worker lands in
-    Spark's log.
+    """Raises DataLoss, warns, or does nothing, according to the option; a warning of a Python worker
+    appears in Spark's log.
     """
     if options.data_loss is WhenLost.FAIL:
         raise DataLoss(plan.loss_text(losses))

@@ -1,6 +1,4 @@
-"""Flat records of Avro straight into Arrow's buffers: fields of numbers, text, bytes, dates and times,
-each of which may be null.
-"""
+"""Decodes flat Avro records into Arrow's buffers: numbers, text, bytes, dates and times, each nullable."""
 
 from collections.abc import Sequence
 from types import ModuleType
@@ -32,7 +30,7 @@ class FlatRecords:
         kind: pa.DataType,
         prefix: SchemaIdPrefix,
     ) -> None:
-        """`places` tell which of the writer's fields each column of `kind` is."""
+        """`places` has the index of the writer's field for each column of `kind`."""
         self._kernel = kernel
         self._fields = list(fields)
         self._places = places
@@ -60,7 +58,7 @@ class FlatRecords:
         return cls(kernel, fields, [names.index(name) for name in wanted.names], arrow_type(wanted), prefix)
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, list[int]]:
-        """The structs, and the rows that are null because they could not be read."""
+        """The structs, and the rows that are null because they could not be decoded."""
         count = len(values)
         validity, offsets, content = values.buffers()
         if count == 0 or offsets is None:
@@ -77,7 +75,7 @@ class FlatRecords:
 
 
 def together(made: pa.Array, rows: Sequence[int], others: pa.Array) -> pa.Array:
-    """`made` with the values of `others` in those rows."""
+    """`made` with the values of `others` in these rows."""
     if others.null_count == len(others):
         return made
     places = list(range(len(made)))
@@ -87,8 +85,8 @@ def together(made: pa.Array, rows: Sequence[int], others: pa.Array) -> pa.Array:
 
 
 def _sort(plain: Any) -> tuple[int, int] | None:
-    """The sort of a field and the branch of its union that is null (-1: none); None for a field that only
-    fastavro reads.
+    """The sort of a field and the null branch of its union (-1: none); None for a field that only fastavro
+    decodes.
     """
     if isinstance(plain, list):
         if len(plain) != 2 or plain.count("null") != 1:

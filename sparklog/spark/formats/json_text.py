@@ -46,10 +46,10 @@ ROWS: Final = 16384
 FEW_ROWS: Final = 1024
 """A call of pyarrow's reader costs as much as a hundred rows one by one."""
 PATIENCE: Final = 16
-"""Blocks to read row by row after one of which most parts were refused, before pyarrow is asked again."""
+"""The number of blocks to read row by row after a block of which most parts were refused."""
 _SPACE = " \t\r\n"
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
-"""A name that stands in JSON as it is."""
+"""A name without characters that JSON escapes."""
 _SORTS: Final[dict[type[DataType], int]] = {
     BooleanType: 0,
     IntegerType: 1,
@@ -61,7 +61,7 @@ _SORTS: Final[dict[type[DataType], int]] = {
 
 
 class JsonDecoder:
-    """JSON values as one type; structs go by whole blocks."""
+    """Decodes JSON values into one type; structs in whole blocks."""
 
     def __init__(self, kind: DataType, *, may_be_prefixed: bool) -> None:
         self._struct = kind if isinstance(kind, StructType) else StructType()
@@ -116,7 +116,7 @@ class JsonDecoder:
             self._slow_blocks = PATIENCE
 
     def _whole(self, values: pa.Array) -> pa.Array | None:
-        """All of the values read at once; None if one of them has to be looked at more closely."""
+        """All values, decoded at once; None if one of them must be read by itself."""
         present = values.drop_null() if values.null_count else values
         if not len(present):
             return pa.nulls(len(values), self._type)
@@ -166,7 +166,7 @@ def _all_in_braces(texts: pa.Array) -> bool:
 
 
 def _spread(made: pa.Array, values: pa.Array) -> pa.Array:
-    """Nulls again where `values` has them."""
+    """`made` with nulls inserted where `values` has them."""
     is_there = values.is_valid()
     place = pc.subtract(pc.cumulative_sum(is_there.cast(pa.int32())), 1)
     return made.take(pc.if_else(is_there, place, None))
@@ -183,7 +183,7 @@ def _is_known_to_arrow(kind: DataType) -> bool:
 
 
 def _parsed_type(kind: DataType) -> pa.DataType:
-    """The type as which pyarrow reads a field: times and binaries stay strings, which this module decodes."""
+    """The type in which pyarrow reads a field: times and binaries are strings, which this module decodes."""
     if isinstance(kind, TimestampType | TimestampNTZType | DateType | BinaryType):
         return pa.string()
     if isinstance(kind, ArrayType):
