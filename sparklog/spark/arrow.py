@@ -51,7 +51,7 @@ class TimestampOutOfRange(SparklogError):
         super().__init__(
             f"the record at offset {offset} of {partition} has a timestamp that Spark cannot hold in "
             f"microseconds:"
-            " leave the column out with .schema(…), or begin after this record"
+            " leave the column out with .schema(…), or start after this record"
         )
 
 
@@ -100,7 +100,7 @@ class ArrowColumns:
                 row = pc.index(pc.is_in(times, pa.array(_TIMES_BEYOND)), True).as_py()
                 offset: int = _fixed(pa.int64(), columns.count, columns.offsets)[row].as_py()
                 return offset
-        raise AssertionError("it was among these records a moment ago")
+        raise AssertionError("one of these records has it")
 
     def _decoded(self, columns: Columns) -> dict[str, pa.Array]:
         kind, count = pa.binary(), columns.count
@@ -157,7 +157,7 @@ def _are_times(columns: Columns) -> bool:
 
 
 def _binary(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Array:
-    assert column is not None, "a column that was asked for"
+    assert column is not None, "a requested column"
     nulls = 0 if column.validity is None else -1
     return pa.Array.from_buffers(
         kind, count, [_held(column.validity), _held(column.offsets), _held(column.data)], null_count=nulls
@@ -165,12 +165,12 @@ def _binary(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Ar
 
 
 def _fixed(kind: pa.DataType, count: int, values: Buffer | None) -> pa.Array:
-    assert values is not None, "a column that was asked for"
+    assert values is not None, "a requested column"
     return pa.Array.from_buffers(kind, count, [None, _held(values)], null_count=0)
 
 
 def _headers(kind: pa.DataType, count: int, column: HeadersColumn | None) -> pa.Array:
-    assert column is not None, "a column that was asked for"
+    assert column is not None, "a requested column"
     header_count = memoryview(column.keys.offsets).nbytes // 4 - 1
     struct = kind.value_type
     pairs = [

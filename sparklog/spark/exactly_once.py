@@ -167,7 +167,7 @@ class ExactlyOnce:
         written = [message for message in messages if isinstance(message, SinkWritten)]
         if len(written) != len(messages):
             raise SparklogError(
-                f"{len(messages) - len(written)} of {len(messages)} tasks told nothing of what they wrote: "
+                f"{len(messages) - len(written)} of {len(messages)} tasks sent no message: "
                 f"nothing is committed"
             )
         found = self._found(written)

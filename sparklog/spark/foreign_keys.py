@@ -22,8 +22,8 @@ _INJECTED_BY_SPARK: Final = frozenset(
 
 _WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
     {
-        "groupIdPrefix": "no consumer group is joined to read; `groupId` names one to commit to",
-        "kafkaConsumer.pollTimeoutMs": "how long a read waits for records is told by `kafka.default.api.timeout.ms`",  # noqa: E501
+        "groupIdPrefix": "a read joins no consumer group; `groupId` sets a group to commit to",
+        "kafkaConsumer.pollTimeoutMs": "`kafka.default.api.timeout.ms` limits how long a read waits for records",  # noqa: E501
     }
 )
 """Options of Spark's Kafka connector that have no effect here."""
@@ -31,19 +31,19 @@ _PASSED_OVER: Final = frozenset(name.lower() for name in _WITHOUT_EFFECT)
 
 _FORBIDDEN: Mapping[str, str] = MappingProxyType(
     {
-        "kafka.auto.offset.reset": "where a query starts is told by startingOffsets, and data that is gone is never skipped unasked",  # noqa: E501
+        "kafka.auto.offset.reset": "startingOffsets sets where a query starts, and lost records are never skipped silently",  # noqa: E501
         "kafka.key.deserializer": "keys arrive as binary; cast or decode the column in Spark",
         "kafka.value.deserializer": "values arrive as binary; cast or decode the column in Spark",
         "kafka.key.serializer": "keys are written as they are; make the column a string or binary",
         "kafka.value.serializer": "values are written as they are; make the column a string or binary",
         "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint",
         "kafka.interceptor.classes": "interceptors could change records between Spark and the log",
-        "kafka.partitioner.class": "it would have no effect on where records go: write a column `partition`",
-        "kafka.partitioner.ignore.keys": "it would have no effect on where records go: write a column `partition`",  # noqa: E501
+        "kafka.partitioner.class": "it would not affect partitions: write a column `partition`",
+        "kafka.partitioner.ignore.keys": "it would not affect partitions: write a column `partition`",
     }
 )
 _NO_SECURITY: Final = (
-    "it would secure nothing, since sparklog reaches brokers without TLS and SASL: leave it out and name a "
+    "it would secure nothing, because sparklog connects to brokers without TLS and SASL: remove it and use a "
     "plaintext listener, on a network"
     " that you trust"
 )

@@ -42,7 +42,7 @@ class GroupOffsets:
             if str(error) != self._warned:
                 self._warned = str(error)
                 warnings.warn(
-                    f"group {self._options.group_id!r} does not hear how far this query is: {error}",
+                    f"group {self._options.group_id!r} cannot be told the progress of this query: {error}",
                     stacklevel=2,
                 )
             return

@@ -31,5 +31,5 @@ def report_loss(losses: Sequence[str], options: Options) -> None:
         raise DataLoss(plan.loss_text(losses))
     if options.data_loss is WhenLost.WARN:
         warnings.warn(
-            "records are gone and left out, as failOnDataLoss is warn: " + "; ".join(losses), stacklevel=2
+            "lost records are skipped, because failOnDataLoss is warn: " + "; ".join(losses), stacklevel=2
         )

@@ -51,7 +51,7 @@ class StreamOffset:
     """The number of offsets lost since the query began; a lower bound."""
 
     def __post_init__(self) -> None:
-        assert self.began.keys() <= self.reached.keys(), "what has a beginning has a position"
+        assert self.began.keys() <= self.reached.keys(), "a partition with a start has a position"
 
     @classmethod
     def beginning(cls, offsets: PartitionOffsets, ids: Mapping[str, Uuid] | None = None) -> "StreamOffset":
@@ -90,7 +90,7 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, object]:
         """The canonical form: equal positions give equal text under `json.dumps`."""
-        assert self.began.keys() == self.reached.keys(), "every partition has a beginning by now"
+        assert self.began.keys() == self.reached.keys(), "every partition has a start"
         ids = {topic: _id_text(self.ids[topic]) for topic in sorted(self.ids) if self.ids[topic] != ZERO_UUID}
         lost = {"lost": _nested({tp: Offset(count) for tp, count in self.lost.items()})} if self.lost else {}
         return {"from": _nested(self.began), "ids": ids, **lost, "off": _nested(self.reached), "v": VERSION}

@@ -255,9 +255,9 @@ class Options:
         "valueMessage", text, None, "the name of the Protobuf message of values"
     )
     key_format: Format = option(
-        "keyFormat", word(Format), Format.BINARY, "as `valueMessage`, for keys", default_text="`binary`"
+        "keyFormat", word(Format), Format.BINARY, "as `valueFormat`, for keys", default_text="`binary`"
     )
-    key_schema: str | None = option("keySchema", text, None, "as `valueMessage`, for keys")
+    key_schema: str | None = option("keySchema", text, None, "as `valueSchema`, for keys")
     key_message: str | None = option("keyMessage", text, None, "as `valueMessage`, for keys")
     schema_id_prefix: SchemaIdPrefix = option(
         "schemaIdPrefix",
@@ -423,7 +423,7 @@ class Options:
             )
         if self.late_binding:
             raise SettingsError(
-                "option 'lateBinding' is for batch reads; a stream sees what is new by itself"
+                "option 'lateBinding' is for batch reads; a stream reads new records by itself"
             )
         return self
 
@@ -431,7 +431,7 @@ class Options:
         """Checks rules between options that hold in every use."""
         named = self._subscriptions()
         if len(named) > 1:
-            raise SettingsError(f"options {' and '.join(map(repr, named))} exclude each other: give one")
+            raise SettingsError(f"options {' and '.join(map(repr, named))} exclude each other: set one")
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             raise SettingsError(
@@ -471,7 +471,7 @@ class Options:
     def _require_one_subscription(self) -> None:
         if not self._subscriptions():
             raise SettingsError(
-                "nothing to read: give one of the options 'subscribe', 'subscribePattern' and 'assign'"
+                "nothing to read: set one of the options 'subscribe', 'subscribePattern' and 'assign'"
             )
 
 

@@ -168,7 +168,7 @@ def losses(
             found.append(Loss(tp, unread, None, f"{tp} is gone, read up to offset {reached}"))
         elif not current.is_same_topic(now, tp.topic):
             told = (
-                f"topic {tp.topic!r} was deleted and made anew; {tp} was read up to offset {reached} before"
+                f"topic {tp.topic!r} was deleted and recreated; {tp} was read up to offset {reached} before"
             )
             found.append(Loss(tp, unread, log_start[tp], told))
         elif latest[tp] < reached:
@@ -364,8 +364,8 @@ def without_lost(
 def loss_text(losses: Sequence[str]) -> str:
     """The message about lost records, with the remedy."""
     return (
-        "records that this query has not read are gone: "
+        "records that this query has not read are lost: "
         + "; ".join(losses)
         + ". They were removed by retention or DeleteRecords, or the topic was deleted."
-        + " Set the option failOnDataLoss to warn or skip to go on with what is left."
+        + " Set the option failOnDataLoss to warn or skip to continue with the remaining records."
     )

@@ -305,7 +305,7 @@ def resolve(
             if missing and must_match and not or_latest:
                 raise SettingsError(
                     f"option {option!r}: no record of {', '.join(missing)} is at or after that time;"
-                    " set startingOffsetsByTimestampStrategy to latest to begin with the next record there"
+                    " set startingOffsetsByTimestampStrategy to latest to start with the next record there"
                 )
             return {tp: latest[tp] if at_time[tp] == NO_OFFSET else Offset(at_time[tp]) for tp in latest}
 

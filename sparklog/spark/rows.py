@@ -73,7 +73,7 @@ def check_frame(schema: StructType, options: Options) -> None:
             "value')"
         )
     if options.topic is None and "topic" not in schema.names:
-        raise SettingsError("nothing says where to write: give the option 'topic' or a column 'topic'")
+        raise SettingsError("no topic to write to: set the option 'topic' or add a column 'topic'")
 
 
 def _is_expected(name: str, kind: DataType) -> bool:

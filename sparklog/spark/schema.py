@@ -62,7 +62,7 @@ def source_schema(options: Options) -> StructType:
         kind = spark_type(parts[name]) if name in PARTS else _COLUMNS[name]
         if kind is None:
             raise SettingsError(
-                f"option '{name}Format' is json: give '{name}Schema', or a schema for the read"
+                f"option '{name}Format' is json: set '{name}Schema', or the schema of the read"
             )
         fields.append(StructField(name, kind))
     return StructType(fields)

@@ -149,7 +149,7 @@ class StreamTopics:
                 self._known_ends.update({(now.ids.get(tp.topic), tp): end for tp, end in ends.items()})
                 return
             topics, is_look_due, may_keep_ends = now, True, False
-        raise UnknownTopic("the topics that this query reads come and go faster than they can be looked up")
+        raise UnknownTopic("the topics that this query reads change faster than they can be fetched")
 
     def _ends_of(self, topics: TopicsNow) -> PartitionOffsets | None:
         try:

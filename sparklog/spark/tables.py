@@ -42,7 +42,7 @@ def table_options(given: Mapping[str, str]) -> dict[str, str]:
     for key in options:
         if _SECRET.search(key):
             raise SettingsError(
-                f"option {key!r} cannot be kept in a table, whose schema anybody may read: give it at each "
+                f"option {key!r} cannot be kept in a table, whose schema any user can read: set it at each "
                 f"use, WITH (…)"
             )
     return options

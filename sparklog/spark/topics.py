@@ -43,7 +43,7 @@ class SubscribedTopics:
             missing = [str(tp) for tp in self._options.assign if tp not in there]
             if missing and is_strict:
                 raise UnknownTopic(
-                    f"option 'assign' names what does not exist: no such partition: {', '.join(missing)}"
+                    f"option 'assign' names partitions that do not exist: {', '.join(missing)}"
                 )
             there.intersection_update(self._options.assign)
         read = {tp.topic for tp in there}
@@ -126,7 +126,7 @@ class SubscribedTopics:
         except UnknownTopic as error:
             if is_strict:
                 option = "assign" if self._options.subscribe is None else "subscribe"
-                raise UnknownTopic(f"option {option!r} names what does not exist: {error}") from None
+                raise UnknownTopic(f"option {option!r} names a topic that does not exist: {error}") from None
         every = self._client().list_topics(include_internal=True)
         return [every[name] for name in names if name in every]
 

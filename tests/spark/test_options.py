@@ -86,8 +86,7 @@ def test_a_lone_security_setting_is_refused_since_it_would_secure_nothing(name: 
 def test_a_partitioner_is_refused_and_the_column_named() -> None:
     for name in ("kafka.partitioner.class", "kafka.partitioner.ignore.keys"):
         assert refusal(**{name: "x"}) == (
-            f"option {name!r} cannot be set: it would have no effect on where records go: write a column "
-            f"`partition`"
+            f"option {name!r} cannot be set: it would not affect partitions: write a column `partition`"
         )
 
 
@@ -209,7 +208,7 @@ def test_a_value_that_cannot_be_is_refused_with_name_value_and_reason(
 
 
 def test_exactly_one_way_to_choose_topics_is_wanted() -> None:
-    with pytest.raises(SettingsError, match="nothing to read: give one of"):
+    with pytest.raises(SettingsError, match="nothing to read: set one of"):
         Options.parse(SERVERS).for_batch_read()
     with pytest.raises(SettingsError, match="'subscribe' and 'assign' exclude each other"):
         Options.parse({**SERVERS, "subscribe": "t", "assign": '{"t":[0]}'}).for_stream_read()

@@ -177,7 +177,7 @@ class AvroDecoder:
 def _fault(content: bytes, position: int) -> str:
     if position == len(content):
         return f"the value ends after {len(content)} bytes, before the record does"
-    return f"byte {position} of {len(content)} begins no value that the schema allows there: {content[position : position + 8].hex(' ')}"  # noqa: E501
+    return f"byte {position} of {len(content)} is not the start of a value of the schema: {content[position : position + 8].hex(' ')}"  # noqa: E501
 
 
 class _Types:
@@ -217,7 +217,7 @@ class _Types:
                 else f"{namespace}.{schema}"
             )
             if name in self._open:
-                raise ValueError(f"record {name!r} holds itself, which no Spark type does")
+                raise ValueError(f"record {name!r} is recursive, and no Spark type is")
             if name not in self._kinds:
                 raise ValueError(f"{schema!r} is not an Avro type nor a name defined before")
             return self._kinds[name], False, name

@@ -69,7 +69,7 @@ class FlatRecords:
         made: list[pa.Array] = []
         for place, field in zip(self._places, self._kind, strict=True):
             column = columns[place]
-            assert column is not None, "a column that was asked for"
+            assert column is not None, "a requested column"
             made.append(pa.Array.from_buffers(field.type, count, [pa.py_buffer(part) for part in column]))
         return pa.Array.from_buffers(self._kind, count, [pa.py_buffer(valid)], children=made), refused
 

@@ -32,7 +32,7 @@ class UndecodableRecord(SparklogError):
         super().__init__(
             f"the {part} of offset {offset} in {partition} cannot be decoded: {reason}; with the option "
             f"mode=permissive such records"
-            " are null and told of in the column _corrupt"
+            " are null, and the column _corrupt has their bytes and the reason"
         )
         self.partition = partition
         self.offset = offset

@@ -97,7 +97,7 @@ class JsonRows:
                 refused[row] = f"not JSON: {error.msg} at character {error.pos}"
             except RecursionError:
                 made.append(None)
-                refused[row] = "JSON that is nested too deep"
+                refused[row] = "JSON nested too deeply"
             except ValueError as error:
                 made.append(None)
                 refused[row] = reason_of(error)
@@ -190,7 +190,7 @@ def _scalar(kind: DataType) -> Convert:
     convert = known.get(type(kind))
     if convert is None:
         raise ValueError(
-            f"type {kind.simpleString()} cannot be read from JSON; take string and cast in the query"
+            f"type {kind.simpleString()} cannot be read from JSON; use string and cast in the query"
         )
     return convert
 

@@ -174,7 +174,7 @@ def _path_of(descriptor: Any) -> tuple[int, ...]:
 def _message_type(descriptor: Any, above: Sequence[str], wanted: DataType | None) -> StructType:
     if descriptor.full_name in above or len(above) > _DEPTH_MAX:
         raise ValueError(
-            f"message {descriptor.full_name!r} holds itself: name the fields to read in a schema of the read"
+            f"message {descriptor.full_name!r} is recursive: name its fields in the schema of the read"
         )
     fields = list(descriptor.fields)
     if isinstance(wanted, StructType):

@@ -61,7 +61,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
     simple = _SIMPLE.get(type(kind))
     if simple is None:
         raise ValueError(
-            f"type {kind.simpleString()} cannot be decoded to; take string and cast in the query"
+            f"type {kind.simpleString()} is not the type of any decoder; use string and cast in the query"
         )
     return simple
 
