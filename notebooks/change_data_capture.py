@@ -1,7 +1,10 @@
-# Databricks notebook source MAGIC %md MAGIC # Change-data capture with MERGE MAGIC A topic of changes becomes
-# a Delta table of what holds now. The key of a record names a row, its value is the row's new state, and
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Change-data capture with MERGE
+# MAGIC A topic of changes becomes a Delta table of what holds now. The key of a record names a row, its value
+# MAGIC is the row's new state, and
 # MAGIC a null value (a tombstone) says that the row is gone: here, where each aircraft landed last, until it
-# is out of sight for a week.
+# MAGIC is out of sight for a week.
 
 # COMMAND ----------
 
@@ -19,8 +22,11 @@ dbutils.widgets.text("directory", "", "Where tables and checkpoints go; empty: a
 
 # COMMAND ----------
 
-# MAGIC %md MAGIC ## A compacted topic of changes MAGIC Kafka's compaction keeps the newest record of each
-# key. All changes of one aircraft have its tail number as key, so they share a MAGIC partition, in order.
+# MAGIC %md
+# MAGIC ## A compacted topic of changes
+# MAGIC Kafka's compaction keeps the newest record of each key. All changes of one aircraft have its tail
+# MAGIC number as key, so they share a
+# MAGIC partition, in order.
 
 # COMMAND ----------
 
@@ -51,9 +57,11 @@ print(f"{len(flights):,} changes of {len(last_seen):,} aircraft, and {len(out_of
 
 # COMMAND ----------
 
-# MAGIC %md MAGIC ## MERGE, one micro-batch at a time MAGIC A batch may hold many changes of one row: only its
-# last, by offset, counts. Should a micro-batch be tried again after a failure, MAGIC it merges the same
-# states over themselves, so the table stays right.
+# MAGIC %md
+# MAGIC ## MERGE, one micro-batch at a time
+# MAGIC A batch may hold many changes of one row: only its last, by offset, counts. Should a micro-batch be
+# MAGIC tried again after a failure,
+# MAGIC it merges the same states over themselves, so the table stays right.
 
 # COMMAND ----------
 
@@ -105,7 +113,7 @@ display(aircraft.orderBy(f.desc("flights")).limit(5))
 
 # COMMAND ----------
 
-# DBTITLE 1,The table says what the changes say
+# DBTITLE 1,The table matches the changes
 expected = (
     flights.groupby("tailnum").agg(airport=("dest", "last"), flights=("id", "count")).drop(index=out_of_sight)
 )

@@ -1,8 +1,12 @@
-# Databricks notebook source MAGIC %md MAGIC # Exactly once from a topic into Delta, though the stream dies
-# MAGIC Two things together make every record count once. The **checkpoint** says which offsets belong to
-# micro-batch 7: after a crash MAGIC batch 7 is read again, with the very same records. And Delta keeps
-# `txnAppId` and `txnVersion` with each write: batch 7, **written MAGIC again, changes nothing**. Here the
-# stream dies at the worst moment, after Delta has a batch and before Spark has noted it.
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Exactly once from a topic into Delta, although the stream dies
+# MAGIC Two mechanisms together make every record count once. The **checkpoint** stores the offsets of
+# MAGIC micro-batch 7: after a crash,
+# MAGIC batch 7 is read again with the same records. Delta stores `txnAppId` and `txnVersion` with each write:
+# MAGIC batch 7, **written
+# MAGIC again, changes nothing**. Here the stream dies at the worst moment, after Delta has a batch and before
+# MAGIC Spark has noted it.
 
 # COMMAND ----------
 
@@ -35,9 +39,12 @@ rows.write.format("sparklog").option("kafka.bootstrap.servers", servers).option(
 
 # COMMAND ----------
 
-# MAGIC %md MAGIC ## The stream, and its deaths MAGIC `append` is all that is needed: two options on an
-# ordinary write. The application's name must stay with the checkpoint: a new MAGIC checkpoint counts its
-# batches from 0 again and needs a new name. `dies_after` stands for whatever may kill a driver.
+# MAGIC %md
+# MAGIC ## The stream and its crashes
+# MAGIC `append` needs only two options on an ordinary write. The application's name must stay with the
+# MAGIC checkpoint: a new
+# MAGIC checkpoint counts its batches from 0 again and needs a new name. `dies_after` simulates a crash of the
+# MAGIC driver.
 
 # COMMAND ----------
 
@@ -75,7 +82,7 @@ def start():
 
 # COMMAND ----------
 
-# DBTITLE 1,Started until it ends by itself, as a job that is restarted would be
+# DBTITLE 1,Restart the stream until it ends by itself
 from pyspark.errors import StreamingQueryException
 
 deaths = 0
@@ -91,7 +98,7 @@ print(f"died {deaths} times; batches tried, in order: {tried}")
 
 # COMMAND ----------
 
-# DBTITLE 1,What Delta has noted of each write
+# DBTITLE 1,The versions that Delta has stored
 spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW departures AS SELECT * FROM delta.`{directory}/departures`")
 history = spark.sql(f"DESCRIBE HISTORY delta.`{directory}/departures`").orderBy("version")
 display(
@@ -100,10 +107,10 @@ display(
 
 # COMMAND ----------
 
-# DBTITLE 1,Two batches were written twice, and every record is there once
+# DBTITLE 1,Two batches were written twice, and each record exists once
 found = spark.sql(
-    "SELECT count(*) AS n, count(DISTINCT id) AS ids, count(DISTINCT partition, offset) AS places FROM "
-    "departures"
+    "SELECT count(*) AS n, count(DISTINCT id) AS ids, count(DISTINCT partition, offset) AS places "
+    "FROM departures"
 ).first()
 assert deaths == 2
 assert tried == [0, 1, 1, 2, 3, 3, 4]

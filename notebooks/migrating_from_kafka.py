@@ -1,7 +1,10 @@
-# Databricks notebook source MAGIC %md MAGIC # From `format("kafka")` to `format("sparklog")` MAGIC One word
-# changes. Here a job is written once and run in both formats where the connector's JARs are at hand, against
-# one broker, MAGIC which may as well be a real Kafka: give its address in the widget. A checkpoint that
-# `format("kafka")` wrote is then carried on.
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # From `format("kafka")` to `format("sparklog")`
+# MAGIC One word changes. Here a job is written once and run in both formats where the connector's JARs are at
+# MAGIC hand, against one broker,
+# MAGIC which may as well be a real Kafka: give its address in the widget. A checkpoint that `format("kafka")`
+# MAGIC wrote is then carried on.
 
 # COMMAND ----------
 
@@ -19,7 +22,7 @@ dbutils.widgets.text("directory", "", "Where tables and checkpoints go; empty: a
 
 # COMMAND ----------
 
-# DBTITLE 1,The job: its format is an argument, and nothing else
+# DBTITLE 1,The job; the format is an argument
 import json
 
 from pyspark.sql import functions as f
@@ -98,9 +101,11 @@ print(batches)
 
 # COMMAND ----------
 
-# MAGIC %md MAGIC ## A checkpoint moves too MAGIC The stream stops; its source becomes `format("sparklog")`
-# while its checkpoint and its sink stay. It reads on where the connector MAGIC stopped. The way back is not
-# there: sparklog's offsets say more than the connector understands.
+# MAGIC %md
+# MAGIC ## A checkpoint moves too
+# MAGIC The stream stops; its source becomes `format("sparklog")` while its checkpoint and its sink stay. It
+# MAGIC continues where the connector
+# MAGIC stopped. The reverse is not possible: the connector cannot read sparklog's offsets.
 
 # COMMAND ----------
 
@@ -117,7 +122,7 @@ for path in (offsets[0], offsets[-1]):
 
 # COMMAND ----------
 
-# DBTITLE 1,What the one word brings: starts by time or count, and a lag that every tool sees
+# DBTITLE 1,New with sparklog: starts by time or count, and a lag that monitoring tools show
 recent = spark.read.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
 display(recent.option("startingOffsets", "latest-1").load().select("partition", "offset", "key"))
 watched = (
@@ -145,7 +150,7 @@ print(f"behind at most, batch by batch: {behind}")
 
 # COMMAND ----------
 
-# DBTITLE 1,Records of each partition, and what carriers they are from
+# DBTITLE 1,Records by partition and carrier
 from matplotlib import pyplot as plt
 
 carriers = pd.Series(counts["sparklog"]).sort_values(ascending=False)
@@ -155,7 +160,7 @@ axes.set(title="Flights by carrier, January 2013", ylabel="flights")
 
 # COMMAND ----------
 
-# DBTITLE 1,Both formats say the same, and the moved stream read every record once
+# DBTITLE 1,Both formats agree, and the moved stream has read each record once
 assert all(counts[name] == flights.groupby("carrier").size().to_dict() for name in formats)
 assert all(sum(batches[name]) == len(flights) for name in formats)
 assert (sum(first), sum(second)) == (len(flights), len(more))

@@ -1,5 +1,9 @@
-# Databricks notebook source MAGIC %md MAGIC # Quick start MAGIC A topic written, read and streamed: real
-# flights out of New York in January 2013, through a broker that this notebook brings MAGIC along.
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Quick start
+# MAGIC A topic written, read and streamed: real flights out of New York in January 2013, through a broker
+# MAGIC that this notebook brings
+# MAGIC along.
 
 # COMMAND ----------
 
@@ -17,8 +21,11 @@ dbutils.widgets.text("directory", "", "Where tables and checkpoints go; empty: a
 
 # COMMAND ----------
 
-# MAGIC %md MAGIC ## Write MAGIC A frame with a column `value`, and perhaps `key`, `headers`, `partition` and
-# `timestamp`, is all there is to it. Rows with one key MAGIC stay together and in order.
+# MAGIC %md
+# MAGIC ## Write
+# MAGIC A frame with a column `value`, and perhaps `key`, `headers`, `partition` and `timestamp`, can be
+# MAGIC written. Rows with the same key
+# MAGIC stay together and in order.
 
 # COMMAND ----------
 
@@ -35,8 +42,10 @@ records.write.format("sparklog").option("kafka.bootstrap.servers", servers).opti
 
 # COMMAND ----------
 
-# MAGIC %md MAGIC ## Read MAGIC Columns are those of Spark's Kafka connector. A start may also be a time, or
-# so many records before the end.
+# MAGIC %md
+# MAGIC ## Read
+# MAGIC Columns are those of Spark's Kafka connector. A start can also be a time, or a number of records
+# MAGIC before the end.
 
 # COMMAND ----------
 
@@ -61,13 +70,17 @@ decoded.select("value.*").createOrReplaceTempView("departures")
 
 # COMMAND ----------
 
-# MAGIC %sql MAGIC SELECT origin, count(*) AS flights, round(avg(dep_delay), 1) AS mean_delay FROM departures
-# GROUP BY origin ORDER BY origin
+# MAGIC %sql
+# MAGIC SELECT origin, count(*) AS flights, round(avg(dep_delay), 1) AS mean_delay FROM departures
+# MAGIC GROUP BY origin ORDER BY origin
 
 # COMMAND ----------
 
-# MAGIC %md MAGIC ## Stream MAGIC The same options, `readStream` in place of `read`. With `availableNow` the
-# stream reads what is there and ends; flights more than MAGIC an hour late go on to a second topic.
+# MAGIC %md
+# MAGIC ## Stream
+# MAGIC The same options, `readStream` in place of `read`. With `availableNow` the stream reads all available
+# MAGIC records and ends; flights more than
+# MAGIC an hour late go on to a second topic.
 
 # COMMAND ----------
 
@@ -88,8 +101,8 @@ query = (
 )
 query.awaitTermination()
 print(
-    f"{len(query.recentProgress)} micro-batches, {sum(p.numInputRows for p in query.recentProgress):,} "
-    f"flights read"
+    f"{len(query.recentProgress)} micro-batches, "
+    f"{sum(p.numInputRows for p in query.recentProgress):,} flights read"
 )
 
 # COMMAND ----------
@@ -115,7 +128,7 @@ axes.spines[["top", "right"]].set_visible(False)
 
 # COMMAND ----------
 
-# DBTITLE 1,Nothing is missing, nothing is there twice
+# DBTITLE 1,No record is missing or duplicated
 read_late = (
     spark.read.format("sparklog")
     .option("kafka.bootstrap.servers", servers)

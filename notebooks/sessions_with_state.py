@@ -1,7 +1,11 @@
-# Databricks notebook source MAGIC %md MAGIC # Sessions, and the state they need MAGIC When does an aircraft
-# work? Flights of one tail number that follow each other within seven and a half hours belong to one shift. A
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Sessions, and the state they need
+# MAGIC When does an aircraft work? Flights of one tail number that follow each other within seven and a half
+# MAGIC hours belong to one shift. A
 # MAGIC stream does not know whether a shift is over until the watermark has passed it: until then the shift
-# is *state*, kept in the MAGIC checkpoint between runs.
+# MAGIC is *state*, kept in the
+# MAGIC checkpoint between runs.
 
 # COMMAND ----------
 
@@ -48,8 +52,11 @@ depart(flights[flights["time_hour"] < noon])
 
 # COMMAND ----------
 
-# MAGIC %md MAGIC ## Shifts MAGIC `session_window` joins what lies within seven and a half hours. The sink
-# sees a shift once, when it is over (output mode MAGIC `append`), as a record whose key is the aircraft.
+# MAGIC %md
+# MAGIC ## Shifts
+# MAGIC `session_window` joins what lies within seven and a half hours. The sink sees a shift once, when it is
+# MAGIC over (output mode
+# MAGIC `append`), as a record whose key is the aircraft.
 
 # COMMAND ----------
 
@@ -80,8 +87,8 @@ def find_shifts():
     query.awaitTermination()
     waiting = query.lastProgress["stateOperators"][0]["numRowsTotal"]
     print(
-        f"{sum(p.numInputRows for p in query.recentProgress):,} departures read; {waiting} shifts wait in "
-        f"the state"
+        f"{sum(p.numInputRows for p in query.recentProgress):,} departures read; "
+        f"{waiting} shifts wait in the state"
     )
     return waiting
 
@@ -101,8 +108,11 @@ over_at_noon = read_shifts().count()
 
 # COMMAND ----------
 
-# MAGIC %md MAGIC ## The rest of the month MAGIC Shifts that were under way at noon of the 16th go on where
-# the checkpoint left them. A last record, far in the future, tells the MAGIC watermark that all is over.
+# MAGIC %md
+# MAGIC ## The rest of the month
+# MAGIC Shifts that were under way at noon of the 16th go on where the checkpoint left them. A last record,
+# MAGIC far in the future, tells the
+# MAGIC watermark that all is over.
 
 # COMMAND ----------
 

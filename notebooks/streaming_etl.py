@@ -1,7 +1,11 @@
-# Databricks notebook source MAGIC %md MAGIC # Streaming ETL into Delta: bronze, silver, gold MAGIC Flights
-# arrive in a topic. **Bronze** keeps every record as it came, with its place in the log; **silver** has typed
-# rows, one per MAGIC flight; **gold** answers a question. Each step is a stream that reads what is new and
-# ends: run the notebook again, and only what MAGIC came meanwhile is worked on.
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Streaming ETL into Delta: bronze, silver, gold
+# MAGIC Flights arrive in a topic. **Bronze** keeps every record as it came, with its place in the log;
+# MAGIC **silver** has typed rows, one per
+# MAGIC flight; **gold** answers a question. Each step is a stream that reads what is new and ends: run the
+# MAGIC notebook again, and only what
+# MAGIC came meanwhile is worked on.
 
 # COMMAND ----------
 
@@ -42,9 +46,11 @@ arrive(flights[half - 1000 : half])  # a sender that was not sure, and sent its 
 
 # COMMAND ----------
 
-# MAGIC %md MAGIC ## The three streams MAGIC `partition` and `offset` name a record for good: bronze keeps
-# them, so that any row can be traced back to the log. Silver drops MAGIC what arrives twice within two days
-# of event time. Gold is rewritten as a whole: it is small.
+# MAGIC %md
+# MAGIC ## The three streams
+# MAGIC `partition` and `offset` name a record for good: bronze keeps them, so that any row can be traced back
+# MAGIC to the log. Silver drops
+# MAGIC what arrives twice within two days of event time. Gold is rewritten as a whole: it is small.
 
 # COMMAND ----------
 

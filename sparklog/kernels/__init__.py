@@ -1,10 +1,13 @@
-"""Compiled functions over buffers, each with a plain-Python twin; only this file chooses between the two.
+"""Compiled functions over buffers and their pure-Python twins; only this file chooses between the two.
 
-`from sparklog.kernels import codec, scan, walk, columns, clean, avro, json` gives the modules that
-`SPARKLOG_KERNELS` chooses: `auto` (compiled where it was built, else the reference), `compiled` or
-`reference`; a forced one that is missing is an error. A kernel takes buffers and integers, imports nothing
-of sparklog outside this package, and returns positions, plain values or a `BatchHeader`, or raises
-ValueError with a position.
+`from sparklog.kernels import codec, scan, walk, columns, clean, avro` gives the modules that
+`SPARKLOG_KERNELS` chooses: `auto` (compiled if built, else the reference), `compiled` or `reference`. With
+`compiled`, a kernel that is not built is an error. A kernel takes buffers and integers, imports nothing of
+sparklog outside this package, and returns positions, plain values or a `BatchHeader`, or raises ValueError
+with a position.
+
+The JSON kernel, and `read_records` of the Avro kernel, have no twin: `compiled` gives them, and where it
+gives None, pyarrow reads JSON and fastavro reads Avro.
 """
 
 import importlib
@@ -17,13 +20,12 @@ if TYPE_CHECKING:
     from sparklog.kernels import clean_reference as clean
     from sparklog.kernels import codec_reference as codec
     from sparklog.kernels import columns_reference as columns
-    from sparklog.kernels import json_reference as json
     from sparklog.kernels import scan_reference as scan
     from sparklog.kernels import walk_reference as walk
 
-__all__ = ["avro", "clean", "codec", "columns", "implementation", "json", "load", "scan", "walk"]
+__all__ = ["avro", "clean", "codec", "columns", "compiled", "implementation", "load", "scan", "walk"]
 
-_NAMES = frozenset({"avro", "clean", "codec", "columns", "json", "scan", "walk"})
+_NAMES = frozenset({"avro", "clean", "codec", "columns", "scan", "walk"})
 
 
 def wanted() -> str:
@@ -45,6 +47,19 @@ def load(name: str, choice: str) -> ModuleType:
                     f"SPARKLOG_KERNELS=compiled, but kernel {name!r} is not built ({error}); run `make setup`"
                 ) from error
     return importlib.import_module(f"sparklog.kernels.{name}_reference")
+
+
+def compiled(name: str) -> ModuleType | None:
+    """The compiled kernel `name`; None if it is not built or `SPARKLOG_KERNELS=reference`."""
+    choice = wanted()
+    if choice == "reference":
+        return None
+    try:
+        return load(name, "compiled")
+    except ImportError:
+        if choice == "compiled":
+            raise
+        return None
 
 
 def implementation() -> Literal["compiled", "reference"]:

@@ -1,5 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The `avro` kernel: flat records of Avro to Arrow-layout columns. `avro_reference` is its twin and says what each function means."""
+"""The `avro` kernel: Avro's binary encoding checked against a schema, and flat records as Arrow-layout columns.
+
+`check_records` has a twin in `avro_reference`, which documents it. `read_records` has none: where it is not
+built, fastavro reads flat records.
+"""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
@@ -336,6 +340,14 @@ def check_records(Py_ssize_t count, validity, offsets, content, Py_ssize_t start
 
 
 def read_records(Py_ssize_t count, validity, offsets, content, Py_ssize_t start, fields, int prefix):
+    """Rows `[start, start + count)` of a binary column: (validity of the rows, a column or None per field,
+    refused rows).
+
+    A field is (sort, branch of null in its union or -1, whether its column is built). A column is (validity,
+    values), of bytes and text (validity, int32 offsets, bytes). A row is null, with all its fields, if its
+    value is null or refused. A row is refused if it is not exactly one record, if its text is not UTF-8, or
+    if a number is beyond its type.
+    """
     cdef Py_ssize_t bitmap = (count + 7) >> 3, index, field_count = len(fields)
     cdef Py_buffer held_validity, held_offsets, held_content
     cdef const uint8_t *valid_in = NULL

@@ -1,5 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The `json` kernel: flat objects of JSON to Arrow-layout columns. `json_reference` is its twin and says what each function means."""
+"""The `json` kernel: flat objects of JSON (RFC 8259) to Arrow-layout columns, for values without surprises.
+
+It has no twin: where it is not built, and for each block that it refuses, `spark/formats/json_text.py` asks
+pyarrow and then the row reader.
+"""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
@@ -363,6 +367,14 @@ cdef bint _is_text(const uint8_t *p, int64_t size) except -1:
 
 
 def read_objects(Py_ssize_t count, offsets, content, Py_ssize_t start, fields):
+    """Rows `[start, start + count)` of a binary column without nulls: one column for each field (name, sort);
+    None if a row is refused.
+
+    A column is (validity, values), of text (validity, int32 offsets, bytes); a missing field and a null are
+    null. Each row must be one JSON object in UTF-8. A field must appear once, with a value of its sort; other
+    fields are skipped. Refused, though other readers accept them: \\u escapes, escapes in names, -0, integers
+    beyond their type, doubles beyond theirs or of more than 63 characters, and objects nested deeper than 32.
+    """
     cdef Py_buffer held_offsets, held_content
     cdef Py_ssize_t bitmap = (count + 7) >> 3, index, field_count = len(fields)
     cdef Field *made = <Field *>calloc(field_count or 1, sizeof(Field))

@@ -1,10 +1,8 @@
-"""Spark's data source `sparklog`: topics as tables and streams, Arrow both ways, no JAR.
+"""Spark's data source `sparklog`: topics as tables and streams, Arrow in both directions, no JAR.
 
-It knows the client and the record format, and Spark's Python data source API; it never knows the server.
-`options`,
+It knows the client, the record format and Spark's Python data source API, and never the server. `options`,
 `offsets` and `plan` are pure and are tested without Spark. `batch_reader` and `stream_reader` query brokers
-and
-plan, `readers` and `writers` move columns on the executors; `source` is the entry point for Spark. Read
+and plan, `readers` and `writers` move columns on the executors; `source` is the entry point for Spark. Read
 `plan.py` first, then `stream_reader.py`.
 
 Importing this package imports neither pyspark nor pyarrow.
@@ -19,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes `format("sparklog")` known to `spark`; not needed where Spark finds the installed
-    `pyspark_sparklog` by itself.
+    """Makes `format("sparklog")` available in `spark`; not needed if Spark discovers the installed
+    `pyspark_sparklog`.
 
-    Raises ImportError where pyspark or a package that this one needs is missing.
+    Raises ImportError if pyspark or another required package is missing.
     """
     missing = missing_packages("pyspark")
     if missing:
@@ -34,20 +32,20 @@ def register(spark: "SparkSession") -> None:
 
     from sparklog.spark.source import SparklogSource, SparklogSourceWithoutTables
 
-    # Beside any session catalog but Spark's own, such as Delta's, a table of a Python source is made and
-    # cannot be read.
+    # With any session catalog but Spark's own (Delta's, for example), a table of a Python source can be
+    # created but not read.
     has_tables = (spark.conf.get("spark.sql.catalog.spark_catalog", None) or "builtin") == "builtin"
     try:
         spark.dataSource.register(SparklogSource if has_tables else SparklogSourceWithoutTables)
     except AnalysisException as error:
-        # Spark 4.0 refuses to register a source again that it discovered itself, as it does this one.
+        # Spark 4.0 refuses to register a source that it has discovered itself.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
 def header_map(headers: "Column | str" = "headers") -> "Column":
-    """The column `headers` of a read as map<string,binary>; of several headers with one name the last
-    counts.
+    """The column `headers` of a read as map<string,binary>; of several headers with the same name, the last
+    one.
     """
     from sparklog.spark.functions import header_map as made
 

@@ -1,8 +1,8 @@
-"""Columns of records and Arrow arrays over the very same buffers, both ways: nothing is copied and no
-record becomes an object.
+"""Columns of records and Arrow arrays over the same buffers, in both directions, without a copy or an
+object per record.
 
-What is the same in every row, the topic and the partition, is built once for the largest number of rows
-seen and sliced after that.
+The columns topic and partition, which are the same in every row, are built once for the largest number of
+rows seen and then sliced.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,24 +41,22 @@ _FLAGS = {
 
 
 _TIMES_BEYOND = (-(2**63), 2**63 - 1)
-"""What columns hold in place of a time whose microseconds no 64 bits can hold."""
+"""The values in a column for a time that does not fit 64 bits of microseconds."""
 
 
 class TimestampOutOfRange(SparklogError):
-    """A record's time is one that Spark cannot hold; names the record."""
+    """The timestamp of a record is beyond Spark's range; names the record."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
             f"the record at offset {offset} of {partition} has a timestamp that Spark cannot hold in "
             f"microseconds:"
-            " leave the column out with .schema(…), or begin after this record"
+            " leave the column out with .schema(…), or start after this record"
         )
 
 
 class ArrowColumns:
-    """Turns batches of one partition into Arrow, with the columns that `schema` chooses and no others
-    built.
-    """
+    """Turns batches of one partition into Arrow. Only the columns of `schema` are built."""
 
     def __init__(
         self,
@@ -81,7 +79,7 @@ class ArrowColumns:
     def record_batches(
         self, batches: memoryview, start: Offset, limit: Offset
     ) -> Iterator[tuple[pa.RecordBatch, Offset]]:
-        """The records of `[start, limit)` in `batches`, in order, each piece with the offset after it."""
+        """The records of `[start, limit)` in `batches`, in order; each piece with the offset after it."""
         for columns in read_columns([batches], start, limit, self._wanted, verify_crc=self._check_crcs):
             if columns.timestamps is not None and columns.count and not _are_times(columns):
                 raise TimestampOutOfRange(self._partition, self._first_beyond(batches, start, limit))
@@ -93,7 +91,7 @@ class ArrowColumns:
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema), Offset(columns.next_offset)
 
     def _first_beyond(self, batches: memoryview, start: Offset, limit: Offset) -> int:
-        """The offset of the first record whose time is no time."""
+        """The offset of the first record whose timestamp is out of range."""
         import pyarrow.compute as pc
 
         for columns in read_columns([batches], start, limit, OFFSET | TIMESTAMP, verify_crc=False):
@@ -102,7 +100,7 @@ class ArrowColumns:
                 row = pc.index(pc.is_in(times, pa.array(_TIMES_BEYOND)), True).as_py()
                 offset: int = _fixed(pa.int64(), columns.count, columns.offsets)[row].as_py()
                 return offset
-        raise AssertionError("it was among these records a moment ago")
+        raise AssertionError("one of these records has it")
 
     def _decoded(self, columns: Columns) -> dict[str, pa.Array]:
         kind, count = pa.binary(), columns.count
@@ -142,7 +140,7 @@ class ArrowColumns:
 
 
 def _repeated(kind: pa.DataType, value: Sequence[Buffer | None], rows: int) -> pa.Array:
-    """A value, given as the buffers of an array of one, so many times; `pa.scalar` would import pandas,
+    """`rows` copies of a value, given as the buffers of an array of one; `pa.scalar` would import pandas,
     half a second in each worker.
     """
     return pa.repeat(
@@ -151,7 +149,7 @@ def _repeated(kind: pa.DataType, value: Sequence[Buffer | None], rows: int) -> p
 
 
 def _are_times(columns: Columns) -> bool:
-    # here, not above: it takes 40 ms, which a driver that only plans would spend in vain
+    # not at the top: the import takes 40 ms, and a driver that only plans does not need it
     import pyarrow.compute as pc
 
     extremes = pc.min_max(_fixed(pa.int64(), columns.count, columns.timestamps)).as_py()
@@ -159,7 +157,7 @@ def _are_times(columns: Columns) -> bool:
 
 
 def _binary(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Array:
-    assert column is not None, "a column that was asked for"
+    assert column is not None, "a requested column"
     nulls = 0 if column.validity is None else -1
     return pa.Array.from_buffers(
         kind, count, [_held(column.validity), _held(column.offsets), _held(column.data)], null_count=nulls
@@ -167,12 +165,12 @@ def _binary(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Ar
 
 
 def _fixed(kind: pa.DataType, count: int, values: Buffer | None) -> pa.Array:
-    assert values is not None, "a column that was asked for"
+    assert values is not None, "a requested column"
     return pa.Array.from_buffers(kind, count, [None, _held(values)], null_count=0)
 
 
 def _headers(kind: pa.DataType, count: int, column: HeadersColumn | None) -> pa.Array:
-    assert column is not None, "a column that was asked for"
+    assert column is not None, "a requested column"
     header_count = memoryview(column.keys.offsets).nbytes // 4 - 1
     struct = kind.value_type
     pairs = [
@@ -207,7 +205,7 @@ def headers_column(lists: pa.Array) -> HeadersColumn:
     """An array of lists of (key, value) as a column."""
     pairs = lists.values
     validity, offsets = lists.buffers()[:2]
-    # A struct's own offset is not in its children.
+    # The offset of a struct does not apply to its children.
     keys, values = (pairs.field(index) for index in range(2))
     return HeadersColumn(
         validity, _or_empty(offsets, 4), binary_column(keys), binary_column(values), lists.offset
@@ -215,5 +213,5 @@ def headers_column(lists: pa.Array) -> HeadersColumn:
 
 
 def _or_empty(buffer: pa.Buffer | None, size: int) -> Buffer:
-    """The buffer, or zeros where Arrow leaves one out for an array without rows."""
+    """The buffer, or zeros if Arrow has none for an array without rows."""
     return memoryview(buffer) if buffer is not None else bytes(size)

@@ -1,7 +1,7 @@
-"""A batch read: planned on the driver, once for a DataFrame and all derived from it.
+"""A batch read, planned on the driver once for a DataFrame and all frames derived from it.
 
-With `lateBinding` only the list of partitions is planned, and each task looks up where its own starts and
-ends when it begins to read.
+With `lateBinding`, only the partitions are planned, and each task looks up the start and end of its
+partition.
 """
 
 import time
@@ -25,9 +25,7 @@ from sparklog.spark.topics import SubscribedTopics
 
 
 class BatchReader(Portable, DataSourceReader):
-    """The ranges of offsets of one DataFrame; Spark plans them once and keeps them for all frames derived
-    from it.
-    """
+    """Plans the offset ranges of one DataFrame. Spark calls it once for all frames derived from that one."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -58,9 +56,7 @@ class BatchReader(Portable, DataSourceReader):
         return [InputPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from sparklog.spark.readers import (
-            record_batches,
-        )  # here: where a query is only planned nothing is read
+        from sparklog.spark.readers import record_batches  # a process that only plans does not need it
 
         pieces = partition.value
         if self._options.late_binding and pieces is not None:
@@ -92,9 +88,7 @@ class BatchReader(Portable, DataSourceReader):
         return start, end
 
     def _bound_late(self, pieces: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """The ranges from where they start to where their logs end now; landmarks at the start are looked
-        up anew as well.
-        """
+        """The ranges with their ends, and starts that are landmarks, looked up now."""
         start = self._options.start or EARLIEST
         end = self._options.end if isinstance(self._options.end, Landmark) else LATEST
         with SubscribedTopics(self._options) as topics:
@@ -117,7 +111,7 @@ class BatchReader(Portable, DataSourceReader):
         earliest: PartitionOffsets,
         latest: PartitionOffsets,
     ) -> SizeEstimates:
-        """How large the partitions to read are, where that decides about tasks."""
+        """The sizes of the partitions to read, if the number of tasks depends on them."""
         options, estimates = self._options, SizeEstimates()
         may_share = (
             len(read) > 1 and options.min_partitions is None and options.max_records_per_partition is None

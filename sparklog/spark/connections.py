@@ -1,9 +1,9 @@
-"""Connections kept between tasks: Spark reuses Python workers, and a connection costs more than a small read.
+"""Connections kept between tasks: Spark reuses Python workers, and a connection costs more than a small
+read.
 
-They are kept per process and per settings, so a worker that was forked never touches what its parent
-opened. A reader whose task did not come to its end is closed, since bytes that nobody waits for may still
-be under way on it. Nothing here depends on being told of an end. The process that commits keeps its way to
-the decisions of sinks, and every process what it was told of the brokers' time limits.
+They are kept per process and per settings, so a forked worker never uses the connections of its parent. A
+reader whose task failed is closed, because a reply may still be in flight on its connection. The process
+that commits also keeps the decision log of each sink, and every process keeps the brokers' timeouts.
 """
 
 import os
@@ -17,21 +17,19 @@ from sparklog.client.settings import ClientSettings
 from sparklog.errors import SparklogError
 
 if TYPE_CHECKING:
-    from sparklog.client.decision_log import (
-        DecisionLog,
-    )  # what only sinks need is imported where they ask for it
+    from sparklog.client.decision_log import DecisionLog  # only sinks need it
 
 IDLE_MAX: Final = 8
-"""Readers that wait at the same time; the one that waited longest is closed for one more."""
+"""The maximum number of idle readers. One more closes the reader that has been idle longest."""
 
 DECISION_LOGS_MAX: Final = 4
 TIMEOUT_DEFAULT_MS: Final = 60_000
 TIMEOUT_OF_BROKERS_MS: Final = 900_000
-"""Kafka's `transaction.max.timeout.ms`, where nobody tells another."""
+"""Kafka's default of `transaction.max.timeout.ms`, if no broker reports its own."""
 ROLLS_FORWARD: Final = "sparklog.transactional.sink.id.expiration.ms"
-"""A setting of brokers that ask, when the time of a sink's transaction is up, whether it is decided."""
+"""A setting of sparklog brokers, which resolve the decision of a sink's transaction when it times out."""
 ROLL_FORWARD_MS: Final = 60_000
-"""Time enough for such a broker to find out, before it aborts."""
+"""The time that such a broker has to resolve the decision before it aborts the transaction."""
 
 
 class _Idle(NamedTuple):
@@ -42,16 +40,14 @@ class _Idle(NamedTuple):
 
 
 _idle: list[_Idle] = []
-"""The one that was used last stands last."""
+"""The most recently used reader is last."""
 _decision_logs: "list[tuple[int, ClientSettings, DecisionLog]]" = []
 _timeouts: dict[tuple[str, ...], int] = {}
 
 
 @contextmanager
 def range_reader(settings: ClientSettings) -> Iterator[RangeReader]:
-    """A reader with these settings for the time of the context, with the connections of an earlier one if
-    there are any.
-    """
+    """A reader with these settings, which reuses the connections of an idle one."""
     reader = _taken(settings)
     try:
         yield reader
@@ -63,7 +59,7 @@ def range_reader(settings: ClientSettings) -> Iterator[RangeReader]:
 
 
 def decision_log(settings: ClientSettings) -> "DecisionLog":
-    """The way to the decisions of sinks, with the connections and the knowledge of the last time."""
+    """The decision log of a cluster, with its connections and state from the last call."""
     from sparklog.client.decision_log import DecisionLog
 
     process = os.getpid()
@@ -79,10 +75,10 @@ def decision_log(settings: ClientSettings) -> "DecisionLog":
 
 
 def transaction_timeout_ms(settings: ClientSettings) -> int:
-    """How long a task's transaction may be open: the user's option, else the brokers' maximum.
+    """The timeout of a task's transaction: the user's option, else the brokers' maximum.
 
-    A broker of ours keeps some of that time to find out whether the transaction is decided; Kafka aborts
-    when it is over.
+    With sparklog brokers it is shorter by the time that they need to resolve the decision; Kafka aborts at
+    the timeout.
     """
     if settings.transaction_timeout_ms != TIMEOUT_DEFAULT_MS:
         return settings.transaction_timeout_ms
@@ -101,7 +97,7 @@ def _longest_timeout_ms(settings: ClientSettings) -> int:
             brokers = [ConfigResource("broker", str(node.node_id)) for node in admin.describe_cluster().nodes]
             told = list(admin.describe_resources(brokers).values())
     except SparklogError:
-        return TIMEOUT_OF_BROKERS_MS  # perhaps it may not ask
+        return TIMEOUT_OF_BROKERS_MS  # the principal may lack the permission
     limits = [
         int(entries["transaction.max.timeout.ms"].value or 0)
         for entries in told
@@ -114,7 +110,7 @@ def _longest_timeout_ms(settings: ClientSettings) -> int:
 
 
 def close_idle() -> None:
-    """Close the connections that this process keeps."""
+    """Closes the connections that this process keeps."""
     process = os.getpid()
     for kept in [one for one in _decision_logs if one[0] == process]:
         _decision_logs.remove(kept)

@@ -15,18 +15,18 @@ from sparklog.spark.schema import CORRUPT, CORRUPT_TYPE
 
 
 class Decoding:
-    """The decoders of one read; made once for all its ranges, on the executor."""
+    """The decoders of one read, created once per task on the executor."""
 
     def __init__(self, decoders: Mapping[str, Decoder], *, has_corrupt: bool, is_failfast: bool) -> None:
         self._decoders = decoders
         self._has_corrupt = has_corrupt
         self._is_failfast = is_failfast
         self.needs: tuple[str, ...] = (*decoders, "offset") if is_failfast and decoders else tuple(decoders)
-        """The columns of the log that decoding needs, beside those of the schema."""
+        """The columns of the log that decoding needs, in addition to those of the schema."""
 
     @classmethod
     def of(cls, options: Options, schema: StructType) -> "Decoding":
-        """The decoders of the parts that the schema has, and of all parts where it has `_corrupt`."""
+        """The decoders of the parts in the schema, or of all parts if the schema has `_corrupt`."""
         parts = parts_of(options)
         has_corrupt = CORRUPT in schema.names
         decoders: dict[str, Decoder] = {}
@@ -42,8 +42,8 @@ class Decoding:
     def decode(
         self, given: Mapping[str, pa.Array], partition: TopicPartition, offsets: pa.Array | None
     ) -> dict[str, pa.Array]:
-        """The decoded columns and, where asked for, `_corrupt`; UndecodableRecord names the first bad
-        record if the mode is failfast.
+        """The decoded columns and, if requested, `_corrupt`; in mode failfast, UndecodableRecord names the
+        first bad record.
         """
         made: dict[str, pa.Array] = {}
         refused: dict[int, dict[str, object]] = {}

@@ -1,16 +1,15 @@
-"""How what tasks write is made to last: the seam between making record batches and deciding which of them
-count.
+"""How written records become final: the interface between building record batches and committing them.
 
-    executor   Delivery.open(task) -> TaskWriter     with the first row of a task: an empty task opens no connection
-               add(batch) …  finish() -> message     every record is acknowledged by then
-               abort()                               whatever went wrong, in the task or before it
-    driver     Delivery.commit(messages) | abort(messages)    None stands where a task told nothing
+    executor   Delivery.open(task) -> TaskWriter    at the first row; an empty task opens no connection
+                 add(batch) …
+                 finish() -> message                once every record is acknowledged
+                 abort()                            after an error in the task or before it
+    driver     Delivery.commit(messages)            or abort(messages); None for a task without a message
 
-A `Delivery` is pickled to the tasks. In a batch write the very same object decides on the driver; in a
-stream another one does, made from the same options in another process, so that nothing but messages leads
-from the tasks to the decision. A task may run twice, also at the same time, and the attempt that lost is
-not told.
-"""  # noqa: E501
+Spark pickles a `Delivery` to the tasks. In a batch write the same object commits on the driver. In a stream,
+another object commits, made from the same options in another process, so the messages are all that it has
+from the tasks. A task may run twice, also concurrently, and the attempt that lost is not notified.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ NO_BATCH = -1
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One attempt of one task; outside a stream `query_id` is empty and `batch_id` is `NO_BATCH`."""
+    """One attempt of one task. Outside a stream, `query_id` is empty and `batch_id` is `NO_BATCH`."""
 
     partition: int
     attempt: int
@@ -36,7 +35,7 @@ class Task:
 
     @classmethod
     def current(cls) -> "Task":
-        """The task that this process works on; the first of no query where there is none."""
+        """The task that this process runs; outside Spark, a task of no query."""
         context = TaskContext.get()
         if context is None:
             return cls(0, 0, "", NO_BATCH)
@@ -58,30 +57,28 @@ class TaskWritten(WriterCommitMessage):
 
 
 class TaskWriter(Protocol):
-    """The way of one attempt's records into the log. After an error only `abort` may follow; after
-    `finish` or `abort` nothing.
+    """Writes the records of one attempt. After an error, only `abort` may be called; after `finish` or
+    `abort`, nothing.
     """
 
     def partition_count(self, topic: str) -> int:
-        """The number of partitions of a topic; raises UnknownTopic if the cluster has none of that name."""
+        """The number of partitions of a topic; raises UnknownTopic if the cluster has no such topic."""
 
     def message_bytes_max(self, topic: str) -> int | None:
-        """The largest batch in bytes that the topic takes; None where the broker does not tell."""
+        """The largest batch in bytes that the topic accepts; None if the broker does not report it."""
 
     def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
-        """Take a whole batch, which belongs to the writer from here on; raises as soon as an earlier one
-        is known to have failed.
-        """
+        """Takes ownership of a whole batch; raises as soon as an earlier batch has failed."""
 
     def finish(self) -> WriterCommitMessage:
-        """The message for the driver, once every batch is acknowledged; raises if one was not."""
+        """The message for the driver, once every batch is acknowledged; raises if a batch failed."""
 
     def abort(self) -> None:
-        """Abort: undo what can be undone, and raise nothing, since an error is already propagating."""
+        """Undoes what can be undone, and raises nothing, because an error is already propagating."""
 
 
 class Delivery(Protocol):
-    """One way to make writes last."""
+    """A delivery guarantee: how written records become visible and final."""
 
     def open(self, task: Task) -> TaskWriter:
         """A writer for the rows of this attempt."""
@@ -90,18 +87,20 @@ class Delivery(Protocol):
         """The message of a task without rows."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Commit the records that the messages describe; `batch_id` is `NO_BATCH` outside a stream.
-        May be called again for the same batch.
+        """Commits the records of the messages; `batch_id` is `NO_BATCH` outside a stream. It may be called
+        again for the same batch.
         """
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Make it not count, unless it was committed: Spark calls this with the same messages when
+        """Discards the records, unless they were committed: Spark calls this with the same messages if
         `commit` raised.
         """
 
 
 class AtLeastOnce:
-    """Records are final once the broker acknowledges them, so a task that runs again writes duplicates."""
+    """At least once: records are final when the broker acknowledges them, so a task that runs again writes
+    duplicates.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -113,14 +112,14 @@ class AtLeastOnce:
         return TaskWritten(task, 0)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Nothing is left to do."""
+        """No effect: the records are already final."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """No effect: records of failed tasks stay in the log."""
+        """No effect: the records of failed tasks stay in the log."""
 
 
 class IdempotentWriter:
-    """Writes with a producer id of its own, so that no retry of the client writes twice."""
+    """Writes with an idempotent producer, so that retries of the client write no duplicates."""
 
     def __init__(self, settings: ClientSettings, task: Task) -> None:
         self._client = BatchWriter(settings)

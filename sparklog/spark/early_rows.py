@@ -42,7 +42,8 @@ from pyspark.sql.types import (
 )
 
 from sparklog.errors import SparklogError
-from sparklog.spark.options import EarlyRowsWhen, Options
+from sparklog.spark.option_values import EarlyRowsWhen
+from sparklog.spark.options import Options
 from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.schema import arrow_schema
 from sparklog.spark.stream_reader import StreamReader

@@ -1,15 +1,15 @@
-"""Each batch as a whole and once: tasks write in transactions of their own, and the driver decides which
-of them count.
+"""Exactly-once batches: tasks write in transactions of their own, and the driver decides which are committed.
 
-    executor   first row: InitProducerId of sl.<sink>.<batch>.<partition>.<unique>; batches in its transaction, every one acknowledged
-               message: who the transaction is, and where its records end; the transaction stays open
+    executor   at the first row: InitProducerId of sl.<sink>.<batch>.<partition>.<unique>, then all batches in
+                 one transaction, each acknowledged
+               message: the transaction and the end offsets of its records; the transaction stays open
     driver     `Committer`: fence, read the last decision, check, decide, end all, sweep
 
-An attempt's transactional id is its own and is used once, so no attempt fences another, and what no
-decision names is aborted: by the next commit, or by the brokers when its time is up. The sink is known by
-`sinkId`, else by the checkpoint's path, else by the query's id, which the tasks tell; a batch write by
+Each attempt has a transactional id of its own, used once, so no attempt fences another. The next commit, or
+the brokers at the timeout, abort a transaction that no decision names. `sinkId` identifies the sink, else
+the checkpoint's path, else the query's id, which the tasks report; a batch write is identified by
 `txnAppId`, else it is a job of its own.
-"""  # noqa: E501
+"""
 
 import json
 from collections.abc import Sequence
@@ -31,18 +31,21 @@ from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import ProducerEpoch, ProducerId
 from sparklog.spark.connections import decision_log, transaction_timeout_ms
 from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Delivery, Task
-from sparklog.spark.options import Guarantee, Options
+from sparklog.spark.option_values import Guarantee
+from sparklog.spark.options import Options
 
 ABORT_MS: Final = 5_000
-"""How long an attempt that failed tries to take back what it wrote, before it leaves that to others."""
+"""The time that a failed attempt spends on aborting its transaction before it leaves that to the next
+commit.
+"""
 
 
 class NoSink(SparklogError):
-    """Nothing tells which sink this is."""
+    """Neither an option nor a task identifies the sink."""
 
 
 class Job(NamedTuple):
-    """A batch write: its sink, its query and version, and whether it may be requested again."""
+    """A batch write: its sink, its query and version, and whether it may be repeated."""
 
     identity: str
     query: str
@@ -52,10 +55,10 @@ class Job(NamedTuple):
 
 @dataclass
 class SinkWritten(WriterCommitMessage):
-    """The records written by one attempt of a task; `transaction` is open and holds them, None without
-    records.
+    """The records written by one attempt of a task. `transaction` is open and holds them; None if there are
+    no records.
 
-    `ends` are the offsets after its last records, by topic and partition.
+    `ends` has the offset after its last record, by topic and partition.
     """
 
     task: Task
@@ -116,12 +119,12 @@ def _check(options: Options) -> None:
 
 
 class ExactlyOnce:
-    """The delivery of one sink. In a stream a copy in another process decides; so all it knows is from the
+    """The delivery of one sink. In a stream, a copy in another process commits, so all state comes from the
     options and the messages.
     """
 
     def __init__(self, settings: ClientSettings, *, identity: str = "", job: Job | None = None) -> None:
-        """`identity` is that of a stream's sink, empty where only the tasks know it; `job` is for a batch
+        """`identity` is that of a stream's sink, empty if only the tasks know it; `job` is for a batch
         write.
         """
         self._settings = replace(settings, acks="all", enable_idempotence=True)
@@ -164,12 +167,12 @@ class ExactlyOnce:
         written = [message for message in messages if isinstance(message, SinkWritten)]
         if len(written) != len(messages):
             raise SparklogError(
-                f"{len(messages) - len(written)} of {len(messages)} tasks told nothing of what they wrote: "
+                f"{len(messages) - len(written)} of {len(messages)} tasks sent no message: "
                 f"nothing is committed"
             )
         found = self._found(written)
         if found is None:
-            return  # no task, no row
+            return  # no task wrote a row
         identity, query = found
         transactions = _transactions(written)
         batch, older, is_job = batch_id, _REFUSE, False
@@ -185,7 +188,7 @@ class ExactlyOnce:
         written = [message for message in messages if isinstance(message, SinkWritten)]
         found = self._found(written)
         identity, query = (self._identity, None) if found is None else found
-        if identity:  # else the sink is unknown: open transactions end with the next batch or by timeout
+        if identity:  # otherwise the sink is unknown: open transactions end with the next batch or by timeout
             batch, is_whole = (
                 batch_id if self._job is None else self._job.version,
                 len(written) == len(messages) > 0,
@@ -193,7 +196,7 @@ class ExactlyOnce:
             self.committer(identity).abort(query, batch, _transactions(written), is_whole=is_whole)
 
     def _found(self, written: Sequence[SinkWritten]) -> tuple[str, str] | None:
-        """The sink and the query, as the options or the tasks tell; None where neither does."""
+        """The sink and the query, from the options or the tasks; None if neither has them."""
         if self._job is not None:
             return self._job.identity, self._job.query
         return (written[0].identity, written[0].task.query_id) if written else None
@@ -254,8 +257,8 @@ class TransactionWriter:
         )
 
     def abort(self) -> None:
-        """Close, and say so to the coordinator if it is there; if not, whoever commits next aborts what is
-        open.
+        """Closes, and aborts the transaction if the coordinator responds; otherwise the next commit aborts
+        it.
         """
         identity = self._client.identity
         self._client.close()
@@ -269,7 +272,7 @@ class TransactionWriter:
             with Admin.from_settings(settings) as admin:
                 admin.end_transaction(identity, is_commit=False)
         except SparklogError:
-            return  # an error is on its way already
+            return  # an error is already propagating
 
     def _done(self, done: Done) -> None:
         if done.error is None and done.base_offset >= 0:

@@ -1,11 +1,10 @@
-"""Keys among a query's options that are no option of ours: let through, refused with the remedy, or warned
-of.
+"""Option names that sparklog does not define: accepted, refused with the remedy, or warned of.
 
-Keys that Spark adds by itself are let through, and so are those of Spark's own Kafka connector that change
-nothing here. A key that would change where records go or how they are secured, and does not, is refused.
-An unknown key is refused where it is close to the name of an option or has a prefix of ours or of Kafka's
-connector: a misspelt option that is silently ignored costs an afternoon. Any other one may have been added
-by the platform that runs the query, and warns.
+Accepted are the keys that Spark adds, and options of Spark's Kafka connector that have no effect here.
+Refused are options that would change where records go or how they are secured, if sparklog does not support
+them. An unknown key is refused if it is similar to an option, or has a prefix of sparklog or of the
+connector, because a misspelt option must not be ignored silently. Any other unknown key causes a warning:
+the platform that runs the query may have added it.
 """
 
 import warnings
@@ -19,34 +18,32 @@ from sparklog.errors import SettingsError
 _INJECTED_BY_SPARK: Final = frozenset(
     {"path", "paths", "queryname", "outputmode", "provider", "serialization.format", "header", "timezone"}
 )
-"""Keys Spark puts beside the user's own: `load(path)`, `save(path)`, `writeStream`, and the catalog for
-tables.
-"""
+"""Keys that Spark adds: `load(path)`, `save(path)`, `writeStream`, and the catalog for tables."""
 
 _WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
     {
-        "groupIdPrefix": "no consumer group is joined to read; `groupId` names one to commit to",
-        "kafkaConsumer.pollTimeoutMs": "how long a read waits for records is told by `kafka.default.api.timeout.ms`",  # noqa: E501
+        "groupIdPrefix": "a read joins no consumer group; `groupId` sets a group to commit to",
+        "kafkaConsumer.pollTimeoutMs": "`kafka.default.api.timeout.ms` limits how long a read waits for records",  # noqa: E501
     }
 )
-"""Known to Spark's Kafka connector, and nothing here depends on them."""
+"""Options of Spark's Kafka connector that have no effect here."""
 _PASSED_OVER: Final = frozenset(name.lower() for name in _WITHOUT_EFFECT)
 
 _FORBIDDEN: Mapping[str, str] = MappingProxyType(
     {
-        "kafka.auto.offset.reset": "where a query starts is told by startingOffsets, and data that is gone is never skipped unasked",  # noqa: E501
+        "kafka.auto.offset.reset": "startingOffsets sets where a query starts, and lost records are never skipped silently",  # noqa: E501
         "kafka.key.deserializer": "keys arrive as binary; cast or decode the column in Spark",
         "kafka.value.deserializer": "values arrive as binary; cast or decode the column in Spark",
         "kafka.key.serializer": "keys are written as they are; make the column a string or binary",
         "kafka.value.serializer": "values are written as they are; make the column a string or binary",
         "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint",
         "kafka.interceptor.classes": "interceptors could change records between Spark and the log",
-        "kafka.partitioner.class": "it would have no effect on where records go: write a column `partition`",
-        "kafka.partitioner.ignore.keys": "it would have no effect on where records go: write a column `partition`",  # noqa: E501
+        "kafka.partitioner.class": "it would not affect partitions: write a column `partition`",
+        "kafka.partitioner.ignore.keys": "it would not affect partitions: write a column `partition`",
     }
 )
 _NO_SECURITY: Final = (
-    "it would secure nothing, since sparklog reaches brokers without TLS and SASL: leave it out and name a "
+    "it would secure nothing, because sparklog connects to brokers without TLS and SASL: remove it and use a "
     "plaintext listener, on a network"
     " that you trust"
 )
@@ -54,21 +51,19 @@ _FORBIDDEN_PREFIXES: Mapping[str, str] = MappingProxyType(
     {"kafka.sasl.": _NO_SECURITY, "kafka.ssl.": _NO_SECURITY}
 )
 _OUR_PREFIXES: Final = ("sparklog.", "kafka", "fetchoffset.")
-"""An unknown key that begins so is meant for this format."""
+"""An unknown key with one of these prefixes is meant for this format."""
 _CLOSE: Final = 0.7
-"""How much of an option's name an unknown key shares that is taken for a misspelling, as difflib counts
-it.
-"""
+"""The similarity, as difflib computes it, from which an unknown key counts as a misspelt option."""
 _warned: set[str] = set()
 
 
 def is_let_through(key: str) -> bool:
-    """Whether Spark adds the key by itself, or it is one of its Kafka connector without effect here."""
+    """Whether Spark adds the key, or it is an option of the Kafka connector without effect here."""
     return key.lower() in _INJECTED_BY_SPARK or key.lower() in _PASSED_OVER
 
 
 def refuse_forbidden(key: str) -> None:
-    """Raises SettingsError for a key that cannot be set."""
+    """Raises SettingsError for an option that cannot be set."""
     lower = key.lower()
     why = _FORBIDDEN.get(lower) or next(
         (why for prefix, why in _FORBIDDEN_PREFIXES.items() if lower.startswith(prefix)), None
@@ -78,8 +73,8 @@ def refuse_forbidden(key: str) -> None:
 
 
 def refuse_or_warn(key: str, options: Mapping[str, str]) -> None:
-    """Raises SettingsError for an unknown key that is likely meant for this format, else warns; `options`
-    are names by their lower case.
+    """Raises SettingsError for an unknown key that is likely meant for this format, otherwise warns;
+    `options` has names by their lower case.
     """
     lower = key.lower()
     near = get_close_matches(lower, options, n=1, cutoff=_CLOSE)
@@ -94,10 +89,10 @@ def refuse_or_warn(key: str, options: Mapping[str, str]) -> None:
 
 
 def without_effect() -> Mapping[str, str]:
-    """Options of Spark's Kafka connector that are let through, and why nothing comes of them."""
+    """The accepted options of Spark's Kafka connector, with the reason why they have no effect."""
     return _WITHOUT_EFFECT
 
 
 def refused() -> Mapping[str, str]:
-    """Options that cannot be set, and why; a name that ends with `*` stands for all that begin so."""
+    """The options that cannot be set, with the reason; `*` at the end of a name stands for any suffix."""
     return {**_FORBIDDEN, **{f"{prefix}*": why for prefix, why in _FORBIDDEN_PREFIXES.items()}}

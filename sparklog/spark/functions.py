@@ -5,7 +5,7 @@ from pyspark.sql import functions as f
 
 
 def header_map(headers: Column | str = "headers") -> Column:
-    """The column `headers` as map<string,binary>; of headers with one name the last counts, as with
+    """The column `headers` as map<string,binary>; of headers with the same name the last one, as with
     Kafka's `lastHeader`. Null for null.
     """
     pairs = f.col(headers) if isinstance(headers, str) else headers

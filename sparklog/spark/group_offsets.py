@@ -1,5 +1,5 @@
-"""Tells a consumer group how far a query has come, for tools that watch lag. The only truth is Spark's
-checkpoint.
+"""Commits a query's progress to a consumer group, for tools that show lag. Only Spark's checkpoint decides
+where a query resumes.
 """
 
 import warnings
@@ -12,11 +12,11 @@ from sparklog.spark.offsets import PartitionOffsets
 from sparklog.spark.options import Options
 
 TIMEOUT_MS = 5_000
-"""A micro-batch waits no longer for a coordinator; what one misses the next one tells."""
+"""The maximum wait of a micro-batch for the coordinator; the next commit includes a skipped one."""
 
 
 class GroupOffsets:
-    """Commits positions to the group that the options name; does nothing where they name none."""
+    """Commits positions to the group in the options; does nothing if there is none."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -25,7 +25,7 @@ class GroupOffsets:
         self._warned = ""
 
     def commit(self, reached: PartitionOffsets) -> None:
-        """Everything below these offsets is done. A group that refuses them is a warning: the query does
+        """Commits the offsets below which all records are processed. A refusal is a warning: the query does
         not depend on it.
         """
         if self._options.group_id is None or not reached or reached == self._committed:
@@ -42,14 +42,14 @@ class GroupOffsets:
             if str(error) != self._warned:
                 self._warned = str(error)
                 warnings.warn(
-                    f"group {self._options.group_id!r} does not hear how far this query is: {error}",
+                    f"group {self._options.group_id!r} cannot be told the progress of this query: {error}",
                     stacklevel=2,
                 )
             return
         self._committed, self._warned = dict(reached), ""
 
     def close(self) -> None:
-        """Drop the connections; the next commit opens them again."""
+        """Closes the connections; the next commit opens them again."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None

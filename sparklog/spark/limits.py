@@ -1,4 +1,4 @@
-"""How much one micro-batch reads: limits in offsets and in bytes, and waiting for enough to be there."""
+"""The size of one micro-batch: limits in offsets and in bytes, and the wait for a minimum."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,10 +15,10 @@ PerOffset = Callable[[TopicPartition], float]
 
 
 class Limits:
-    """The limits that the options of a query name.
+    """The limits of a query.
 
-    Spark's Python API carries one limit at a time and no delay, so it is told the foremost one, and all
-    are applied here. Where Spark asks for everything (Trigger.Once), none is.
+    Spark's Python API carries one limit at a time and no delay, so Spark gets the first one, and this class
+    applies all of them. If Spark requests everything (Trigger.Once), it applies none.
     """
 
     __slots__ = ("_began_s", "_options")
@@ -28,7 +28,7 @@ class Limits:
         self._began_s: float | None = None
 
     def for_spark(self) -> "ReadLimit":
-        """The limit that Spark hands back with every micro-batch, unless its trigger wants everything."""
+        """The limit that Spark passes back with every micro-batch, unless its trigger reads everything."""
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
         options = self._options
@@ -42,7 +42,7 @@ class Limits:
 
     @property
     def are_in_bytes(self) -> bool:
-        """Whether the sizes of logs matter to `limited`."""
+        """Whether `limited` depends on the sizes of logs."""
         return self._options.max_bytes_per_trigger is not None
 
     def limited(
@@ -52,9 +52,7 @@ class Limits:
         limit: "ReadLimit | None",
         per_offset: PerOffset | None,
     ) -> PartitionOffsets:
-        """`end` brought down to what one micro-batch may read; `limit` is the read limit from Spark, None
-        before 4.2.
-        """
+        """`end` reduced to what one micro-batch may read; `limit` is Spark's read limit, None before 4.2."""
         if _is_everything(limit):
             return end
         if self._options.max_offsets_per_trigger is not None:
@@ -66,7 +64,7 @@ class Limits:
     def puts_off(
         self, current: StreamOffset, whole: StreamOffset, limit: "ReadLimit | None", now_s: float
     ) -> bool:
-        """Whether a micro-batch waits: `whole` is all that is there. The first one after a start never
+        """Whether a micro-batch waits for more records than `whole` has. The first one after a start never
         waits.
         """
         if _is_everything(limit) or self._began_s is None:
@@ -76,7 +74,7 @@ class Limits:
         return plan.is_put_off(current, whole, least=least, waited_ms=waited_ms, delay_ms=delay_ms)
 
     def began(self, now_s: float) -> None:
-        """A micro-batch begins."""
+        """Records the start of a micro-batch."""
         self._began_s = now_s
 
 

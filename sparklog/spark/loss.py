@@ -1,11 +1,14 @@
-"""Handling of lost records: the read fails, or continues with the remaining records, as the option says."""
+"""Handling of lost records: the read fails or continues with the remaining records, according to
+`failOnDataLoss`.
+"""
 
 import warnings
 from collections.abc import Sequence
 
 from sparklog.spark import plan
 from sparklog.spark.offsets import PartitionOffsets
-from sparklog.spark.options import Options, WhenLost
+from sparklog.spark.option_values import WhenLost
+from sparklog.spark.options import Options
 from sparklog.spark.plan import DataLoss, OffsetRange
 
 
@@ -21,12 +24,12 @@ def still_there(
 
 
 def report_loss(losses: Sequence[str], options: Options) -> None:
-    """Fails with DataLoss, warns or says nothing, as the user said; a warning of a Python worker lands in
-    Spark's log.
+    """Raises DataLoss, warns, or does nothing, according to the option; a warning of a Python worker
+    appears in Spark's log.
     """
     if options.data_loss is WhenLost.FAIL:
         raise DataLoss(plan.loss_text(losses))
     if options.data_loss is WhenLost.WARN:
         warnings.warn(
-            "records are gone and left out, as failOnDataLoss is warn: " + "; ".join(losses), stacklevel=2
+            "lost records are skipped, because failOnDataLoss is warn: " + "; ".join(losses), stacklevel=2
         )

@@ -1,21 +1,19 @@
 """Offsets of a stream as Spark stores them: one canonical JSON text per position.
 
-Spark compares two positions as text, and stores only where each micro-batch ended. So
-- there is one spelling: keys sorted, whole numbers; the same position is the same text;
-- the place where reading began is carried inside: after a crash in the first micro-batch Spark asks for the
-  initial offset again, and by
-  then "latest" may have moved. The planner of a batch takes the beginning from the end offset, which was
-  stored;
-- topics are known by their ids, so that one which was deleted and made anew is never taken for the old one;
-- what was lost is told: how many offsets, at least, of each partition.
+Spark compares two positions as text, and stores only the end of each micro-batch. Therefore:
+- The same position always gives the same text: keys are sorted, numbers are integers.
+- The position contains the start of reading. After a crash in the first micro-batch, Spark requests the
+  initial offset again, and "latest" may have moved since. The planner takes the start from the end offset.
+- The position contains topic ids, so a recreated topic is not taken for the deleted one.
+- The position contains the number of lost offsets of each partition, a lower bound.
 
-    {"from": {"flights": {"0": 0, "1": 0}}, "ids": {"flights": "pK3cNcDzSiOsPj4cqbwIgA"}, "off":
-    {"flights": {"0": 311, "1": 298}}, "v": 2}
+    {"from": {"flights": {"0": 0, "1": 0}}, "ids": {"flights": "pK3cNcDzSiOsPj4cqbwIgA"},
+     "off": {"flights": {"0": 311, "1": 298}}, "v": 2}
 
-`from` of a partition changes only where reading begins anew, as after its records were lost. `lost` is
-there only where something was, and `ids` knows no topic of a broker that has no ids. Version 1 had
-neither. The offset that Spark's own Kafka connector stores, `{"flights": {"0": 311}}`, is read as a
-position without a beginning: the batch before it says where it begins.
+`from` of a partition changes only if reading starts anew, for example after a loss. `lost` appears only
+after a loss, and `ids` omits topics of brokers without topic ids. Version 1 had neither. An offset that
+Spark's Kafka connector has stored, `{"flights": {"0": 311}}`, is read as a position without a start: the
+batch before it has the start.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -35,35 +33,34 @@ JsonOffsets = dict[str, dict[str, int]]
 
 
 class OffsetUnreadable(SparklogError):
-    """A stored offset is not one of ours, or was written by a newer sparklog."""
+    """The stored offset has an unknown format, or a newer sparklog wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far a stream has come: `began` where reading of a partition began, `reached` the next offset to
-    read of it.
+    """The position of a stream: `began` has the start of each partition, `reached` the next offset to read.
 
-    Every partition that has a beginning has a position. Only what another connector stored has positions
-    without a beginning.
+    Every partition with a start has a position. Only an offset stored by another connector has positions
+    without a start.
     """
 
     began: PartitionOffsets
     reached: PartitionOffsets
     ids: Mapping[str, Uuid] = field(default_factory=dict)
     lost: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Offsets that were skipped since the query began; at least so many."""
+    """The number of offsets lost since the query began; a lower bound."""
 
     def __post_init__(self) -> None:
-        assert self.began.keys() <= self.reached.keys(), "what has a beginning has a position"
+        assert self.began.keys() <= self.reached.keys(), "a partition with a start has a position"
 
     @classmethod
     def beginning(cls, offsets: PartitionOffsets, ids: Mapping[str, Uuid] | None = None) -> "StreamOffset":
-        """Nothing read yet, reading begins at `offsets`."""
+        """The position before the first record: each partition starts at `offsets`."""
         return cls(began=dict(offsets), reached=dict(offsets), ids=dict(ids or {}))
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object]) -> "StreamOffset":
-        """What `to_json` gave, perhaps by an older version, or what `format("kafka")` stored; raises
+        """Reads what `to_json` of this or an older version, or `format("kafka")`, has stored; raises
         OffsetUnreadable.
         """
         version = stored.get("v")
@@ -93,7 +90,7 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, object]:
         """The canonical form: equal positions give equal text under `json.dumps`."""
-        assert self.began.keys() == self.reached.keys(), "every partition has a beginning by now"
+        assert self.began.keys() == self.reached.keys(), "every partition has a start"
         ids = {topic: _id_text(self.ids[topic]) for topic in sorted(self.ids) if self.ids[topic] != ZERO_UUID}
         lost = {"lost": _nested({tp: Offset(count) for tp, count in self.lost.items()})} if self.lost else {}
         return {"from": _nested(self.began), "ids": ids, **lost, "off": _nested(self.reached), "v": VERSION}
@@ -104,20 +101,20 @@ class StreamOffset:
         return self.began.keys() != self.reached.keys()
 
     def is_same_topic(self, other: "StreamOffset", topic: str) -> bool:
-        """Whether both speak of one topic, as far as is known: not of one that was deleted and one made
-        anew under its name.
+        """Whether both have the same topic id, as far as it is known; a topic that was deleted and
+        recreated has another.
         """
         return (
             self.ids.get(topic) is None or other.ids.get(topic) is None or self.ids[topic] == other.ids[topic]
         )
 
     def start_in(self, end: "StreamOffset", partition: TopicPartition) -> Offset | None:
-        """Where a batch from here to `end` starts in a partition of `end`: here, unless its reading began
-        elsewhere.
+        """The start of a batch from here to `end` in a partition of `end`: the position here, unless `end`
+        has a new start.
 
-        It also began anew where `end` lies behind: only a topic that was made anew goes back, perhaps to
-        the offset it once began at. None where neither knows: a partition that Spark's Kafka connector met
-        for the first time begins at its earliest record.
+        A start is also new if `end` is below this position: only a recreated topic goes backwards, perhaps
+        to the same start. None if neither knows a start: Spark's Kafka connector begins a new partition at
+        its earliest record.
         """
         if partition not in end.began:
             return self.reached.get(partition)

@@ -1,9 +1,9 @@
-"""Choice of the offsets to read next, from offsets alone: no connection, no clock, no Spark.
+"""Chooses the offsets to read next from offsets alone, without a connection, a clock or Spark.
 
-The readers ask the brokers for facts (log start offsets, ends) and hand them to these functions; the
-answers are ranges of offsets. All ranges are half-open, `[start, limit)`. Gaps between offsets, left by
-compaction or by transactions, are normal and never count as loss: records are lost only where a range
-starts below the log start offset, or where a topic ends below what was already read of it.
+The readers fetch log start offsets and log end offsets from the brokers and pass them to these functions,
+which return ranges of offsets. All ranges are half-open, `[start, limit)`. Gaps left by compaction or
+transactions are normal and never count as loss. Records are lost only if a range starts below the log start
+offset, or if a topic ends below an offset that was already read.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,15 +16,15 @@ from sparklog.spark.offsets import PartitionOffsets, StreamOffset
 from sparklog.spark.positions import INT64_MAX
 
 TASKS_MAX = 100_000
-"""Tasks of one read; more would only keep Spark's scheduler busy."""
+"""The maximum number of tasks in one read; more only load Spark's scheduler."""
 
 
 TINY_BYTES = 1 << 20
-"""Ranges estimated below this together are one task: a task costs Spark more than reading them."""
+"""Ranges estimated below this size together are one task: a task costs Spark more than reading them."""
 
 
 class DataLoss(SparklogError):
-    """Records that a read needs are gone; says which, and how to go on without them."""
+    """Records that a read needs have been removed; names them, and how to continue without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +35,20 @@ class OffsetRange:
     start: Offset
     limit: Offset
     topic_id: Uuid = ZERO_UUID
-    """Of the topic that the offsets were told of; zeros where nobody knows, and then any topic of that
-    name will do.
-    """
+    """The id of the topic at planning; zeros if unknown, and then any topic of that name matches."""
 
     def __len__(self) -> int:
         return max(0, self.limit - self.start)
 
     def between(self, start: Offset, limit: Offset) -> "OffsetRange":
-        """Other offsets of the same partition."""
+        """The same range with other offsets."""
         return OffsetRange(self.partition, start, limit, self.topic_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Offsets of a partition that are gone, at least so many; reading begins anew at `restart`, or never
-    if the partition is gone.
+    """Lost offsets of a partition, a lower bound; reading continues at `restart`, or not at all if the
+    partition was deleted.
     """
 
     partition: TopicPartition
@@ -63,12 +61,12 @@ class Loss:
 
 
 def rate_limited(limit: int, start: PartitionOffsets, end: PartitionOffsets) -> dict[TopicPartition, Offset]:
-    """`end` brought down so that about `limit` offsets lie between, each partition's share in proportion
-    to its backlog.
+    """`end` reduced so that about `limit` offsets remain, shared in proportion to the backlog of each
+    partition.
 
-    A share below one is one, so that a small partition beside a large one does not starve; any other share
-    is rounded down. The sums are those of Spark's Kafka connector to the last bit: 64-bit floating point,
-    and no share passes the largest offset.
+    A share below one is one, so that a small partition beside a large one makes progress; other shares are
+    rounded down. The arithmetic is that of Spark's Kafka connector, in 64-bit floating point, and no share
+    exceeds the largest offset.
     """
     backlog = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
     total = float(sum(backlog.values()))
@@ -86,8 +84,8 @@ def bytes_limited(
     end: PartitionOffsets,
     per_offset: Callable[[TopicPartition], float],
 ) -> dict[TopicPartition, Offset]:
-    """`end` brought down so that about `bytes_max` bytes lie between: the same fraction of every backlog,
-    at least one offset of each.
+    """`end` reduced so that about `bytes_max` bytes remain: the same fraction of every backlog, at least
+    one offset of each.
     """
     backlog = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
     total = sum(size * per_offset(tp) for tp, size in backlog.items())
@@ -106,7 +104,7 @@ def bytes_limited(
 def is_put_off(
     current: StreamOffset, end: StreamOffset, *, least: int | None, waited_ms: float, delay_ms: int
 ) -> bool:
-    """Whether a micro-batch waits for more: fewer than `least` offsets, and the last one began less than
+    """Whether a micro-batch waits: it has fewer than `least` offsets, and the last one began less than
     `delay_ms` ago.
     """
     if least is None or waited_ms >= delay_ms:
@@ -123,15 +121,14 @@ def next_offset(
     ids: Mapping[str, Uuid] | None = None,
     limited: Callable[[PartitionOffsets, PartitionOffsets], PartitionOffsets] | None = None,
 ) -> StreamOffset:
-    """The end of the next micro-batch after `current`, up to `latest`; `limit` in offsets, `limited` in
-    whatever else.
+    """The end of the next micro-batch after `current`, up to `latest`; `limit` is in offsets, `limited`
+    applies other limits.
 
-    Partitions of `latest` that are new begin at `earliest_of_new`; those no longer in `latest` stay. A
-    partition never goes back by itself: where `latest` lies below what was read, the position stays. `ids`
-    are those of the topics of `latest`.
+    New partitions of `latest` begin at `earliest_of_new`; partitions no longer in `latest` stay. A position
+    never goes backwards: if `latest` is below it, it stays. `ids` are those of the topics of `latest`.
     """
     began = {
-        # One whose beginning nobody could tell is gone again.
+        # A new partition without an earliest offset has been deleted meanwhile.
         **{tp: earliest_of_new[tp] for tp in latest if tp not in current.reached and tp in earliest_of_new},
         **{tp: current.began.get(tp, reached) for tp, reached in current.reached.items()},
     }
@@ -157,11 +154,11 @@ def losses(
     ids: Mapping[str, Uuid],
     known_ends: PartitionOffsets,
 ) -> list[Loss]:
-    """What is gone of what `current` has not read yet, by partition: loss is judged by where logs start
-    and which topics they are of.
+    """The lost part of what `current` has not read yet, by partition, judged by log start offsets and topic
+    ids.
 
-    `log_start` is known at least where it could matter; `known_ends` are the ends seen before, of topics
-    that may be gone.
+    `log_start` has each partition where it can matter; `known_ends` has the last known ends of topics that
+    may have been deleted.
     """
     found: list[Loss] = []
     now = StreamOffset(began={}, reached={}, ids=ids)
@@ -171,7 +168,7 @@ def losses(
             found.append(Loss(tp, unread, None, f"{tp} is gone, read up to offset {reached}"))
         elif not current.is_same_topic(now, tp.topic):
             told = (
-                f"topic {tp.topic!r} was deleted and made anew; {tp} was read up to offset {reached} before"
+                f"topic {tp.topic!r} was deleted and recreated; {tp} was read up to offset {reached} before"
             )
             found.append(Loss(tp, unread, log_start[tp], told))
         elif latest[tp] < reached:
@@ -186,15 +183,13 @@ def losses(
 
 
 def behind(current: StreamOffset, latest: PartitionOffsets) -> list[TopicPartition]:
-    """Partitions that end below what was read of them: a new leader may for a moment not know how far its
-    log could be read.
-    """
+    """Partitions that end below the offset already read: a new leader may not know its high watermark yet."""
     return [tp for tp, reached in sorted(current.reached.items()) if tp in latest and latest[tp] < reached]
 
 
 def begin_anew(offset: StreamOffset, found: Sequence[Loss]) -> StreamOffset:
-    """`offset` with reading begun anew where something was lost, those partitions left out that are gone:
-    a stream goes on after loss.
+    """`offset` with new starts after a loss and without deleted partitions, so that the stream can
+    continue.
     """
     restarts = {loss.partition: loss.restart for loss in found if loss.restart is not None}
     gone = {loss.partition for loss in found if loss.restart is None}
@@ -210,9 +205,7 @@ def begin_anew(offset: StreamOffset, found: Sequence[Loss]) -> StreamOffset:
 
 
 def unknown_starts(start: StreamOffset, end: StreamOffset) -> list[TopicPartition]:
-    """Partitions of `end` of which neither offset says where they begin: `ranges_between` has to be told
-    their earliest offsets.
-    """
+    """Partitions of `end` whose start neither offset has: `ranges_between` needs their earliest offsets."""
     return [tp for tp in sorted(end.reached) if start.start_in(end, tp) is None]
 
 
@@ -254,10 +247,10 @@ def tasks(
     per_offset: Callable[[TopicPartition], float] | None = None,
     tiny_bytes: int = 0,
 ) -> list[tuple[OffsetRange, ...]]:
-    """`ranges` dealt out to tasks: one range each, cut as the limits say; without limits, ranges below
-    `tiny_bytes` together share a task.
+    """`ranges` divided into tasks: one range per task, split according to the limits; without limits,
+    ranges below `tiny_bytes` together share a task.
 
-    Raises SettingsError where the limits ask for more than TASKS_MAX tasks.
+    Raises SettingsError if the limits require more than TASKS_MAX tasks.
     """
     if not ranges:
         return []
@@ -278,7 +271,7 @@ def tasks(
 def _together(
     ranges: Sequence[OffsetRange], per_offset: Callable[[TopicPartition], float], tiny_bytes: int
 ) -> list[tuple[OffsetRange, ...]]:
-    """Tasks of one range, or of consecutive ones that are estimated below `tiny_bytes` together."""
+    """Tasks of one range each, or of consecutive ranges estimated below `tiny_bytes` together."""
     dealt: list[list[OffsetRange]] = []
     held = float(tiny_bytes)
     for r in ranges:
@@ -298,7 +291,7 @@ def _most(
     bytes_max: int | None,
     per_offset: Callable[[TopicPartition], float] | None,
 ) -> int:
-    """Offsets of a range that one task may have."""
+    """The maximum number of offsets of a range in one task."""
     limits = [len(r)]
     if records_max is not None:
         limits.append(records_max)
@@ -308,11 +301,11 @@ def _most(
 
 
 def split(ranges: Sequence[OffsetRange], pieces_min: int | None) -> list[OffsetRange]:
-    """`ranges` cut into about `pieces_min` pieces, in proportion to their sizes, as Spark's Kafka
-    connector cuts them; no empty piece.
+    """`ranges` split into about `pieces_min` non-empty pieces in proportion to their sizes, as Spark's
+    Kafka connector splits them.
 
-    Small ranges that would be one piece anyway are left out of the proportion. Rounding may give a piece
-    more or less.
+    Small ranges that are one piece anyway do not count in the proportion. Rounding may give a piece more or
+    less.
     """
     if pieces_min is None or len(ranges) >= pieces_min:
         return list(ranges)
@@ -329,7 +322,7 @@ def _share(size: int, total: int, pieces: int) -> int:
 
 
 def _cut(whole: OffsetRange, pieces: int) -> list[OffsetRange]:
-    """Pieces of equal size, the last ones larger by one where that does not come out even."""
+    """Pieces of equal size; the last ones are larger by one if the size is not a multiple."""
     cut: list[OffsetRange] = []
     start = whole.start
     for left in range(min(pieces, len(whole)), 0, -1):
@@ -340,8 +333,8 @@ def _cut(whole: OffsetRange, pieces: int) -> list[OffsetRange]:
 
 
 def lost(ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offset]) -> list[str]:
-    """One sentence for each range whose first records are gone: it starts below the log start offset, or
-    its partition is no more.
+    """One sentence for each range whose first records are lost: it starts below the log start offset, or
+    its partition was deleted.
     """
     losses: list[str] = []
     for r in ranges:
@@ -371,8 +364,8 @@ def without_lost(
 def loss_text(losses: Sequence[str]) -> str:
     """The message about lost records, with the remedy."""
     return (
-        "records that this query has not read are gone: "
+        "records that this query has not read are lost: "
         + "; ".join(losses)
         + ". They were removed by retention or DeleteRecords, or the topic was deleted."
-        + " Set the option failOnDataLoss to warn or skip to go on with what is left."
+        + " Set the option failOnDataLoss to warn or skip to continue with the remaining records."
     )

@@ -1,13 +1,14 @@
-"""Where a read starts or ends, as users say it: a landmark, an offset for each partition, a moment.
+"""Where a read starts or ends, in the forms that options accept: a landmark, offsets by partition, a time.
 
-    earliest   latest   latest-1000          a landmark, or so many offsets before it
+    earliest   latest   latest-1000          a landmark, or a number of offsets before the end
     {"t":{"0":23,"1":-1},"u":"earliest"}     offsets by partition or by topic; -2 is earliest, -1 latest
-    -10m   2026-01-02T03:04:05Z              the first record at or after a moment; without an offset from UTC it is UTC
-    1767323045000                            the same in milliseconds, by the options with "Timestamp" in their names
+    -10m   2026-01-02T03:04:05Z              the first record at or after a time, UTC if without a zone
+    1767323045000                            the same in milliseconds, for options with "Timestamp" in the
+    name
 
-A position is text until the brokers are asked: `timestamps_of` says which moments to look up, `resolve`
-makes offsets of the answers. Nothing here asks anybody or reads a clock.
-"""  # noqa: E501
+`timestamps_of` returns the times to look up, and the caller asks the brokers; `resolve` turns the answers
+into offsets. This module does no I/O and reads no clock.
+"""
 
 import json
 import re
@@ -22,7 +23,7 @@ from sparklog.spark.offsets import PartitionOffsets
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
 NO_OFFSET = -1
-"""What a broker answers where no record is at or after a moment."""
+"""The broker's answer if no record is at or after a time."""
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -53,7 +54,7 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Landmark:
-    """A named position, or `back` offsets before it where the log reaches that far."""
+    """A landmark, or `back` offsets before it if the log reaches that far."""
 
     place: Place
     back: int = 0
@@ -69,7 +70,7 @@ class ByOffset:
 
 @dataclass(frozen=True, slots=True)
 class ByTimestamp:
-    """A moment for each partition, or for a whole topic, in milliseconds."""
+    """A time in milliseconds for each partition, or for a whole topic."""
 
     partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
@@ -77,9 +78,7 @@ class ByTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record at or after a moment, in milliseconds; `or_latest` says that none being there is no
-    error.
-    """
+    """The first record at or after a time in milliseconds; with `or_latest`, the end if there is none."""
 
     timestamp_ms: int
     or_latest: bool = False
@@ -87,7 +86,7 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class Ago:
-    """The first record at or after now, less so many milliseconds; latest where there is none."""
+    """The first record at or after a duration ago, in milliseconds; latest if there is none."""
 
     ms: int
 
@@ -150,7 +149,7 @@ def assignment(value: str) -> tuple[TopicPartition, ...]:
 
 
 def duration_ms(value: str) -> int:
-    """A length of time such as `15m` or `500ms`; a number alone is milliseconds. Raises ValueError."""
+    """A duration such as `15m` or `500ms`; a plain number is in milliseconds. Raises ValueError."""
     text = value.strip().lower()
     found = _DURATION.fullmatch(text) or _DURATION.fullmatch(text + "ms")
     if found is None:
@@ -159,7 +158,7 @@ def duration_ms(value: str) -> int:
 
 
 def json_object(value: str, example: str) -> Mapping[str, object]:
-    """The JSON object that `value` is; raises ValueError that shows the example."""
+    """`value` as a JSON object; raises ValueError that shows the example."""
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError) as error:
@@ -196,8 +195,8 @@ def _offset(value: object, where: str) -> int:
 
 
 def _timestamp(value: object, where: str) -> int:
-    # Brokers know -2 and -1 as earliest and latest in place of a time, and Spark's Kafka connector lets them
-    # through.
+    # Brokers accept -2 and -1 as earliest and latest in place of a time, and so does Spark's Kafka
+    # connector.
     if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST_OFFSET <= value <= INT64_MAX:
         raise ValueError(
             f"{value!r} is no timestamp for {where}: it is in milliseconds since 1970, from 0 to {INT64_MAX}"
@@ -247,7 +246,7 @@ def _iso_time_ms(text: str) -> int:
 
 
 def backwards(start: Position | None, end: Position | None) -> list[str]:
-    """Where offsets told by partition or topic end a read before it starts: one phrase for each place."""
+    """The partitions or topics in which a read would end before it starts: one phrase for each."""
     if not isinstance(start, ByOffset) or not isinstance(end, ByOffset):
         return []
     places = [
@@ -264,7 +263,7 @@ def backwards(start: Position | None, end: Position | None) -> list[str]:
 def timestamps_of(
     where: Position, partitions: PartitionOffsets, *, option: str, now_ms: int
 ) -> dict[TopicPartition, int]:
-    """The moments to look up, by partition; none where the position is not one in time."""
+    """The times to look up, by partition; empty if the position has none."""
     match where:
         case AtTime(timestamp_ms):
             return dict.fromkeys(partitions, timestamp_ms)
@@ -287,8 +286,8 @@ def resolve(
 ) -> dict[TopicPartition, Offset]:
     """The offset of every partition of `latest`; JSON must name exactly those partitions.
 
-    `at_time` answers `timestamps_of`. `must_match`: a moment after the last record is an error, unless the
-    position says otherwise.
+    `at_time` has the answers to `timestamps_of`. With `must_match`, a time after the last record is an
+    error, unless the position says otherwise.
     """
     match where:
         case Landmark(Place.EARLIEST):
@@ -306,7 +305,7 @@ def resolve(
             if missing and must_match and not or_latest:
                 raise SettingsError(
                     f"option {option!r}: no record of {', '.join(missing)} is at or after that time;"
-                    " set startingOffsetsByTimestampStrategy to latest to begin with the next record there"
+                    " set startingOffsetsByTimestampStrategy to latest to start with the next record there"
                 )
             return {tp: latest[tp] if at_time[tp] == NO_OFFSET else Offset(at_time[tp]) for tp in latest}
 
@@ -314,7 +313,7 @@ def resolve(
 def _for_each(
     where: ByOffset | ByTimestamp, partitions: PartitionOffsets, option: str
 ) -> dict[TopicPartition, int]:
-    """What is told of each partition, by itself or through its topic."""
+    """The value of each partition, its own or that of its topic."""
     known_topics = {tp.topic for tp in partitions}
     told = {tp: where.topics[tp.topic] for tp in partitions if tp.topic in where.topics} | dict(
         where.partitions

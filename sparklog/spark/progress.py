@@ -8,20 +8,18 @@ from sparklog.spark.offsets import PartitionOffsets
 from sparklog.spark.options import Options
 
 WINDOW_S: Final = 5.0
-"""Growth is measured over at least so long, since a stream that waits looks at the ends of its logs
-several times a second.
-"""
+"""The minimum window of growth rates: a waiting stream fetches log end offsets several times a second."""
 
 
 class Growth:
-    """Records that were appended to each partition per second, in the last window."""
+    """The records appended to each partition per second, over the last window."""
 
     def __init__(self) -> None:
         self._since: tuple[float, PartitionOffsets] | None = None
         self._rates: dict[TopicPartition, float] = {}
 
     def per_second(self, ends: PartitionOffsets, now_s: float) -> Mapping[TopicPartition, float]:
-        """The rates of the partitions that grew; none before the first window is over."""
+        """The rates of the partitions that grew; empty before the first window ends."""
         if self._since is None:
             self._since = now_s, dict(ends)
         began_s, before = self._since
@@ -35,7 +33,7 @@ class Growth:
 
 
 def description(options: Options) -> str:
-    """What a query reads and from where, in a few words."""
+    """The topics and the start of a query, in a few words."""
     if options.subscribe_pattern is not None:
         chosen = f"subscribePattern={options.subscribe_pattern}"
     elif options.subscribe is not None:
@@ -46,7 +44,7 @@ def description(options: Options) -> str:
 
 
 def by_topic(numbers: Mapping[TopicPartition, int | float]) -> dict[str, dict[str, int | float]]:
-    """Numbers by topic and by partition, in order, as JSON has them."""
+    """Numbers by topic and by partition, in order, for JSON."""
     shown: dict[str, dict[str, int | float]] = {}
     for tp in sorted(numbers):
         shown.setdefault(tp.topic, {})[str(tp.partition)] = numbers[tp]

@@ -1,8 +1,9 @@
 """What executors do: read ranges of offsets as Arrow.
 
-driver     SubscribedTopics (where logs start and end) -> plan -> InputPartitions, each with some ranges of offsets
-executor   RangeReader (whole batches) -> columns -> decoded keys and values -> pyarrow.RecordBatch, the very buffers the kernel filled
-"""  # noqa: E501
+driver     SubscribedTopics (log start and end offsets) -> plan -> InputPartitions with ranges of offsets
+executor   RangeReader (whole batches) -> columns -> decoded keys and values -> pyarrow.RecordBatch,
+             over the buffers that the kernel filled
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -23,20 +24,18 @@ from sparklog.spark.plan import OffsetRange
 from sparklog.spark.workers import settle
 
 FEW_ROWS: Final = 4096
-"""Smaller record batches go to Spark several in one: each costs it some hundred microseconds, whatever it
-holds.
-"""
+"""Smaller record batches are combined: each costs Spark some hundred microseconds, regardless of its size."""
 FEW_BYTES: Final = 4 << 20
-"""With so many bytes a record batch goes as it is: what it costs Spark is little beside them."""
+"""A record batch of this size is not combined: its fixed cost in Spark is small by comparison."""
 
 
 def record_batches(
     options: Options, schema: StructType, pieces: Sequence[OffsetRange] | None
 ) -> Iterator[pa.RecordBatch]:
-    """The records of some ranges as Arrow, each range in order of offset; offsets missing in between are
+    """The records of some ranges as Arrow, each range in order of offset; missing offsets in between are
     normal.
 
-    Spark makes a read without ranges into one task without any: `pieces` is None.
+    Spark runs a read without ranges as one task; its `pieces` is None.
     """
     if pieces is None:
         return
@@ -51,8 +50,8 @@ def record_batches(
 def gathered(
     batches: Iterable[pa.RecordBatch], rows_min: int = FEW_ROWS, bytes_min: int = FEW_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order, batches below `rows_min` rows put together until they have as many,
-    or `bytes_min` bytes.
+    """The same rows in the same order, with batches below `rows_min` rows combined until they have
+    `rows_min` rows or `bytes_min` bytes.
     """
     few: list[pa.RecordBatch] = []
     row_count = byte_count = 0
@@ -72,7 +71,7 @@ def gathered(
 
 
 def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """One batch, or as many as it takes where text or bytes of one column are above 2 GiB."""
+    """One batch, or several if the text or bytes of one column exceed 2 GiB."""
     return batches if len(batches) < 2 else pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
@@ -90,7 +89,7 @@ def _of_range(
                     if rows.num_rows:
                         yield rows
                     start = next_offset
-                del batches  # else their buffer could not be used again
+                del batches  # frees the buffer for the next reply
             return
         except OffsetOutOfRange as error:
             log_start = Offset(error.log_start_offset)

@@ -1,9 +1,8 @@
-"""Rows that are to become records: which columns they have, which topic and partition each goes to, and
-which row is wrong.
+"""Validates rows to be written: their columns, and the topic and partition of each.
 
-The columns are those that Spark's Kafka connector writes: `value`, and where they exist `key`, `headers`,
-`topic` and `partition`; and beyond it `timestamp`, so that a copy keeps its times. Any other column is
-left out, as there, so that what was read from a topic can be written as it is.
+The columns are those that Spark's Kafka connector writes, `value` and optionally `key`, `headers`, `topic`
+and `partition`, and in addition `timestamp`, so that a copy keeps its timestamps. Other columns are
+ignored, as in the connector, so a frame read from a topic can be written unchanged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,12 +41,12 @@ _ARROW = {
 
 
 class RowRefused(SparklogError):
-    """A row that cannot become a record; says which, counted from 0 within its task, and why."""
+    """A row that cannot become a record; names it, counted from 0 within its task, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRows:
-    """Rows for one topic; `numbers` are their places in the batch they came in, None for all of it in
+    """Rows for one topic; `numbers` are their positions in their batch, None if these are all rows of it in
     order.
     """
 
@@ -56,12 +55,12 @@ class TopicRows:
     numbers: pa.Array | None
 
     def number_of(self, row: int, rows_before: int) -> int:
-        """The place in its task of row `row` of `rows`."""
+        """The position in its task of row `row` of `rows`."""
         return rows_before + (row if self.numbers is None else int(self.numbers[row].as_py()))
 
 
 def check_frame(schema: StructType, options: Options) -> None:
-    """Refuses a frame that cannot be written, before anything runs: names the column and the remedy."""
+    """Refuses a frame that cannot be written, before any task runs: names the column and the remedy."""
     for column in schema.fields:
         if column.name in _EXPECTED and not _is_expected(column.name, column.dataType):
             kind = column.dataType.simpleString()
@@ -74,7 +73,7 @@ def check_frame(schema: StructType, options: Options) -> None:
             "value')"
         )
     if options.topic is None and "topic" not in schema.names:
-        raise SettingsError("nothing says where to write: give the option 'topic' or a column 'topic'")
+        raise SettingsError("no topic to write to: set the option 'topic' or add a column 'topic'")
 
 
 def _is_expected(name: str, kind: DataType) -> bool:
@@ -97,8 +96,8 @@ def _is_expected(name: str, kind: DataType) -> bool:
 
 
 def rows_by_topic(batch: pa.RecordBatch, topic: str | None, *, rows_before: int) -> Iterator[TopicRows]:
-    """The rows of `batch` for each topic, in order within a topic; `topic` stands for all of them if
-    given.
+    """The rows of `batch` for each topic, in order within a topic; `topic`, if given, applies to all of
+    them.
     """
     if topic is not None:
         yield TopicRows(topic, batch, None)
@@ -119,7 +118,7 @@ def rows_by_topic(batch: pa.RecordBatch, topic: str | None, *, rows_before: int)
 
 
 def check_partitions(rows: TopicRows, partition_count: int, *, rows_before: int) -> None:
-    """Refuses a partition that the topic does not have; null leaves the choice to the key."""
+    """Refuses a partition that the topic does not have; with null, the key determines the partition."""
     if "partition" not in rows.rows.schema.names:
         return
     column = rows.rows.column("partition")
@@ -136,7 +135,7 @@ def check_partitions(rows: TopicRows, partition_count: int, *, rows_before: int)
 
 
 def check_timestamps(rows: TopicRows, *, rows_before: int) -> None:
-    """Refuses a timestamp before 1970, which a record cannot carry; null stands for the time of writing."""
+    """Refuses a timestamp before 1970, which a record cannot carry; null means the time of writing."""
     if "timestamp" not in rows.rows.schema.names:
         return
     column = rows.rows.column("timestamp").cast(pa.int64())
@@ -150,12 +149,12 @@ def check_timestamps(rows: TopicRows, *, rows_before: int) -> None:
 
 
 def written_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that become part of a record, or tell where it goes."""
+    """The columns that become part of a record, or determine its topic and partition."""
     return batch.select([name for name in batch.schema.names if name in _EXPECTED])
 
 
 def frame_arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of a frame that `check_frame` let pass, for a Spark that hands over rows."""
+    """The Arrow schema of a frame that `check_frame` accepted, for a Spark that passes rows."""
     kinds = {"string": pa.string(), "binary": pa.binary()}
     return pa.schema(
         [

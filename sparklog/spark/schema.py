@@ -1,8 +1,8 @@
-"""The columns that a read gives: those of Spark's Kafka connector, keys and values as typed columns where
-options say so.
+"""The columns of a read: those of Spark's Kafka connector, with keys and values as typed columns if options
+set a format.
 
-A schema the user supplies is a projection: a subset of the columns, by name, each of its own type, decoded
-structs with fields left out. Columns left out are not built at all, which is the one way to prune columns
+A schema supplied by the user is a projection: a subset of the columns, by name, each with its own type, or
+a struct with fields left out. Columns that are left out are not built, which is the only column pruning
 that Spark's Python data sources have.
 """
 
@@ -28,7 +28,7 @@ from sparklog.spark.formats.types import arrow_type
 from sparklog.spark.options import Options
 
 CORRUPT: Final = "_corrupt"
-"""Null where key and value could be decoded; else the bytes of the part that could not, and why."""
+"""Null if key and value could be decoded; otherwise the bytes of the part that could not, and the reason."""
 CORRUPT_TYPE: Final = StructType(
     [
         StructField("key", BinaryType()),
@@ -53,8 +53,8 @@ _MAY_BE_NULL = frozenset({"key", "value", "headers", CORRUPT})
 
 
 def source_schema(options: Options) -> StructType:
-    """The columns of a read, all of them nullable as in Spark's Kafka connector; `headers` and `_corrupt`
-    only where options say so.
+    """The columns of a read, all nullable as in Spark's Kafka connector; `headers` and `_corrupt` only if
+    options enable them.
     """
     parts = parts_of(options)
     fields: list[StructField] = []
@@ -62,14 +62,14 @@ def source_schema(options: Options) -> StructType:
         kind = spark_type(parts[name]) if name in PARTS else _COLUMNS[name]
         if kind is None:
             raise SettingsError(
-                f"option '{name}Format' is json: give '{name}Schema', or a schema for the read"
+                f"option '{name}Format' is json: set '{name}Schema', or the schema of the read"
             )
         fields.append(StructField(name, kind))
     return StructType(fields)
 
 
 def check_projection(schema: StructType, options: Options) -> StructType:
-    """Refuses a schema that is not a choice of the columns; returns it otherwise."""
+    """Refuses a schema that is not a projection of the columns; otherwise returns it."""
     names, parts = _names(options), parts_of(options)
     if not schema.fields:
         raise SettingsError("the schema of a sparklog read must hold at least one column")

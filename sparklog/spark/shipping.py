@@ -1,12 +1,12 @@
-"""How sources, readers and writers reach Spark processes on whose path this package is not, though it was
-shipped with the session.
+"""Unpickles sources, readers and writers in Spark processes that do not have this package on their path, if
+it was shipped with the session.
 
-Spark puts what `--py-files` and `addArtifacts` ship on the path of its planners and of most executor
-workers. In the process that plans a stream and in the one that commits its micro-batches it computes the
-path wrong (a directory `streaming_job` that does not exist), and over Spark Connect in the workers of a
-stream too (without the session's directory); 4.0 to 4.3. There, unpickling a class of this package fails
-with ModuleNotFoundError. So the pickle carries where the package was found, and a function, by value, that
-puts it on the path.
+Spark puts files of `--py-files` and `addArtifacts` on the path of its planners and of most executor
+workers. In the process that plans a stream and in the one that commits its micro-batches, it computes a
+wrong path (a directory `streaming_job` that does not exist), and over Spark Connect also in the workers of
+a stream (without the session's directory), in 4.0 to 4.3. There, unpickling a class of this package fails
+with ModuleNotFoundError. The pickle therefore contains the location of the package, and a function, by
+value, that puts it on the path.
 """
 
 import importlib.util
@@ -16,26 +16,26 @@ from pathlib import Path
 from typing import Any, Final
 
 PACKAGES: Final = ("msgspec", "crc32c", "cramjam", "lz4", "zstandard", "pyarrow")
-"""What has to be installed where this package is used with Spark; compiled, so that none of it can be
-imported from a zip file.
+"""Packages that Spark processes must have installed; they are compiled, so Python cannot import them from a
+zip file.
 """
 
 
 def missing_packages(*more: str) -> list[str]:
-    """Those of `PACKAGES` and `more` that this process cannot import."""
+    """The packages of `PACKAGES` and `more` that this process cannot import."""
     return [name for name in (*more, *PACKAGES) if importlib.util.find_spec(name) is None]
 
 
 class Portable:
-    """Pickles so that it is unpickled also where this package is not on the path but among the files
-    shipped with the session.
+    """Can be unpickled in a process that does not have this package on its path, if it was shipped with the
+    session.
     """
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Callable[..., object], tuple[object, ...]]:
         from pyspark import cloudpickle
 
         package = Path(__file__).absolute().parents[2]
-        # Files shipped beside it are missing there as well.
+        # Files shipped beside the package are missing from the path as well.
         beside = [
             entry for entry in map(Path, sys.path) if entry != package and entry.parent == package.parent
         ]
@@ -44,8 +44,8 @@ class Portable:
 
 
 def _restored(shipped: list[str], pickled: bytes) -> object:
-    """Runs where this package may not be importable: it uses the standard library alone, which it imports
-    itself.
+    """Runs where this package may not be importable, so it imports only the standard library, inside the
+    function.
     """
     import importlib.util
     import pickle
@@ -54,8 +54,8 @@ def _restored(shipped: list[str], pickled: bytes) -> object:
 
     if importlib.util.find_spec("sparklog") is None:
         for entry in map(Path, shipped):
-            # On the driver's machine the file is where it was; an executor has it in its directory of files,
-            # or in a session's within it.
+            # On the driver's machine the file has the same path; an executor has it in its directory of
+            # files, or in a session's directory within it.
             tails = (Path(entry.name), Path(entry.parent.name, entry.name))
             places = [entry, *(Path(base, tail) for base in sys.path for tail in tails)]
             sys.path.extend([str(place) for place in places if place.exists()][:1])
@@ -76,5 +76,5 @@ def _restored(shipped: list[str], pickled: bytes) -> object:
 
 
 _restored.__module__ = (
-    "__main__"  # cloudpickle pickles functions of `__main__` by value, and others by reference
+    "__main__"  # cloudpickle pickles functions of `__main__` by value, and all others by reference
 )

@@ -1,9 +1,9 @@
-"""How many bytes a range of offsets holds, about.
+"""Estimates the bytes in a range of offsets.
 
-Brokers tell the size of a partition's log (DescribeLogDirs), as it lies on disk: compressed, with headers.
-Divided by its span of offsets that is an average over the whole log. The growth between two observations
-is a better estimate of the next read, and is used where the log grew and lost nothing meanwhile. Without
-sizes, an offset counts as `BYTES_UNKNOWN`.
+Brokers report the size of a partition's log on disk (DescribeLogDirs): compressed, with headers. Divided by
+its span of offsets, it is an average over the whole log. The growth between two observations is a better
+estimate of the next read, and is used if the log grew and lost nothing in between. Without sizes, an offset
+counts as `BYTES_UNKNOWN`.
 """
 
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ from typing import NamedTuple
 from sparklog.model import Offset, TopicPartition
 
 BYTES_UNKNOWN = 1024
-"""Bytes per offset where no broker tells; on the large side, so that limits in bytes are kept."""
+"""Bytes per offset if no broker reports a size; rather large, so that limits in bytes hold."""
 _OFFSETS_FOR_RECENT = 16
-"""So many new offsets tell more than the average of the whole log."""
+"""The number of new offsets from which their average replaces that of the whole log."""
 
 
 class Observed(NamedTuple):
-    """A log as it was seen: offsets `[log_start, log_end)` in so many bytes."""
+    """An observed log: offsets `[log_start, log_end)` and their size in bytes."""
 
     log_start: Offset
     log_end: Offset
@@ -35,7 +35,7 @@ class SizeEstimates:
         self._rates: dict[TopicPartition, float] = {}
 
     def observe(self, partition: TopicPartition, now: Observed) -> None:
-        """Take in how large a log is now."""
+        """Records the current size of a log."""
         before = self._observed.get(partition)
         self._observed[partition] = now
         span = now.log_end - now.log_start

@@ -1,8 +1,8 @@
 """`format("sparklog")`: Spark's entry point, which delegates to the readers and writers.
 
-Spark makes a `SparklogSource` anew in each of its processes from the options alone, and pickles readers
-and writers from there to the executors; so this file holds no state, and nothing here or below opens a
-connection before it is needed. The camelCase names are Spark's.
+Spark creates a `SparklogSource` in each of its processes from the options alone, and pickles readers and
+writers to the executors. So this file holds no state, and no constructor opens a connection. The camelCase
+names are Spark's.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -30,8 +30,8 @@ class SparklogSource(Portable, DataSource):
     """Topics as tables and streams, with the columns and options of Spark's own Kafka connector."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Checks the options by themselves: Spark makes a source when a frame is loaded, and asks for a
-        reader or writer much later.
+        """Checks the options: Spark creates a source when a frame is loaded, and requests a reader or
+        writer much later.
         """
         super().__init__(options)
         if not table_options(options):
@@ -58,7 +58,7 @@ class SparklogSource(Portable, DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from sparklog.spark.writers import (
             BatchSink,
-        )  # here, as below: a query that only reads starts without it
+        )  # not at the top: a query that only reads does not need it
 
         if overwrite:
             raise SettingsError('a topic is a log and cannot be overwritten: write with .mode("append")')
@@ -67,16 +67,14 @@ class SparklogSource(Portable, DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from sparklog.spark.writers import StreamSink
 
-        # `overwrite` tells of output mode "complete": each trigger's whole result is appended, as with
-        # Spark's Kafka connector. What a schema remembers is here of the table that the rows were read from,
-        # never of the one they go to.
+        # `overwrite` means output mode "complete": the whole result of each trigger is appended, as with
+        # Spark's Kafka connector. A stored schema belongs to the table that the rows come from, never to
+        # the one they go to.
         return StreamSink(_parsed(self.options), schema)
 
 
 class SparklogSourceWithoutTables(SparklogSource):
-    """The same beside a session catalog that keeps a table of a Python source in a form that it cannot
-    read.
-    """
+    """The same for a session catalog that stores a table of a Python source in a form that it cannot read."""
 
     def schema(self) -> StructType:
         if table_options(self.options):

@@ -1,13 +1,12 @@
 """Micro-batches of a stream, planned in a process beside the driver that lives as long as the query.
 
-    latestOffset   what is there? -> what was lost? -> as much as the limits allow; where nothing is new, wait a moment
-    partitions     the ranges between two stored offsets -> tasks, and the rows with them where they are few
-    commit         and latestOffset(start): everything below is done, and the group hears of it
+    latestOffset   refresh topics and ends, detect losses, apply the limits; wait briefly if there is nothing
+    partitions     the ranges between two stored offsets, divided into tasks
+    commit         all records below an offset are processed: commit it to the consumer group
 
-Readers are pickled on their way to executors, so they hold options and a schema, and open a connection at
-the first question. Only in the process of the query does a `StreamReader` remember anything, and nothing
-that it could not ask for again.
-"""  # noqa: E501
+Spark pickles readers to executors, so a reader holds options and a schema, and opens connections at its first
+request. Only in the planning process does a `StreamReader` have state, all of which it can fetch again.
+"""
 
 import os
 import sys
@@ -29,7 +28,8 @@ from sparklog.spark.group_offsets import GroupOffsets
 from sparklog.spark.limits import Limits
 from sparklog.spark.loss import report_loss, still_there
 from sparklog.spark.offsets import OffsetUnreadable, PartitionOffsets, StreamOffset
-from sparklog.spark.options import Options, WhenLost
+from sparklog.spark.option_values import WhenLost
+from sparklog.spark.options import Options
 from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.positions import LATEST, ByOffset
 from sparklog.spark.progress import Growth, by_topic, description
@@ -41,30 +41,29 @@ if TYPE_CHECKING:
 else:
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-    except ImportError:  # Spark before 4.2: a run with AvailableNow is one batch
+    except ImportError:  # before Spark 4.2, a run with AvailableNow is one batch
 
         class SupportsTriggerAvailableNow:
             pass
 
 
 IDLE_WAIT_US = 50_000
-"""How long a stream with nothing to read waits before it answers so; Spark asks again 10 ms later, each
-time over two processes.
+"""The wait of a stream with nothing to read before it answers; Spark asks again 10 ms later, through two
+processes.
 """
 
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-"""What PySpark looks at in the environment when it sends an exception to the JVM."""
+"""The environment variable that PySpark reads when it sends an exception to the JVM."""
 
 
 @contextmanager
 def cause_first() -> Iterator[None]:
-    """Have PySpark leave out the traceback of a SparklogError, so that the first line of Spark's message
-    has the cause.
+    """Makes PySpark omit the traceback of a SparklogError, so that Spark's message begins with the cause.
 
-    Only in the process that plans a stream, which belongs to the query and ends with the error. Spark's
-    other processes run code of users too, whose tracebacks are theirs. Not around the making of a reader:
-    where that fails, PySpark raises UnboundLocalError over it, and the traceback alone has the cause.
+    Only in the process that plans a stream, which belongs to the query and ends with the error: Spark's
+    other processes run user code, whose tracebacks must stay. It does not wrap the constructor of a reader:
+    if that fails, PySpark raises UnboundLocalError over it, and only the traceback has the cause.
     """
     try:
         yield
@@ -75,9 +74,7 @@ def cause_first() -> Iterator[None]:
 
 
 class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches of offsets. The position is Spark's, as JSON; see `offsets` for what it carries and
-    why.
-    """
+    """Plans micro-batches of offsets. Spark stores the position, as JSON; see `offsets`."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -87,11 +84,9 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._group = GroupOffsets(options)
         self._limits = Limits(options)
         self._nothing_new_at: StreamOffset | None = None
-        """The offset that the last answer left where it was: asked again from there, only what changed is
-        looked up.
-        """
+        """The offset at which the last answer found nothing new: from there, only changes are looked up."""
         self._planned: StreamOffset | None = None
-        """The end of the last micro-batch, for Spark before 4.2, which does not tell it."""
+        """The end of the last micro-batch, for Spark before 4.2, which does not pass it."""
         self._reported: dict[str, object] | None = None
         self._growth = Growth()
 
@@ -113,7 +108,9 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None
     ) -> dict[str, object]:
         current = self._position(start)
-        self._group.commit(current.reached)  # asked from here, Spark has committed everything below
+        self._group.commit(
+            current.reached
+        )  # Spark requests offsets after `current` only once it has committed everything below
         end = self._next(current, limit)
         if end == current and not self._topics.is_frozen:
             until = Micros(time.monotonic_ns() // 1000 + IDLE_WAIT_US)
@@ -148,9 +145,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         return [InputPartition(pieces) for pieces in self._tasks(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from sparklog.spark.readers import (
-            record_batches,
-        )  # here: where a query is only planned nothing is read
+        from sparklog.spark.readers import record_batches  # a process that only plans does not need it
 
         return record_batches(self._options, self._schema, partition.value)
 
@@ -197,7 +192,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
             told = f"option {options.start_option!r} lies beyond the end of the log: {'; '.join(beyond)}"
             if options.data_loss is WhenLost.FAIL:
                 raise SettingsError(told)
-            warnings.warn(f"{told}; reading begins at the end", stacklevel=2)
+            warnings.warn(f"{told}; reading starts at the end", stacklevel=2)
             start = {tp: min(offset, latest[tp]) for tp, offset in start.items()}
         return StreamOffset.beginning(start, now.ids)
 
@@ -207,16 +202,15 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._planned or self._initial()
 
     def _next(self, current: StreamOffset, limit: "ReadLimit | None") -> StreamOffset:
-        """Where the next micro-batch after `current` ends; `current` itself where there is none."""
+        """The end of the next micro-batch after `current`; `current` itself if there is none."""
         is_known = self._nothing_new_at == current
-        self._nothing_new_at = None  # who asks once more in the same call was told of news
+        self._nothing_new_at = None  # a second look in the same call follows news
         topics = self._topics
         topics.refresh(current, is_known=is_known)
         anew = self._without_lost(current)
         new = topics.earliest_there([tp for tp in topics.ends if tp not in anew.reached])
         whole = plan.next_offset(anew, latest=topics.ends, earliest_of_new=new, ids=topics.ids)
-        # A target that is frozen is to be reached, and what is not about records is told at once: it reads
-        # nothing.
+        # A frozen target must be reached, and an end that adds no records need not wait.
         may_wait = anew is current and not topics.is_frozen and bool(plan.ranges_between(current, whole))
         if may_wait and self._limits.puts_off(current, whole, limit, time.monotonic()):
             return current
@@ -243,7 +237,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _has_news(self, until: Micros) -> bool:
         if not self._topics.ends:
-            time.sleep(IDLE_WAIT_US / 1e6)  # a pattern that matches nothing yet
+            time.sleep(IDLE_WAIT_US / 1e6)  # the pattern matches no topic yet
             return False
         self._standing.watch(self._topics.ends)
         return self._standing.wait(until)
@@ -261,11 +255,11 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         )
 
     def _report(self, end: StreamOffset) -> dict[str, object]:
-        """What progress shows as `latestOffset`: what is read, where the logs end, how far behind the
-        micro-batch ends, and how they grow.
+        """The `latestOffset` of Spark's progress: description, log end offsets, lag of the micro-batch, and
+        growth.
 
-        Spark shows neither a description nor metrics of a source in Python, so they stand here; a
-        partition without lag or growth is left out of `lag` and `perSecond`.
+        Spark shows neither a description nor metrics of a Python source, so they are here; `lag` and
+        `perSecond` omit partitions without lag or growth.
         """
         ends: PartitionOffsets = self._topics.ends
         lags = {tp: max(0, ends[tp] - end.reached.get(tp, ends[tp])) for tp in ends}

@@ -1,8 +1,8 @@
-"""A running stream's knowledge of its topics, and when it is refreshed.
+"""The topics and offsets that a running stream knows, and when it refreshes them.
 
-A stream that has read all asks little: who is there every 0.4 s, where the logs end every 2 s, in case the
-Fetch that stands at each leader missed something. One that reads asks both before every micro-batch. A run
-with AvailableNow asks once, and then keeps to what it was told.
+An idle stream fetches metadata every 0.4 s and log end offsets every 2 s, in case the Fetch that waits at
+each leader missed a change. A stream with a backlog fetches both before every micro-batch. A run with
+AvailableNow fetches them once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,17 +20,17 @@ from sparklog.spark.topics import SubscribedTopics, TopicsNow
 
 LOOK_EVERY_US: Final = 400_000
 LOOK_SHARE: Final = 20
-"""A look that takes long, over thousands of topics, is taken so many times its length apart."""
+"""The interval between slow refreshes (thousands of topics), as a multiple of their duration."""
 LOOK_LIGHT_US: Final = 20_000
-"""A look that took no longer is taken before every micro-batch."""
+"""A refresh that took no longer than this runs before every micro-batch."""
 ENDS_EVERY_US: Final = 2_000_000
 SIZES_EVERY_US: Final = 10_000_000
 RACES_MAX: Final = 5
-"""How often topics may vanish between two questions before that is an error."""
+"""The number of retries if topics are deleted between two requests, before that is an error."""
 
 
 class StreamTopics:
-    """The partitions of a stream, where they end and what they are called, as of the last `refresh`."""
+    """The partitions of a stream, their log end offsets and topic ids, as of the last `refresh`."""
 
     def __init__(self, options: Options, pause_s: Callable[[float], None]) -> None:
         self.topics = SubscribedTopics(options)
@@ -43,20 +43,20 @@ class StreamTopics:
         self._look_due = self._ends_due = self._sizes_due = Micros(0)
         self._look_took = 0
         self._known_ends: dict[tuple[Uuid | None, TopicPartition], Offset] = {}
-        """By topic id, since a topic may be made anew under its name."""
+        """By topic id, because a topic may be recreated under the same name."""
         self._log_starts: dict[TopicPartition, Offset] = {}
         self._log_starts_until = Micros(0)
         self._sizes = SizeEstimates()
 
     def freeze(self) -> None:
-        """Freeze the topics and their ends as they are now."""
+        """Fixes the topics and their ends at their current values."""
         self._list(is_look_due=True)
         self.is_frozen = True
 
     def refresh(self, current: StreamOffset, *, is_known: bool) -> None:
-        """Look again: for sure, or (`is_known`) only at what was not looked at for long.
+        """Refreshes all state, or, with `is_known`, only what is outdated.
 
-        Raises UnknownTopic for a topic that is asked for and was never there.
+        Raises UnknownTopic for a subscribed topic that has never existed.
         """
         is_first = self._now is None
         if not self.is_frozen:
@@ -67,15 +67,14 @@ class StreamTopics:
         for _ in range(self._options.fetch_retries):
             if not any(self._is_same(current, tp) for tp in plan.behind(current, self.ends)):
                 break
-            # A new leader may for a moment not know how far its log could be read; only what stays behind is
-            # a loss.
+            # A new leader may not know its high watermark yet; only an end that stays below is a loss.
             self._pause_s(self._options.fetch_retry_ms / 1000)
             self._list(is_look_due=True)
         if is_first:
             self._require_named(current)
 
     def losses(self, current: StreamOffset) -> list[Loss]:
-        """What is gone of what was not read yet."""
+        """The losses among offsets that were not read yet."""
         doubtful = [
             tp
             for tp, reached in sorted(current.reached.items())
@@ -91,7 +90,7 @@ class StreamTopics:
         return plan.losses(current, latest=there, log_start=self._log_starts, ids=self.ids, known_ends=known)
 
     def earliest_there(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """The log start offsets of those partitions that are there."""
+        """The log start offsets of those partitions that exist."""
         wanted = list(partitions)
         for _ in range(RACES_MAX):
             try:
@@ -102,9 +101,7 @@ class StreamTopics:
         return self.topics.earliest(wanted)
 
     def log_starts(self, ranges: Sequence[OffsetRange], end: StreamOffset) -> dict[TopicPartition, Offset]:
-        """The log start offsets of what a micro-batch reads; of a topic that is no more, or was made anew,
-        none.
-        """
+        """The log start offsets of the partitions in a micro-batch; without deleted or recreated topics."""
         if now_us() < self._log_starts_until and all(r.partition in self._log_starts for r in ranges):
             return self._log_starts
         now = self._look_again()
@@ -117,7 +114,7 @@ class StreamTopics:
         return self.earliest_there(there)
 
     def per_offset(self, partitions: Sequence[TopicPartition]) -> Callable[[TopicPartition], float]:
-        """Bytes of an offset, by partition; looked up now and then."""
+        """Bytes per offset, by partition; refreshed at intervals."""
         now = now_us()
         if now >= self._sizes_due or not self._sizes.knows(partitions):
             self._sizes_due = Micros(now + SIZES_EVERY_US)
@@ -129,7 +126,7 @@ class StreamTopics:
         return self._sizes.per_offset
 
     def close(self) -> None:
-        """Drop the connections; the next question opens them again."""
+        """Closes the connections; the next request opens them again."""
         self.topics.close()
 
     # -- inside ----------------------------------------------------------------------------------------------
@@ -138,8 +135,8 @@ class StreamTopics:
         return current.is_same_topic(StreamOffset(began={}, reached={}, ids=self.ids), tp.topic)
 
     def _list(self, *, is_look_due: bool, may_keep_ends: bool = False) -> None:
-        """Ends first, topics after: where the topics are what they were, the ends are theirs, and not
-        those of one made anew meanwhile.
+        """Fetches ends first and topics second: if the topics are unchanged, the ends belong to them and
+        not to recreated ones.
         """
         topics = self._now or self._look_again()
         for _ in range(RACES_MAX):
@@ -152,7 +149,7 @@ class StreamTopics:
                 self._known_ends.update({(now.ids.get(tp.topic), tp): end for tp, end in ends.items()})
                 return
             topics, is_look_due, may_keep_ends = now, True, False
-        raise UnknownTopic("the topics that this query reads come and go faster than they can be looked up")
+        raise UnknownTopic("the topics that this query reads change faster than they can be fetched")
 
     def _ends_of(self, topics: TopicsNow) -> PartitionOffsets | None:
         try:
@@ -166,13 +163,13 @@ class StreamTopics:
         self._look_took = now_us() - began
         self._look_due = Micros(began + self._look_took + max(LOOK_EVERY_US, LOOK_SHARE * self._look_took))
         if self._now is not None and now != self._now:
-            self.topics.close()  # what its client knows of the topics is old
+            self.topics.close()  # the client's metadata is outdated
         self._now = now
         return now
 
     def _require_named(self, current: StreamOffset) -> None:
-        """Topics that are named, not there and not in the checkpoint either were never there: an error,
-        where one that is gone is loss.
+        """Subscribed topics that neither exist nor are in the checkpoint have never existed, which is an
+        error; a deleted topic is data loss.
         """
         assert self._now is not None
         named = self._options.subscribe or tuple(tp.topic for tp in self._options.assign or ())

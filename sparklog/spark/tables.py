@@ -1,11 +1,9 @@
-"""What a table of Spark's catalog remembers: the OPTIONS it was made with, in the metadata of its column
-`value`.
+"""The OPTIONS of a table in Spark's catalog, stored in the metadata of its column `value`.
 
-Spark keeps the OPTIONS of CREATE TABLE and passes them to no source written in Python: where it loads such
-a table, its `PythonDataSourceV2.getTable` leaves the properties it is given aside (4.0 to 4.3). What it
-does hand back with each use is the schema it asked for when the table was made, if no columns were named
-then. A stream that writes into a table is told the schema of its rows alone, so it says its options
-itself.
+Spark stores the OPTIONS of CREATE TABLE but passes them to no Python source: `PythonDataSourceV2.getTable`
+ignores the properties it gets (4.0 to 4.3). Spark does pass, at each use, the schema that it requested when
+the table was created, if the statement named no columns. A stream that writes into a table gets only the
+schema of its rows, so it must set its own options.
 """
 
 import re
@@ -18,7 +16,7 @@ from sparklog.errors import SettingsError
 
 METADATA: Final = "sparklog.options"
 _TABLE_OPTION: Final = "option."
-_KEEPER: Final = "value"  # the one column that every read has and every write must have
+_KEEPER: Final = "value"  # the only column that every read has and every write requires
 _BROKERS: Final = "kafka.bootstrap.servers"
 _SECRET: Final = re.compile(r"password|passphrase|secret|jaas|private\.key|ssl\.keystore\.key")
 _EITHER: Final = (
@@ -26,14 +24,14 @@ _EITHER: Final = (
     frozenset({"startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets"}),
     frozenset({"endingtimestamp", "endingoffsetsbytimestamp", "endingoffsets"}),
 )
-"""Options that answer one question: a use that gives one of them overrules whichever the table was made
-with.
+"""Groups of options that exclude each other: a use that sets one of a group replaces all that the table has
+of it.
 """
 
 
 def table_options(given: Mapping[str, str]) -> dict[str, str]:
-    """The OPTIONS of a table that is being made, which Spark gives twice, once behind `option.`; empty
-    where it is not about a table.
+    """The OPTIONS of a table that is being created, which Spark passes twice, once with the prefix
+    `option.`; empty for any other use.
 
     Raises SettingsError for a secret option.
     """
@@ -44,14 +42,14 @@ def table_options(given: Mapping[str, str]) -> dict[str, str]:
     for key in options:
         if _SECRET.search(key):
             raise SettingsError(
-                f"option {key!r} cannot be kept in a table, whose schema anybody may read: give it at each "
+                f"option {key!r} cannot be kept in a table, whose schema any user can read: set it at each "
                 f"use, WITH (…)"
             )
     return options
 
 
 def remembering(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema of a table that knows its OPTIONS."""
+    """The schema of a table with its OPTIONS."""
     metadata = {METADATA: dict(options)}
     return StructType(
         [
@@ -62,8 +60,8 @@ def remembering(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def of_use(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options of a read or write: those a table remembers, overruled by those given; these alone where
-    they name the brokers.
+    """The options of a read or write: those of the table, replaced by those given; only the latter if they
+    name brokers.
     """
     named = {key.lower() for key in given}
     kept: Mapping[str, str] = next(

@@ -20,23 +20,21 @@ from sparklog.spark.positions import Position
 
 @dataclass(frozen=True, slots=True)
 class TopicsNow:
-    """The partitions that a read is about, in order, and the ids of their topics, where brokers have ids."""
+    """The partitions of a read, in order, and the ids of their topics, if brokers have ids."""
 
     partitions: tuple[TopicPartition, ...]
     ids: Mapping[str, Uuid]
 
 
 class SubscribedTopics:
-    """The topics that a read is about, as the brokers see them now; keeps one client, opened by the first
-    question.
-    """
+    """The current state of the topics of a read; keeps one client, which the first request opens."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._admin: Admin | None = None
 
     def look(self, *, is_strict: bool = True) -> TopicsNow:
-        """Every partition that is read. What is named and not there raises UnknownTopic; where this is not
+        """Every partition of the read. A named topic that does not exist raises UnknownTopic; if not
         strict, it is left out.
         """
         topics = self._topics(is_strict=is_strict)
@@ -45,7 +43,7 @@ class SubscribedTopics:
             missing = [str(tp) for tp in self._options.assign if tp not in there]
             if missing and is_strict:
                 raise UnknownTopic(
-                    f"option 'assign' names what does not exist: no such partition: {', '.join(missing)}"
+                    f"option 'assign' names partitions that do not exist: {', '.join(missing)}"
                 )
             there.intersection_update(self._options.assign)
         read = {tp.topic for tp in there}
@@ -53,16 +51,16 @@ class SubscribedTopics:
         return TopicsNow(tuple(sorted(there)), ids)
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """The log start offset of each."""
+        """The log start offset of each partition."""
         return self.offsets(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """The offset after the last record of each that can be read."""
+        """The high watermark of each partition, or its last stable offset in a read_committed read."""
         return self.offsets(dict.fromkeys(partitions, LATEST))
 
     def offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
-        """The offset of each at a landmark, or of its first record at or after a time in milliseconds; -1
-        if there is none.
+        """The offset of each partition at a landmark, or of its first record at or after a time in
+        milliseconds; -1 if there is none.
         """
         if not asked:
             return {}
@@ -96,7 +94,7 @@ class SubscribedTopics:
         try:
             described = self._client().describe_log_dirs(partitions=wanted)
         except BrokerError:
-            return found  # not every principal may ask
+            return found  # the principal may lack the permission
         for directories in described.values():
             for directory in directories:
                 for tp, replica in directory.replicas.items():
@@ -105,7 +103,7 @@ class SubscribedTopics:
         return found
 
     def close(self) -> None:
-        """Drop the connections; the next question opens them again."""
+        """Closes the connections; the next request opens them again."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
@@ -128,7 +126,7 @@ class SubscribedTopics:
         except UnknownTopic as error:
             if is_strict:
                 option = "assign" if self._options.subscribe is None else "subscribe"
-                raise UnknownTopic(f"option {option!r} names what does not exist: {error}") from None
+                raise UnknownTopic(f"option {option!r} names a topic that does not exist: {error}") from None
         every = self._client().list_topics(include_internal=True)
         return [every[name] for name in names if name in every]
 

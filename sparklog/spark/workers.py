@@ -1,4 +1,4 @@
-"""Preparation of a Python worker of Spark, which runs one task after another."""
+"""Prepares a Python worker of Spark for its next tasks."""
 
 import gc
 import sys
@@ -36,7 +36,7 @@ LIBRARIES: Final = frozenset(
         *("__main__", "org", "cython_runtime", "sitecustomize", "_distutils_hack", "_virtualenv"),
     }
 )
-"""Modules of Spark, of this package and of what both need; `org` is one that py4j makes, `__main__` the
+"""Modules of Spark, of this package and of their dependencies; py4j creates `org`, and `__main__` is the
 worker's own.
 """
 _GENERATED: Final = ("_cython_", "_sysconfigdata_")
@@ -45,15 +45,13 @@ _modules_settled = 0
 
 
 def settle() -> None:
-    """Take what this worker has loaded by now out of Python's garbage collection: after a task, if modules
-    came since the last one.
+    """Excludes the objects of loaded modules from garbage collection, after a task that loaded modules.
 
-    Spark collects garbage after every task, before the worker can take the next one, and nearly all that
-    is looked at then are modules: twenty milliseconds of each small task, ten more with pandas, which
-    PySpark loads when it has written. What is frozen is still freed when nothing refers to it; only cycles
-    of it would stay. So a worker that has loaded a module of a user is left as it is: what that module
-    keeps between tasks may be given up later. Functions that came by value keep nothing once their task is
-    collected.
+    Spark collects garbage after every task, before the worker takes the next one, and nearly all objects it
+    scans belong to modules: twenty milliseconds of each small task, ten more with pandas, which PySpark
+    loads after a write. Frozen objects are still freed when their last reference goes; only their cycles
+    stay. A worker that has loaded a user's module is left alone, because that module may release objects
+    later. Functions pickled by value keep nothing once their task is collected.
     """
     global _modules_settled
     if len(sys.modules) == _modules_settled or TaskContext.get() is None:
@@ -66,6 +64,6 @@ def settle() -> None:
 
 
 def foreign_modules() -> set[str]:
-    """Packages and modules this process has loaded that are neither Python's nor those of `LIBRARIES`."""
+    """The packages and modules that this process has loaded, other than Python's and those of `LIBRARIES`."""
     loaded = {name.partition(".")[0] for name in sys.modules}
     return {name for name in loaded - LIBRARIES - sys.stdlib_module_names if not name.startswith(_GENERATED)}

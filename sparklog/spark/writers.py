@@ -1,12 +1,11 @@
-"""Batch and stream sinks: record batches made from Arrow columns on the executors, every acknowledgement
-checked before a task succeeds.
+"""Batch and stream sinks: executors build record batches from Arrow columns and check every acknowledgement.
 
-    driver     Sink columns checked against the frame's schema, before anything runs
-    executor   Arrow batch -> rows by topic -> columns kernel (partitioned, encoded) -> TaskWriter -> finish -> message
-    driver     commit(messages): what `delivery` decides
+    driver     Sink: checks the columns of the frame's schema before any task runs
+    executor   Arrow batch -> rows by topic -> columns kernel (partitioned, encoded) -> TaskWriter -> message
+    driver     commit(messages), according to `delivery`
 
 `rows` maps rows to records and `delivery` commits them; this module combines the two.
-"""  # noqa: E501
+"""
 
 import time
 from collections.abc import Iterator
@@ -49,7 +48,7 @@ else:
         DataSourceStreamArrowWriter = DataSourceStreamWriter
 
 STREAMS_GIVE_ROWS = DataSourceStreamArrowWriter is DataSourceStreamWriter
-"""Spark 4.0 knows no Arrow writer for streams."""
+"""Spark 4.0 has no Arrow writer for streams."""
 
 ROWS_PER_BATCH = 10_000
 _INT_MAX = 2**31 - 1
@@ -96,8 +95,8 @@ class StreamSink(Portable, DataSourceStreamArrowWriter):
 def write_task(
     options: Options, delivery: Delivery, batches: Iterator[pa.RecordBatch]
 ) -> WriterCommitMessage:
-    """Writes every row and returns when all are acknowledged; raises what made a row or a batch fail, or
-    what the rows come from.
+    """Writes every row and returns when all are acknowledged; raises the error of a row, of a batch, or of
+    the rows' source.
     """
     task = Task.current()
     writer: TaskWriter | None = None
@@ -123,18 +122,18 @@ def write_task(
 
 
 class TopicLimits(NamedTuple):
-    """Limits of a topic: partitions `[0, partition_count)`, and the maximum size of a batch in bytes."""
+    """The limits of a topic: partitions `[0, partition_count)`, and the maximum size of a batch in bytes."""
 
     partition_count: int
     message_bytes_max: int
 
 
 class RecordMaker:
-    """Makes record batches of rows for a writer, as large as each topic takes them."""
+    """Builds record batches from rows for a writer, up to the size that each topic accepts."""
 
     def __init__(self, writer: TaskWriter, settings: ClientSettings, *, first_partition: int) -> None:
-        """Rows without keys begin with partition `first_partition` of a topic, modulo their number, so
-        that tasks spread.
+        """Rows without keys begin with partition `first_partition` modulo the number of partitions, so that
+        tasks spread.
         """
         self._writer = writer
         self._codec = Codec[settings.compression_type.upper()]
@@ -144,8 +143,8 @@ class RecordMaker:
         self._sticky: dict[str, int] = {}
 
     def write(self, rows: TopicRows, *, rows_before: int, now_ms: int) -> None:
-        """Sends the rows off; `rows_before` tells where they stand in their task, for errors; `now_ms` is
-        the time of those without one.
+        """Sends the rows; `rows_before` is their position in the task, for errors; `now_ms` is the
+        timestamp of rows without one.
         """
         limits = self._limits(rows.topic)
         check_partitions(rows, limits.partition_count, rows_before=rows_before)
@@ -200,7 +199,7 @@ class RecordMaker:
 
 
 def batches_of_rows(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Rows as Arrow batches, for a Spark whose streams hand over rows."""
+    """Rows as Arrow batches, for a Spark whose streams pass rows."""
     arrow = frame_arrow_schema(schema)
     while chunk := list(islice(rows, ROWS_PER_BATCH)):
         yield pa.RecordBatch.from_pylist(

@@ -1,6 +1,5 @@
-"""Kafka's wire protocol: bytes become typed messages here and nowhere else, and messages become bytes.
+"""Kafka's wire protocol: the only package that decodes bytes into messages and encodes messages into bytes.
 
-It knows the layout of every message and nothing of what the messages mean; it does no I/O. Read `schema`
-first, then one file of `messages`, then `codec`, `header` and `frame`; `api_keys` is the table of all
-APIs.
+It knows the layout of every message but not its meaning, and does no I/O. Read `schema` first, then one
+file of `messages`, then `codec`, `header` and `frame`; `api_keys` is the table of all APIs.
 """

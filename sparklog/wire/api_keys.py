@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sparklog.wire.schema import NEVER, Message
 
 API_VERSIONS = 18
-"""The key that headers treat specially."""
+"""The key with exceptions in its headers."""
 
 
 class Api(NamedTuple):
@@ -51,7 +51,7 @@ class Api(NamedTuple):
         return cls
 
 
-# InitProducerId v6 (KIP-939) is not stable in Kafka 4.3: a broker serves it only where it is told to.
+# InitProducerId v6 (KIP-939) is not stable in Kafka 4.3: a broker serves it only if a setting enables it.
 _TABLE = (
     Api(0, "Produce", 3, 13, 9),
     Api(1, "Fetch", 4, 18, 12),

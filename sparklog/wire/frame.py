@@ -1,11 +1,9 @@
-"""Framing: a stream of bytes is cut into frames of a 4-byte length and that many bytes, bounded in size
-and in memory.
+"""Framing: cuts a stream of bytes into frames, each a 4-byte length and that many bytes, within bounds.
 
-The bytes are received straight into one buffer that all framers of a process share; frames that arrive
-whole are views of it, no byte is copied. Only a frame that arrives in pieces moves into a buffer of its
-own, and the rest of it is received there directly. That buffer is one of a few spare ones, already touched
-and used again and again, as long as there is one and the frame fits; else it grows as bytes arrive, so a
-length announced costs nothing until its bytes are sent.
+The bytes are received into one buffer that all framers of a process share. A frame that arrives whole is a
+view of it; no byte is copied. A frame that arrives in pieces moves into a buffer of its own, and the rest
+of it is received there. That buffer is a spare one, whose pages are already touched, if one is free and the
+frame fits. Otherwise it grows as bytes arrive, so an announced length takes no memory before its bytes.
 
     shared buffer: [ frame | frame | start of a frame ]   own buffer: [ start of a frame | free ... ]
                                      copied once  ------------------->  buffer() points here next
@@ -17,12 +15,12 @@ from sparklog.errors import DecodeError
 
 RECEIVE_BUFFER_BYTES = 256 << 10
 GROWTH_BYTES = 64 << 10
-"""How much beyond twice the bytes arrived an own buffer may take; a large one takes at most
-`GROWTH_BYTES_MAX` more beyond them.
+"""The maximum size of an own buffer beyond twice the received bytes; a large one takes at most
+`GROWTH_BYTES_MAX` more.
 """
 
 GROWN_IN_PLACE_BYTES = 4 << 20
-"""From here on the system moves the pages of a buffer that grows, and copies nothing."""
+"""From this size on, the system moves the pages of a growing buffer and copies nothing."""
 GROWTH_BYTES_MAX = 4 << 20
 _ZEROS = bytes(1 << 20)
 
@@ -34,8 +32,8 @@ _NOTHING = memoryview(b"")
 
 
 def spare_buffers() -> list[bytearray]:
-    """The buffers for frames in pieces that the framers of one process share; untouched pages cost
-    nothing.
+    """The buffers for frames that arrive in pieces, shared by the framers of one process; untouched pages
+    cost nothing.
     """
     return [bytearray(SPARE_BYTES) for _ in range(SPARES_MAX)]
 
@@ -43,10 +41,10 @@ def spare_buffers() -> list[bytearray]:
 class Framer:
     """Cuts one stream into frames.
 
-    Calls alternate: `buffer()`, the outside writes there, `received(n)`. Frames are writable and valid
-    until `recycle()`, or the next `buffer()` of any framer with the same shared buffer; a caller that
-    keeps one longer copies it. After a DecodeError the stream is lost. Framers that share `spares` give
-    theirs back when the frame is done, or by `release` when the stream has ended before.
+    Calls alternate: `buffer()`, a write into it, `received(n)`. Frames are writable and valid until
+    `recycle()`, or the next `buffer()` of any framer with the same shared buffer; a caller that keeps one
+    longer copies it. After a DecodeError the stream is unusable. Framers that share `spares` return theirs
+    when the frame is complete, or in `release` if the stream ends before.
     """
 
     __slots__ = (
@@ -68,21 +66,21 @@ class Framer:
         self._spares = spares if spares is not None else []
         self._borrowed: bytearray | None = None
         self._shared = memoryview(shared if shared is not None else bytearray(RECEIVE_BUFFER_BYTES))
-        self._carry = b""  # one to three bytes of a length, put back in front of the next bytes received
-        self._content = bytearray()  # of which `_own` is a view, unless that is borrowed
+        self._carry = b""  # one to three bytes of a length, which precede the next received bytes
+        self._content = bytearray()  # `_own` is a view of it, unless that is borrowed
         self._own = (
-            _NOTHING  # the frame under way, length included, of which the first `_own_size` bytes are here
+            _NOTHING  # the current frame with its length, of which the first `_own_size` bytes have arrived
         )
         self._own_size = 0
-        self._wanted = 0  # bytes of the frame under way in all, length included; 0 when none is
+        self._wanted = 0  # total bytes of the current frame with its length; 0 if there is none
 
     @property
     def held_bytes(self) -> int:
-        """The memory held for the frame under way, beyond a spare buffer."""
+        """The memory held for the current frame, in addition to a spare buffer."""
         return 0 if self._borrowed is not None else len(self._own)
 
     def recycle(self) -> int:
-        """The frames handed out are done with; what is still held, as `held_bytes`."""
+        """Releases the returned frames; returns what is still held, as `held_bytes`."""
         if self._borrowed is None:
             return len(self._own)
         if not self._wanted:
@@ -90,12 +88,12 @@ class Framer:
         return 0
 
     def release(self) -> None:
-        """The stream has ended: hold nothing any more."""
+        """Releases all memory; the stream has ended."""
         self._content, self._own, self._own_size, self._wanted, self._carry = bytearray(), _NOTHING, 0, 0, b""
         self._give_back()
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go; never empty. Raises MemoryError, and then nothing is lost."""
+        """The buffer for the next bytes; never empty. A MemoryError loses no data."""
         if self._wanted:
             if self._own_size == len(self._own):
                 self._grow()
@@ -108,8 +106,8 @@ class Framer:
         return self._shared
 
     def received(self, size: int) -> list[memoryview]:
-        """The frames that became complete by `size` more bytes in `buffer()`; raises DecodeError for a
-        length out of bounds.
+        """The frames completed by `size` more bytes in `buffer()`; raises DecodeError for a length out of
+        bounds.
         """
         if self._wanted:
             return self._continue(size)
@@ -146,8 +144,8 @@ class Framer:
             self._borrowed = None
 
     def _grow(self) -> None:
-        """Make room for about as much again. A large buffer grows in place and by little, so that no more
-        is held than has arrived.
+        """Enlarges the buffer by about its size. A large buffer grows in place and in small steps, so that
+        it holds little more than has arrived.
         """
         size = min(self._wanted, self._own_size + min(self._own_size, GROWTH_BYTES_MAX) + GROWTH_BYTES)
         if self._own_size >= GROWN_IN_PLACE_BYTES:
@@ -157,7 +155,7 @@ class Framer:
                     self._content += memoryview(_ZEROS)[: size - len(self._content)]
                 return
             except BufferError:
-                pass  # an earlier view is still held
+                pass  # an earlier view still exists
             finally:
                 self._own = memoryview(self._content)
         larger = bytearray(size)

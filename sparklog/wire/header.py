@@ -1,11 +1,11 @@
-"""Request and reply headers: which version of them a request carries, and whole frames around a message.
+"""Request and reply headers: their versions, and whole frames around a message.
 
     frame    = length i32, header, message
     request  = api key i16, api version i16, correlation id i32, client id (never compact), [tags from v2 on]
     reply    = correlation id i32, [tags from v1 on]
 
-A flexible API version has request header v2 and reply header v1. ApiVersions alone is answered with reply
-header v0 always, since its client does not know yet which versions the broker supports (KIP-511).
+A flexible API version has request header v2 and reply header v1. The reply to ApiVersions always has header
+v0, because the client does not know the broker's versions yet (KIP-511).
 """
 
 import struct
@@ -41,7 +41,7 @@ class ResponseHeader(Message):
 
 
 class UnsupportedVersion(SparklogError):
-    """A request of an API or version that the table does not have; its header is readable all the same."""
+    """A request with an API or version that the table does not have; its header could be decoded."""
 
     def __init__(self, header: RequestHeader) -> None:
         super().__init__(f"API {header.api_key} version {header.api_version} is not known")
@@ -81,7 +81,7 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
 
 
 def encode_reply(message: Message, api_key: int, version: int, correlation_id: int) -> list[Chunk]:
-    """A whole reply frame, length prefix included; one bytes object unless records pass through."""
+    """A whole reply frame with length prefix; one bytes object unless it has records."""
     if type(message) is Pieces:
         if message.throttle_time_ms:
             message.head.throttle_time_ms = message.throttle_time_ms  # type: ignore[attr-defined]
@@ -120,7 +120,7 @@ def _reply_header_program(api_key: int, version: int) -> codec.Program:
 
 
 def _header_program_of_unknown(view: memoryview) -> codec.Program:
-    """For an API or a version that we do not know: as if the version were the newest one."""
+    """The header program for an unknown API or version: that of the newest known version."""
     if len(view) < 4:
         return program(RequestHeader, 1)
     api_key, version = _KEY_AND_VERSION.unpack_from(view)
@@ -137,6 +137,6 @@ _REQUEST_HEADER_PROGRAMS = {
 
 @cache
 def _api_key_of(cls: type[Message]) -> int:
-    """The API that a request or reply class belongs to: its file has the API's name."""
+    """The API of a request or reply class: its file has the API's name."""
     module = cls.__module__.rpartition(".")[2]
     return next(api.key for api in API_BY_KEY.values() if api.module == module)

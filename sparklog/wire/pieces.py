@@ -1,8 +1,7 @@
-"""A reply of so many elements that it is encoded piece by piece: no call of the codec takes long, and no
-element is kept once it is bytes.
+"""A reply with many elements, encoded in pieces: each call of the codec is short, and elements are not kept.
 
-frame of the head, which has no element │ frame of the whole
-… │ count = 0 │ tail, [tags]            │ … │ count = n │ elements of each piece in turn │ tail, [tags]
+frame of the head            … │ count = 0 │ tail, [tags]
+frame of the whole           … │ count = n │ elements of each piece in turn │ tail, [tags]
 """
 
 from sparklog.effects import Chunk
@@ -14,11 +13,10 @@ _FRAME_LENGTH_BYTES = 4
 
 
 class Pieces(Message):
-    """A reply with one long array; `head` is the reply without its elements, all its other fields as they
-    are to be.
+    """A reply with one long array; `head` is the reply without its elements.
 
-    The fields behind the array that have no tag take `tail_bytes`.
-    `throttle_time_ms` takes the place of the head's own, so that it can be told at the end as with any reply.
+    The untagged fields after the array take `tail_bytes`. `throttle_time_ms` replaces the head's own, because
+    it is known only when the reply is complete.
     """
 
     head: Message
@@ -31,18 +29,16 @@ class Pieces(Message):
     elements: list[bytes] = []
 
     def add(self, piece: Message, count: int) -> None:
-        """Take in the `count` elements of a reply of the head's class, whose other fields are the
-        defaults.
-        """
+        """Adds the `count` elements of `piece`, a reply of the head's class with defaults elsewhere."""
         empty, encoded = _whole(encode(type(piece)(), self.version)), _whole(encode(piece, self.version))
         begin = self._count_at(empty) + len(self._count(count))
         element_bytes = encoded[begin : len(encoded) - self._rest_bytes]
-        self.elements.append(element_bytes)  # in pieces, so that memory of pieces already sent is freed
+        self.elements.append(element_bytes)  # in pieces, so that sent pieces are freed
         self.size += len(element_bytes)
         self.count += count
 
     def spliced(self, frame: list[Chunk]) -> list[Chunk]:
-        """The whole frame, made of the head's."""
+        """The whole frame, with the head's fields."""
         head = _whole(frame)
         count_at, rest = self._count_at(head), head[len(head) - self._rest_bytes :]
         front = head[_FRAME_LENGTH_BYTES:count_at] + self._count(self.count)
@@ -51,17 +47,17 @@ class Pieces(Message):
 
     @property
     def _rest_bytes(self) -> int:
-        return self.tail_bytes + self._is_flexible  # without a tag that is set, the tags are one zero
+        return self.tail_bytes + self._is_flexible  # an empty tag section is one zero
 
     def _count_at(self, encoded: bytes) -> int:
-        """Where the length of the array stands in a reply without elements."""
+        """The position of the array's length in a reply without elements."""
         none = self._count(0)
         begin = len(encoded) - self._rest_bytes - len(none)
         assert encoded[begin : begin + len(none)] == none, encoded
         return begin
 
     def _count(self, count: int) -> bytes:
-        """The length of the array as it stands before its elements."""
+        """The array's length in its encoding."""
         if not self._is_flexible:
             return count.to_bytes(4, "big")
         encoded, rest = bytearray(), count + 1

@@ -28,7 +28,7 @@ from sparklog.effects import Chunk
 from sparklog.kernels import codec
 
 NEVER = 1 << 15
-"""A version that is never reached."""
+"""A version that no message reaches."""
 
 DEPTH_MAX = 8
 
@@ -44,15 +44,15 @@ class Versions(NamedTuple):
 
 
 class Message(msgspec.Struct, gc=False):
-    """The base of every struct on the wire and of every durable record value; `versions` is set on the
-    outermost struct only.
+    """The base of every struct on the wire and of every durable record value; only the outermost struct
+    sets `versions`.
     """
 
     versions: ClassVar[Versions]
 
 
 class WireType(NamedTuple):
-    """How a value is written: the operation of the kernel, and the one that takes its place in flexible
+    """The encoding of a value: the kernel's operation, and the operation that replaces it in flexible
     versions.
     """
 
@@ -90,7 +90,7 @@ def since(version: int) -> Since:
 
 
 def until(version: int) -> Until:
-    """The field exists up to this version, which is included."""
+    """The field exists up to this version, inclusive."""
     return Until(version)
 
 
@@ -100,19 +100,19 @@ def nullable(version: int = 0) -> Nullable:
 
 
 def tagged(tag: int) -> Tagged:
-    """The field is optional, in the tag section."""
+    """The field is optional and encoded in the tag section."""
     return Tagged(tag)
 
 
 essential = Essential()
-"""Encoding a value other than the default at a version that cannot carry it is an error: such a request
-would mean something else.
+"""It is an error to encode a value other than the default in a version without this field: the request
+would change its meaning.
 
-Other fields are left out silently, and so is everything in a reply, whose reader cannot know what it
-misses."""
+Other fields are omitted silently, and so are all fields of a reply.
+"""
 
 never_compact = NeverCompact()
-"""The field keeps its old form in flexible versions: the client id of request headers alone does."""
+"""The field keeps its non-compact form in flexible versions; only the client id of request headers does."""
 
 BOOL = WireType(codec.BOOL, codec.BOOL)
 INT8 = WireType(codec.INT8, codec.INT8)
@@ -132,7 +132,6 @@ Int8 = Annotated[int, INT8]
 Int16 = Annotated[int, INT16]
 Uint16 = Annotated[int, UINT16]
 Int32 = Annotated[int, INT32]
-Uint32 = Annotated[int, UINT32]
 Int64 = Annotated[int, INT64]
 Float64 = Annotated[float, FLOAT64]
 Uuid = Annotated[bytes, UUID]
@@ -141,8 +140,8 @@ NullableStr = Annotated[str | None, STRING, nullable()]
 Bytes = Annotated[bytes, BYTES]
 NullableBytes = Annotated[bytes | None, BYTES, nullable()]
 Records = Annotated[Chunk | list[Chunk] | None, RECORDS, nullable()]
-"""Record batches: decoded as a view of the received bytes; encoded from anything with a length, or a list
-of such, passed through.
+"""Record batches: decoded as a view of the received bytes; encoded from any object with a length, or a list
+of such, without a copy.
 """
 
 ZERO_UUID = bytes(16)
@@ -151,7 +150,7 @@ INT64_MAX = (1 << 63) - 1
 
 
 class Field(NamedTuple):
-    """One field of a message class, as its annotation tells it."""
+    """One field of a message class, from its annotation."""
 
     name: str
     wire_type: WireType | None
@@ -198,9 +197,7 @@ def program(cls: type[Message], version: int) -> codec.Program:
 def flatten(
     cls: type[Message], version: int, *, is_flexible: bool, kernel: ModuleType, depth: int = 1
 ) -> "codec.Program":
-    """A new flat program of any struct, for the kernel given (`program` keeps those of the kernel that
-    serves).
-    """
+    """A new flat program of any struct for the given kernel; `program` caches those of the kernel in use."""
     assert depth <= DEPTH_MAX, f"{cls.__name__} nests too deep"
     operations = []
     for field in fields(cls):
@@ -263,7 +260,7 @@ def _field(cls: type[Message], declared: msgspec.structs.FieldInfo, hint: object
         is_array=is_array,
         since=max((mark.version for mark in marks if isinstance(mark, Since)), default=0),
         until=min((mark.version for mark in marks if isinstance(mark, Until)), default=NEVER),
-        # The last one wins: a mark on the field narrows the one inside an alias such as NullableStr.
+        # The last mark wins: a mark on the field narrows the one inside an alias such as NullableStr.
         nullable_since=[NEVER, *(mark.version for mark in marks if isinstance(mark, Nullable))][-1],
         tag=next((mark.tag for mark in marks if isinstance(mark, Tagged)), -1),
         is_essential=any(isinstance(mark, Essential) for mark in marks),

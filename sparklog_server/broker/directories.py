@@ -42,7 +42,7 @@ def open_log_dirs(
                 node_id=NodeId(settings.node_id),
                 cluster_id=cluster_id,
                 entropy=entropy,
-                defaults=log_settings(settings.topic_defaults(), settings),
+                defaults=log_settings(settings.topics, settings),
                 now=now,
             )
         except StorageError as error:

@@ -29,15 +29,14 @@ MATCHED: Final = (
 
 
 MATCHES_MAX: Final = 64
-"""How many patterns a subscription may have; each is compiled when it is set."""
+"""The maximum number of patterns in a subscription; each is compiled when it is set."""
 
 
 def check_client_metrics(texts: Mapping[str, str]) -> int:
-    """The interval in ms, bounds not considered, of a subscription that is well-formed; raises
-    SettingsError for one that is not.
+    """The interval in ms of a valid subscription, before bounds apply; raises SettingsError for an invalid
+    one.
 
-    Not well-formed are a value that does not parse, an entry that is empty or comes twice, and a pattern
-    that is none.
+    Invalid are a value that does not parse, an entry that is empty or repeated, and an invalid pattern.
     """
     for name, text in texts.items():
         value = CLIENT_METRICS_KEYS[name].parse(text)
@@ -61,7 +60,7 @@ def check_client_metrics(texts: Mapping[str, str]) -> int:
 
 
 def _check_pattern(entry: str) -> None:
-    import re2  # it takes ten milliseconds, and most brokers never meet a pattern
+    import re2  # the import takes ten milliseconds, and most brokers never need it
 
     matched, equals, pattern = entry.partition("=")
     is_legal = bool(equals) and bool(pattern) and "=" not in pattern and matched.strip() in MATCHED

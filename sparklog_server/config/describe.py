@@ -17,7 +17,7 @@ from .layers import Layers, default_of, dynamic_key, synonyms_of
 from .settings import BrokerSettings, broker_keys
 from .topic_settings import TopicSettings, topic_keys, topic_keys_of_broker
 
-# Kafka tells of these only where they were set: they are for its own tests, or not settled yet.
+# Kafka shows these only if they are set: they are for its own tests, or not stable yet.
 _INTERNAL = frozenset(
     (
         "controller.performance.always.log.threshold.ms",
@@ -45,7 +45,7 @@ _INTERNAL = frozenset(
 
 
 class Source(IntEnum):
-    """Where a value comes from; the numbers are those of DescribeConfigs."""
+    """The source of a value; the numbers are those of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -57,7 +57,7 @@ class Source(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """A place that could supply the value, in the order in which they are asked."""
+    """A possible source of a value, in order of precedence."""
 
     name: str
     value: str | None
@@ -65,7 +65,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigRow(msgspec.Struct, frozen=True):
-    """One key with its effective value; `value` is None where Kafka says null, and always for a sensitive
+    """One key with its effective value; `value` is None if Kafka returns null, and always for a sensitive
     key.
     """
 
@@ -97,8 +97,8 @@ def describe_topic(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigR
 
 
 def default_sources(layers: Layers) -> dict[str, Source]:
-    """Where a topic without settings of its own takes each from, the coarser synonyms counted, which
-    `describe_topic` passes over.
+    """The source of each key of a topic without overrides, including the coarser synonyms, which
+    `describe_topic` omits.
     """
     found = {
         name: _places([synonym.name for synonym in key.synonyms], layers)
@@ -131,7 +131,7 @@ def describe_group(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigR
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigRow]:
-    """The rows of a subscription to metrics of clients, in alphabetical order."""
+    """The rows of a client metrics subscription, in alphabetical order."""
     return [
         _own_row(
             key,
@@ -164,7 +164,7 @@ def _group_row(key: Key, layers: Layers, overrides: Mapping[str, str]) -> Config
 
 
 def _own_row(key: Key, value: str | None, own: Source | None, synonyms: list[ConfigSynonym]) -> ConfigRow:
-    """The row of a key that its resource may set for itself; `own` tells that it has."""
+    """The row of a key that its resource can set; `own` is the source if it has."""
     if own is not None:
         synonyms = [ConfigSynonym(key.name, value, own), *synonyms]
     source = synonyms[0].source if synonyms else Source.DEFAULT
@@ -183,7 +183,7 @@ def _broker_row(name: str, layers: Layers) -> ConfigRow:
     key = dynamic_key(name)
     assert key is not None
     synonyms = _synonyms(name, synonyms_of(name), layers)
-    # Kafka shows the key's own value; the list of synonyms shows one that overrides it.
+    # Kafka shows the key's own value; the list of synonyms shows an overriding one.
     return ConfigRow(
         name=name,
         value=None if key.is_sensitive else _shown(name, layers),
@@ -209,10 +209,9 @@ def _cluster_row(name: str, text: str) -> ConfigRow:
 
 
 def _synonyms(name: str, names: Iterable[str], layers: Layers) -> list[ConfigSynonym]:
-    """Every place that supplies a value, source by source and within a source in the order of the names.
+    """Every source of a value, source by source, and within a source in the order of the names.
 
-    As in Kafka, the list begins with the first place that names `name` itself: a synonym in front of it is
-    left out.
+    As in Kafka, the list begins with the first source under `name` itself; a synonym before it is left out.
     """
     found = _places(list(names), layers)
     first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
@@ -246,7 +245,7 @@ _AS_IN_FORCE = frozenset(("listeners", "advertised.listeners", "broker.id"))
 
 
 def _in_force(name: str, layers: Layers) -> str | None:
-    """Values that differ from the given text: ports that were bound, and node.id for the older broker.id."""
+    """Values that differ from the given text: bound ports, and node.id for the older broker.id."""
     settings: BrokerSettings = layers.static
     if name == "listeners" and name in settings.given:
         return ",".join(map(str, settings.listeners))

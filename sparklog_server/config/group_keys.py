@@ -1,4 +1,4 @@
-"""Settings of a single group (KIP-848, KIP-932, KIP-1071): broker keys give each key its default and
+"""The settings that a single group can have (KIP-848, KIP-932, KIP-1071). Broker keys supply defaults and
 bounds.
 """
 
@@ -105,7 +105,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "share.isolation.level": "read_uncommitted",
     "share.renew.acknowledge.enable": "true",
 }
-"""Of the keys that no key of the broker supplies."""
+"""The defaults of keys that have no broker key."""
 
 _BOUNDED: Final = (
     "consumer.heartbeat.interval.ms",
@@ -121,20 +121,18 @@ _BOUNDED: Final = (
     "streams.session.timeout.ms",
     "streams.assignment.interval.ms",
 )
-"""Bound by the broker's keys of the same name with `min.` and `max.` after the kind of group."""
+"""The keys whose bounds are broker keys with `min.` and `max.` after the group type."""
 
 _KINDS: Final = ("consumer", "share", "streams")
 
 
 def default_for_group(name: str, layers: Layers) -> str | None:
-    """The value for a group that has not set this key."""
+    """The value for a group that has not set the key."""
     return DEFAULTS[name] if name in DEFAULTS else layers.text(f"group.{name}")
 
 
 def check_group(texts: Mapping[str, str], layers: Layers) -> None:
-    """Raise SettingsError unless these can be the settings of a group, all together
-    (GroupConfig.validate).
-    """
+    """Raise SettingsError unless these settings are valid together for a group (GroupConfig.validate)."""
     values: dict[str, int] = {}
     for name, text in texts.items():
         if name not in GROUP_KEYS:

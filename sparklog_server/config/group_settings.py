@@ -1,7 +1,7 @@
-"""The settings of consumer groups: each field is the definition of a broker key, as in `settings`, of
-which this is a part.
+"""A part of `settings`: each field is the definition of a broker key.
 
-A group can set the keys of `GROUP_KEYS` for itself (KIP-848), within `group.consumer.min…` and `…max…` here.
+A group can override the keys in `GROUP_KEYS` (KIP-848), within the bounds `group.consumer.min…` and
+`…max…`.
 """
 
 from typing import Annotated
@@ -16,7 +16,7 @@ def _int(name: str, doc: str, at_least: int | None = None, update: Update = Upda
 
 
 class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of every group of this broker. Durations in ms unless the name says otherwise."""
+    """The settings of every group of this broker. Durations in ms unless the name says otherwise."""
 
     min_session_timeout_ms: Annotated[
         int,

@@ -9,7 +9,7 @@ from .kinds import short as _short
 
 
 class InternalTopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How `__consumer_offsets` and `__transaction_state` are created."""
+    """The configuration of `__consumer_offsets` and `__transaction_state` when they are created."""
 
     offsets_topic_num_partitions: Annotated[
         int,

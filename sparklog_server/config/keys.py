@@ -1,7 +1,7 @@
-"""The vocabulary of a setting: its kind, its bounds, how its text is read and written.
+"""Settings keys: their types and bounds, and the conversion of values from and to text.
 
-Texts are read as Kafka reads them (ConfigDef): numbers in decimal and within their width, booleans as true
-or false in any case, lists split at commas with the space around each entry dropped.
+Texts are parsed as in Kafka (ConfigDef): decimal numbers within their width, booleans as true or false in
+any case, lists split at commas with surrounding space removed.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,7 @@ class Kind(IntEnum):
 
 
 class Update(IntEnum):
-    """When a new value may take effect: at a restart only, or while running, for one broker or for the
-    cluster.
-    """
+    """When a new value takes effect: at a restart, or immediately for one broker or for the cluster."""
 
     READ_ONLY = 0
     PER_BROKER = 1
@@ -39,7 +37,7 @@ class Update(IntEnum):
 
 
 Value = bool | int | float | str | tuple[str, ...] | None
-"""A value in its Python type; None where Kafka has null."""
+"""A value in its Python type; None for Kafka's null."""
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -48,8 +46,8 @@ _WIDTH_BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 
 
 class Synonym(msgspec.Struct, frozen=True):
-    """A broker key that supplies the default of a topic key, `factor` of the topic's units to one of its
-    own.
+    """A broker key that supplies the default of a topic key; one of its units is `factor` units of the
+    topic key.
     """
 
     name: str
@@ -60,8 +58,8 @@ class Synonym(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One setting: its name, allowed values and description. Bounds are closed; only words in `choices` are
-    allowed.
+    """One setting: its name, allowed values and description. Bounds are closed; `choices` lists all allowed
+    words.
     """
 
     name: str
@@ -96,7 +94,7 @@ class Key(msgspec.Struct, frozen=True):
         return words if self.also is None else f"{words}, or {self.also}"
 
     def parse(self, text: str) -> Value:
-        """The value of a text; raises SettingsError in the words of Kafka's ConfigException, which clients
+        """The value of a text; raises SettingsError with the text of Kafka's ConfigException, which clients
         show.
         """
         value = _parse(self.name, self.kind, text)
@@ -104,7 +102,7 @@ class Key(msgspec.Struct, frozen=True):
         return value
 
     def check(self, value: Value) -> None:
-        """Raise SettingsError unless the value lies within the bounds and choices."""
+        """Raises SettingsError unless the value is within the bounds and choices."""
         if isinstance(value, tuple):
             if self.choices:
                 self._check_list(value)
@@ -139,7 +137,7 @@ _KIND_WORDS = {
 
 
 def invalid(name: str, value: object, reason: str) -> SettingsError:
-    """The error of a value that a key does not accept, in Kafka's form."""
+    """The error for a value that a key does not accept, in Kafka's form."""
     return SettingsError(f"Invalid value {text_of(cast(Value, value))} for configuration {name}: {reason}")
 
 
@@ -159,8 +157,8 @@ def entries_of(text: str) -> tuple[str, ...]:
 
 
 def fields_of(settings: type[msgspec.Struct]) -> Iterator[tuple[str, Key]]:
-    """The (field name, key) pairs of a settings class, in the order they are written; fields without a key
-    are left out.
+    """The (field name, key) pairs of a settings class, in order of definition; fields without a key are
+    left out.
     """
     for field, annotation in settings.__annotations__.items():
         for metadata in getattr(annotation, "__metadata__", ()):
@@ -178,8 +176,8 @@ def _parse(name: str, kind: Kind, text: str) -> Value:
         raise invalid(name, text, "Expected value to be either true or false")
     if kind in _WIDTH_BITS:
         limit = 1 << (_WIDTH_BITS[kind] - 1)
-        # int() would also take "1_000" and digits of other scripts; Java takes neither underscores nor inner
-        # space.
+        # int() also accepts "1_000" and digits of other scripts; Java accepts neither underscores nor inner
+        # spaces.
         if trimmed.isascii() and "_" not in trimmed and len(trimmed) <= 20:
             try:
                 number = int(trimmed)
@@ -194,7 +192,7 @@ def _parse(name: str, kind: Kind, text: str) -> Value:
             ratio = float(trimmed)
         except ValueError:
             ratio = nan
-        # Not a number and the infinities would slip through every bound.
+        # NaN and infinity would pass every bound.
         if not isfinite(ratio) or "_" in trimmed:
             raise invalid(name, text, "Not a number of type DOUBLE")
         return ratio

@@ -1,4 +1,4 @@
-"""Keys by kind, as short as a table of settings needs them."""
+"""Constructors of keys by type."""
 
 from .keys import Key, Kind, Update
 
@@ -10,17 +10,17 @@ def integer(
     at_most: int | None = None,
     update: Update = Update.READ_ONLY,
 ) -> Key:
-    """A whole number of 32 bits."""
+    """A 32-bit integer."""
     return Key(name, Kind.INT, doc, at_least, at_most, update=update)
 
 
 def long(name: str, doc: str, at_least: int | None = None, update: Update = Update.READ_ONLY) -> Key:
-    """A whole number of 64 bits."""
+    """A 64-bit integer."""
     return Key(name, Kind.LONG, doc, at_least, update=update)
 
 
 def short(name: str, doc: str, at_least: int) -> Key:
-    """A whole number of 16 bits."""
+    """A 16-bit integer."""
     return Key(name, Kind.SHORT, doc, at_least)
 
 
@@ -30,7 +30,7 @@ def text(name: str, doc: str) -> Key:
 
 
 def several(name: str, doc: str, choices: tuple[str, ...] = (), update: Update = Update.READ_ONLY) -> Key:
-    """Words separated by commas."""
+    """A comma separated list."""
     return Key(name, Kind.LIST, doc, choices=choices, update=update)
 
 

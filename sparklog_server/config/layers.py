@@ -46,8 +46,8 @@ DYNAMIC_ONLY: dict[str, tuple[Key, str]] = {
         ),
     )
 }
-"""(key, default) of what can be set while running and never in a file; tools for reassignments set them
-and take them back.
+"""(key, default) of keys that can be set only while the broker runs, never in a file; reassignment tools
+set and remove them.
 """
 
 
@@ -61,7 +61,9 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
     broker: Mapping[str, str]
     effective: BrokerSettings
     conflict: str = ""
-    _texts: dict[str, str | None] = msgspec.field(default_factory=dict)  # of keys that were asked for
+    _texts: dict[str, str | None] = msgspec.field(
+        default_factory=dict
+    )  # the texts of keys that were requested
 
     @staticmethod
     def of(
@@ -83,8 +85,9 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def kept(static: BrokerSettings, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> "Layers":
-        """The layers of values that were good when they were set. If the file contradicts them by now,
-        `conflict` says how, and it alone holds: a broker must start for its settings to be mended.
+        """The layers of values that were valid when they were set. If they contradict the file now, only
+        the file applies and `conflict` has the reason: the broker must start so that the settings can be
+        corrected.
         """
         try:
             return Layers.of(static, cluster=cluster, broker=broker)
@@ -120,7 +123,7 @@ def dynamic_key(name: str) -> Key | None:
 
 
 def default_of(name: str) -> str | None:
-    """The default of a broker key, as text; None where it has none."""
+    """The default of a broker key as text; None if it has none."""
     if name in broker_keys():
         return text_of(attrgetter(broker_keys()[name][0])(_defaults()))
     if name in topic_keys_of_broker():
@@ -134,7 +137,7 @@ def default_of(name: str) -> str | None:
 
 
 def synonyms_of(name: str) -> list[str]:
-    """The broker keys that supply the same value, in the order in which they are asked, `name` among them."""
+    """The broker keys that supply the same value, in order of precedence, including `name`."""
     found = topic_keys_of_broker().get(name)
     return [synonym.name for synonym in found[1].synonyms] if found else [name]
 
@@ -145,9 +148,7 @@ def _defaults() -> BrokerSettings:
 
 
 def _changeable(texts: Mapping[str, str], least: Update) -> dict[str, str]:
-    """Of these texts, in order of their keys, those that are values of keys which may change at that
-    level.
-    """
+    """Those of these texts, in order of their keys, whose keys may change at that level."""
     kept: dict[str, str] = {}
     for name in sorted(texts):
         key = dynamic_key(name)
@@ -173,7 +174,7 @@ def _effective(
     given = dict(static.given)
     for texts in (cluster, broker):
         for name, text in texts.items():
-            # A layer's key beats its synonyms of the layers below, whichever of them would win within one
+            # A key in one layer overrides its synonyms in lower layers, regardless of precedence within one
             # layer.
             for synonym in synonyms_of(name):
                 given.pop(synonym, None)

@@ -19,9 +19,7 @@ def joined(host: str, port: int) -> str:
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """A named endpoint. `host` carries no brackets; port 0 stands for one that the system chooses at the
-    bind.
-    """
+    """A named endpoint. `host` has no brackets; with port 0, the system chooses a port at the bind."""
 
     name: str
     host: str
@@ -33,12 +31,12 @@ class Listener(msgspec.Struct, frozen=True):
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether the host means every address of the machine."""
+        """Whether the host is a wildcard address."""
         return self.host in WILDCARD_HOSTS
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the host."""
+        """Whether the host is a loopback address."""
         return self.host in ("localhost", "::1") or _is_loopback_v4(self.host)
 
 
@@ -60,11 +58,11 @@ def derive_endpoints(
     inter_broker_name: str | None,
     is_insecure_allowed: bool,
 ) -> Endpoints:
-    """The endpoints that the listener keys together mean, as they were given; raises SettingsError."""
+    """The endpoints that the listener keys define together; raises SettingsError."""
     protocols = parse_protocol_map(protocol_map)
     if not is_map_given:
-        # Kafka lets a controller listener go unmapped as long as nothing else is mapped: it is then
-        # PLAINTEXT.
+        # As in Kafka, a controller listener may be missing from the map while the map has its default: it
+        # is PLAINTEXT.
         for name in controller_names:
             protocols.setdefault(name.upper(), "PLAINTEXT")
     listeners = parse_listeners("listeners", texts, protocols)
@@ -96,7 +94,7 @@ def derive_endpoints(
 
 
 def with_ports(listeners: tuple[Listener, ...], ports: Mapping[str, int]) -> tuple[Listener, ...]:
-    """The same listeners with the ports the system chose, by name, in place of port 0."""
+    """The same listeners with the ports that the system chose, by name, in place of port 0."""
     return tuple(
         Listener(one.name, one.host, ports[one.name], one.protocol)
         if one.port == 0 and one.name in ports
@@ -143,8 +141,8 @@ def parse_listeners(key: str, texts: tuple[str, ...], protocols: dict[str, str])
 def check_reachable(
     listeners: tuple[Listener, ...], advertised: tuple[Listener, ...], *, is_insecure_allowed: bool
 ) -> None:
-    """Refuse addresses that no client could use or that admit unauthenticated clients; raises SettingsError
-    with the remedy.
+    """Refuses addresses that no client could use or that admit unauthenticated clients; raises
+    SettingsError with the remedy.
     """
     names = {listener.name for listener in listeners}
     for listener in advertised:

@@ -1,4 +1,4 @@
-"""Sources of settings: a properties file as Kafka reads it, and single settings from the command line.
+"""Sources of settings: a properties file in Kafka's format, and single settings from the command line.
 
 An error names the key, the value, the allowed values, and the file and line. A key without effect causes a
 warning.
@@ -22,7 +22,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One `key=value` and where it was found."""
+    """One `key=value` and its location."""
 
     name: str
     text: str
@@ -48,8 +48,8 @@ def load(
 
 
 def settings_of(entries: Iterable[Entry], *, is_insecure_allowed: bool = False) -> Loaded:
-    """The settings of these entries, the last of a key winning; raises SettingsError that says where the
-    wrong one stands.
+    """The settings of these entries, the last of a key winning; raises SettingsError with the location of
+    the invalid one.
     """
     winning: dict[str, Entry] = {}
     warnings: list[str] = []
@@ -110,7 +110,7 @@ def _assignment(assignment: str) -> Entry:
 
 
 def _check(entry: Entry) -> None:
-    """Check one entry by itself, so that an error can tell where it stands."""
+    """Checks one entry by itself, so that the error has its location."""
     try:
         key = key_of(entry.name)
     except SettingsError:

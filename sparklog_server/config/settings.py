@@ -60,7 +60,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
-    # Where it keeps things
+    # Storage
     log_dir: Annotated[
         tuple[str, ...], _list("log.dir", "The data directory when `log.dirs` is not set.")
     ] = ("./sparklog-data",)
@@ -88,7 +88,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
-    # Where it listens
+    # Listeners
     listeners_given: Annotated[
         tuple[str, ...],
         _list(
@@ -129,7 +129,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
 
-    # Sockets and requests
+    # Requests and quotas
     fetch_max_bytes: Annotated[
         int,
         _int(
@@ -175,7 +175,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 1
 
-    # Limits of our own (each is enforced by an error code, a muted session or a disconnect)
+    # Limits of sparklog, each enforced by an error code, a muted session or a disconnect
     sparklog_partition_parked_max: Annotated[
         int,
         _int(
@@ -355,7 +355,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
 
-    # Derived from the above by `of`
+    # Derived by `of`
     listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     advertised_listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     inter_broker_listener_name: str = "PLAINTEXT"
@@ -369,8 +369,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(given: Mapping[str, str], *, is_insecure_allowed: bool = False) -> "BrokerSettings":
-        """The settings of these texts by Kafka's keys, checked together; raises SettingsError. Keys
-        without effect are only checked.
+        """The settings of these texts by Kafka's keys, checked together; raises SettingsError. Keys without
+        effect are only checked.
         """
         changes: dict[str, Any] = {"given": dict(given)}
         parts: dict[str, dict[str, Any]] = {}
@@ -398,27 +398,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The directory that holds the metadata log."""
         return self.metadata_log_dir_given or self.log_dirs[0]
 
-    @property
-    def sparklog_ack_flush(self) -> str:
-        """The default of topics for `sparklog.ack.flush`."""
-        return self.topics.sparklog_ack_flush
-
-    @property
-    def message_max_bytes(self) -> int:
-        """The default of topics for the largest batch."""
-        return self.topics.max_message_bytes
-
-    @property
-    def client_listeners(self) -> tuple[Listener, ...]:
-        """The listeners that serve clients: all but the controller's."""
-        return tuple(
-            listener for listener in self.listeners if listener.name not in self.controller_listener_names
-        )
-
-    def topic_defaults(self) -> TopicSettings:
-        """The settings of a topic without overrides."""
-        return self.topics
-
     def advertised(self, listener_name: str) -> Listener:
         """The advertised address of that listener."""
         return next(listener for listener in self.advertised_listeners if listener.name == listener_name)
@@ -445,7 +424,7 @@ PARTS: dict[str, type[msgspec.Struct]] = {
 
 @cache
 def broker_keys() -> dict[str, tuple[str, Key]]:
-    """(field, key) by broker key, in the order written; those of a part as `groups.…`; without the keys
+    """(field, key) by broker key, in order of definition; those of a part as `groups.…`; without the keys
     that supply defaults of topics.
     """
     parts = {
@@ -464,7 +443,7 @@ def key_of(name: str) -> Key:
         return key_of_synonym(name)
     from .without_effect import (
         known_without_effect,
-    )  # a table of hundreds, needed only when one of them is set
+    )  # a table of hundreds of keys, rarely needed
 
     key = known_without_effect(name)
     if key is None:
@@ -473,14 +452,14 @@ def key_of(name: str) -> Key:
 
 
 def nearest_broker_key(name: str) -> str:
-    """`, did you mean x?` or nothing, over all keys that are known."""
+    """`, did you mean x?` or nothing, over all known keys."""
     from .without_effect import KEYS
 
     return nearest(name, {**broker_keys(), **topic_keys_of_broker(), **KEYS})
 
 
 def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> BrokerSettings:
-    """The settings with their listeners derived and the keys checked against each other."""
+    """The settings with derived listeners, after the checks across keys."""
     endpoints = derive_endpoints(
         settings.listeners_given,
         advertised=settings.advertised_listeners_given,

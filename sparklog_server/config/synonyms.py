@@ -1,4 +1,6 @@
-"""The broker's keys that supply defaults of topics: Kafka has up to three for one, in units of their own."""
+"""The broker keys that supply defaults of topics: Kafka has up to three for one topic key, in different
+units.
+"""
 
 from collections.abc import Mapping
 
@@ -7,10 +9,10 @@ from .topic_settings import topic_keys_of_broker
 
 
 def key_of_synonym(name: str) -> Key:
-    """The broker key that supplies the default of a topic key, as a definition of its own."""
+    """The definition of a broker key that supplies the default of a topic key."""
     _, key, synonym = topic_keys_of_broker()[name]
     at_least, at_most = (key.at_least, key.at_most) if synonym.factor == 1 else (synonym.at_least, None)
-    # Kafka lets the first of several synonyms be changed while running, and only that one.
+    # In Kafka, only the first of several synonyms can be changed while the broker runs.
     update = Update.CLUSTER_WIDE if synonym is key.synonyms[0] else Update.READ_ONLY
     return Key(
         name,
@@ -26,9 +28,7 @@ def key_of_synonym(name: str) -> Key:
 
 
 def topic_defaults_of(given: Mapping[str, str]) -> dict[str, Value]:
-    """Values by topic field where a broker key gives its default; the first synonym given wins, as in
-    Kafka.
-    """
+    """Values by topic field for which a broker key is set; the first synonym wins, as in Kafka."""
     found: dict[str, Value] = {}
     for name, (field, _, synonym) in topic_keys_of_broker().items():
         if name in given:
@@ -38,5 +38,5 @@ def topic_defaults_of(given: Mapping[str, str]) -> dict[str, Value]:
 
 
 def _scaled(value: Value, factor: int) -> Value:
-    """Minutes and hours in ms; negative means without limit and stays -1."""
+    """Minutes or hours in ms; a negative value means no limit and stays -1."""
     return value if factor == 1 or not isinstance(value, int) else -1 if value < 0 else value * factor

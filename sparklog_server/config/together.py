@@ -1,6 +1,4 @@
-"""Keys of a broker that are checked against each other: values that are good by themselves may contradict
-each other.
-"""
+"""Checks across broker keys: values that are valid by themselves may contradict each other."""
 
 from typing import Protocol
 
@@ -19,7 +17,7 @@ class _Directories(Protocol):
 
 
 class _Settings(_Directories, Protocol):
-    """The keys that are checked against each other, of a broker."""
+    """The broker keys that are checked against each other."""
 
     @property
     def process_roles(self) -> tuple[str, ...]: ...
@@ -34,7 +32,7 @@ class _Settings(_Directories, Protocol):
 
 
 def check_together(settings: _Settings) -> None:
-    """Raise SettingsError for the first contradiction."""
+    """Raises SettingsError for the first contradiction."""
     if not settings.log_dirs or "" in settings.log_dirs:
         raise invalid("log.dirs", settings.log_dirs, "at least one directory, and none of them empty")
     if len(set(settings.log_dirs)) != len(settings.log_dirs):
@@ -63,7 +61,7 @@ def check_together(settings: _Settings) -> None:
 
 
 def check_cordoned(settings: _Directories) -> None:
-    """Raise SettingsError if `cordoned.log.dirs` names a directory outside `log.dirs` (KIP-1066)."""
+    """Raises SettingsError if `cordoned.log.dirs` names a directory outside `log.dirs` (KIP-1066)."""
     cordoned = settings.cordoned_log_dirs
     if ALL_DIRECTORIES in cordoned and len(cordoned) > 1:
         raise invalid(

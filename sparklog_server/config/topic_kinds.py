@@ -1,4 +1,4 @@
-"""Keys of a topic by kind, each with the broker keys that supply its default."""
+"""Constructors of topic keys by type, each with the broker keys that supply the default."""
 
 import msgspec
 
@@ -45,7 +45,7 @@ def throttled(name: str, doc: str) -> Key:
 
 
 def later(key: Key) -> Key:
-    """A key that has no effect yet: known, checked, and said to do nothing where a broker's file sets it."""
+    """A key without effect yet: it is checked, and setting it in a broker's file causes a warning."""
     return msgspec.structs.replace(key, has_effect=False)
 
 

@@ -1,6 +1,4 @@
-"""The settings of one topic: each field is the definition of a topic key, and of the broker keys that
-supply its default.
-"""
+"""The settings of one topic: each field defines a topic key and the broker keys that supply its default."""
 
 import re
 from collections.abc import Mapping
@@ -22,15 +20,13 @@ from .topic_kinds import throttled as _throttled
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
-_HINTED_LENGTH_MAX = 100  # to compare more costs milliseconds
+_HINTED_LENGTH_MAX = 100  # a longer comparison takes milliseconds
 _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a topic, and their defaults. Durations in ms, sizes in bytes; -1 means without
-    limit.
-    """
+    """The settings of a topic, and their defaults. Durations in ms, sizes in bytes; -1 means no limit."""
 
     cleanup_policy: Annotated[
         tuple[str, ...],
@@ -380,7 +376,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(defaults: "TopicSettings", overrides: Mapping[str, str | None]) -> "TopicSettings":
-        """The settings of a topic with these overrides by key; raises SettingsError with the words of
+        """The settings of a topic with these overrides by key; raises SettingsError with the text of
         Kafka's INVALID_CONFIG.
         """
         changes: dict[str, Any] = {}
@@ -396,10 +392,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def kept(defaults: "TopicSettings", overrides: Mapping[str, str]) -> "TopicSettings":
-        """The settings of a topic whose overrides were checked when they were set, perhaps by another release
-        or against other defaults.
+        """The settings of a topic whose overrides were valid when they were set, perhaps by another release
+        or with other defaults.
 
-        Overrides unknown to this release are left out; two that now contradict each other both apply, as in
+        Overrides unknown to this release are left out; two that contradict each other both apply, as in
         Kafka.
         """
         changes: dict[str, Any] = {}
@@ -412,7 +408,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def segment_bytes_effective(self) -> int:
-        """The size at which a segment is closed, the internal key considered."""
+        """The size at which a segment is rolled, including the internal key."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
 
@@ -427,9 +423,7 @@ def topic_keys() -> dict[str, tuple[str, Key]]:
 
 @cache
 def topic_keys_of_broker() -> dict[str, tuple[str, Key, Synonym]]:
-    """(topic field, its key, the synonym) by broker key, for every broker key that supplies the default of
-    a topic key.
-    """
+    """(topic field, its key, the synonym) for every broker key that supplies the default of a topic key."""
     return {
         synonym.name: (field, key, synonym)
         for field, key in fields_of(TopicSettings)

@@ -1,6 +1,4 @@
-"""The settings of transactions: each field is the definition of a broker key, as in `settings`, of which
-this is a part.
-"""
+"""A part of `settings`: each field is the definition of a broker key."""
 
 from typing import Annotated
 
@@ -14,7 +12,7 @@ def _int(name: str, doc: str) -> Key:
 
 
 class TransactionDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of every transactional id of this broker. Durations in ms."""
+    """The settings of every transactional id of this broker. Durations in ms."""
 
     max_timeout_ms: Annotated[
         int,

@@ -19,12 +19,10 @@ OUTSIDE = MAY_TOUCH_THE_WORLD - {"sparklog_server.simulation"}
 LINES_MAX = 500
 LONGER_FOR_A_REASON = dict.fromkeys(
     """
-    sparklog/spark/options.py
     sparklog_server/disk/os_disk.py
     sparklog_server/log/log_dir.py
     sparklog_server/metadata/image.py
     sparklog_server/replica/partitions.py
-    tests/spark/test_exactly_once.py
     """.split(),
     "was written 140 columns wide: to be split",
 ) | {

@@ -386,7 +386,7 @@ def test_what_was_changed_is_in_effect_after_a_crash(world: World) -> None:
     assert value_of(world, client, TOPIC, "t", "retention.ms") == ("1000", OF_TOPIC)
     assert value_of(world, client, TOPIC, "t", "max.message.bytes") == ("2000", OF_CLUSTER)
     assert value_of(world, client, GROUP, "g", "consumer.session.timeout.ms") == ("50000", OF_GROUP)
-    assert world.node.running.settings.message_max_bytes == 2000
+    assert world.node.running.settings.topics.max_message_bytes == 2000
 
 
 def test_a_file_that_contradicts_what_was_set_does_not_keep_the_broker_from_starting() -> None:
@@ -409,7 +409,7 @@ def test_a_file_that_contradicts_what_was_set_does_not_keep_the_broker_from_star
     assert alter(
         later, client, resource(BROKER, "", ("log.cleaner.max.compaction.lag.ms", DELETE, None))
     ) == [DONE]
-    assert later.node.running.settings.message_max_bytes == 2000
+    assert later.node.running.settings.topics.max_message_bytes == 2000
 
 
 # -- who has settings, and who may see them

@@ -51,7 +51,7 @@ def test_a_broker_that_nobody_knows_cannot_be_forgotten(admin: Admin) -> None:
 
 def test_a_broker_that_lives_is_not_forgotten(admin: Admin) -> None:
     told = admin.ask(UnregisterBrokerRequest(NODE), 0, UnregisterBrokerResponse)
-    message = "Broker 1 is alive: stop it, wait until it is fenced, and unregister it then."
+    message = "Broker 1 is alive: stop it, wait until it is fenced, then unregister it."
     assert (told.error_code, told.error_message) == (ErrorCode.INVALID_REQUEST, message)
     assert [
         broker.broker_id for broker in admin.ask(DescribeClusterRequest(), 2, DescribeClusterResponse).brokers

@@ -46,7 +46,8 @@ def test_the_sample_that_comes_with_kafka_is_understood(tmp_path: Path) -> None:
     loaded = load(written(tmp_path, KAFKAS_SAMPLE), is_insecure_allowed=True)
     settings = loaded.settings
     assert settings.log_dirs == ("/tmp/kraft-combined-logs",)
-    assert [str(one) for one in settings.client_listeners] == ["PLAINTEXT://:9092"]
+    of_clients = [one for one in settings.listeners if one.name not in settings.controller_listener_names]
+    assert [str(one) for one in of_clients] == ["PLAINTEXT://:9092"]
     assert str(settings.advertised("PLAINTEXT")) == "PLAINTEXT://localhost:9092"
     assert any("num.io.threads" in warning and "no effect" in warning for warning in loaded.warnings)
     assert not any("num.partitions" in warning for warning in loaded.warnings)

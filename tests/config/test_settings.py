@@ -121,9 +121,7 @@ def test_the_finest_unit_given_wins_and_negative_hours_are_for_ever() -> None:
 
 
 def test_a_topic_overrides_what_the_broker_supplies() -> None:
-    defaults = BrokerSettings.of(
-        {"log.segment.bytes": "2097152", "sparklog.ack.flush": "never"}
-    ).topic_defaults()
+    defaults = BrokerSettings.of({"log.segment.bytes": "2097152", "sparklog.ack.flush": "never"}).topics
     topic = TopicSettings.of(defaults, {"segment.bytes": "1048576", "cleanup.policy": "compact, delete"})
     assert (topic.segment_bytes, topic.sparklog_ack_flush, topic.cleanup_policy) == (
         1_048_576,

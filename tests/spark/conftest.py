@@ -74,6 +74,12 @@ def make_topic(admin: Admin) -> MakeTopic:
 
 
 @pytest.fixture
+def sink() -> str:
+    """The identity of a sink that no other test uses."""
+    return f"sink-{os.getpid()}-{next(NUMBERS)}"
+
+
+@pytest.fixture
 def make_reader(servers: str) -> Iterator[Any]:
     """Makes stream readers as Spark does, from the earliest record unless told otherwise, and closes them."""
     from sparklog.spark.connections import close_idle

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from sparklog import Admin
 from sparklog.client.committer import Committer
 from sparklog.client.decision_log import DecisionLog
+from sparklog.client.decisions import prefix_of, sink_name
 from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
@@ -186,3 +187,14 @@ def names(batch: int, tasks: int, rows: int = 3) -> list[list[str]]:
 def flat(batches: Iterable[Sequence[Sequence[str]]]) -> list[str]:
     """All values of these batches, sorted."""
     return sorted(value for tasks in batches for values in tasks for value in values)
+
+
+BATCHES = [names(batch, tasks=3) for batch in range(3)]
+
+
+def open_ids(admin: Admin, identity: str) -> list[str]:
+    """The transactional ids of a sink whose transaction is ongoing."""
+    return [
+        one.transactional_id
+        for one in admin.list_transactions(states=["Ongoing"], prefix=prefix_of(sink_name(identity)))
+    ]

@@ -184,7 +184,7 @@ def test_a_table_made_with_columns_says_what_to_write(
 ) -> None:
     topic = make_topic()
     spark.sql(f"CREATE TABLE orders (value BINARY) USING sparklog OPTIONS {options_of(servers, topic)}")
-    with pytest.raises(Exception, match=r"made without columns.*FROM name WITH"):
+    with pytest.raises(Exception, match=r"created without columns.*FROM name WITH"):
         spark.table("orders").count()
     at = f"WITH (`kafka.bootstrap.servers` = '{servers}', topic = '{topic}', subscribe = '{topic}')"
     spark.sql(f"INSERT INTO orders {at} VALUES (X'61')")

@@ -1,12 +1,8 @@
-"""The exactly-once sink against a live broker, without Spark: killed after every step, raised in, paused,
-run twice, and asked again.
+"""The exactly-once sink against a live broker, without Spark: decisions, retried tasks, paused drivers,
+checkpoints older than the sink, and batch writes.
 """
 
-import itertools
-import os
-import random
 import threading
-from contextlib import suppress
 
 import pytest
 
@@ -15,7 +11,7 @@ pytest.importorskip("pyspark.sql", reason="needs pyspark")
 from sparklog import Admin
 from sparklog.client.committer import BatchNotWhole, CheckpointOlderThanSink, TransactionsLost
 from sparklog.client.decision_log import KEPT_MAX
-from sparklog.client.decisions import TOPIC, coordinator_id, prefix_of, sink_name
+from sparklog.client.decisions import TOPIC, coordinator_id, sink_name
 from sparklog.client.failures import TransactionError
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
@@ -24,24 +20,18 @@ from sparklog.spark.connections import ROLLS_FORWARD, transaction_timeout_ms
 from sparklog.spark.delivery import NO_BATCH, Task
 from sparklog.spark.exactly_once import Job, NoSink
 from tests.spark.conftest import MakeTopic
-from tests.spark.sinks import QUERY, STEPS, Died, Driver, child, committed, dies_at, flat, killed_at, names
-
-NUMBERS = itertools.count(1)
-BATCHES = [names(batch, tasks=3) for batch in range(3)]
-
-
-@pytest.fixture
-def sink() -> str:
-    """An identity of this test's own."""
-    return f"sink-{os.getpid()}-{next(NUMBERS)}"
-
-
-def open_ids(admin: Admin, identity: str) -> list[str]:
-    return [
-        one.transactional_id
-        for one in admin.list_transactions(states=["Ongoing"], prefix=prefix_of(sink_name(identity)))
-    ]
-
+from tests.spark.sinks import (
+    BATCHES,
+    QUERY,
+    STEPS,
+    Died,
+    Driver,
+    committed,
+    dies_at,
+    flat,
+    names,
+    open_ids,
+)
 
 # -- the plain course ----------------------------------------------------------------------------------------
 
@@ -153,72 +143,6 @@ def test_a_task_may_take_as_long_as_the_brokers_allow_less_what_ours_need_to_fin
     assert transaction_timeout_ms(settings) == longest_ms - (60_000 if ROLLS_FORWARD in told else 0)
     said = ClientSettings.from_kafka({"bootstrap.servers": servers, "transaction.timeout.ms": "7000"})
     assert transaction_timeout_ms(said) == 7_000
-
-
-# -- death after every step ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("batch", [pytest.param(0, marks=pytest.mark.long), 1])
-@pytest.mark.parametrize("step", STEPS)
-def test_a_driver_killed_after_any_step_is_replayed_without_loss_or_duplicate(
-    servers: str, make_topic: MakeTopic, sink: str, step: str, batch: int
-) -> None:
-    topic = make_topic(2)
-
-    def dies() -> None:
-        with Driver(
-            servers, identity=sink, told=lambda done: killed_at(step)(done) if is_due[0] else None
-        ) as driver:
-            for number in range(batch + 1):
-                is_due[0] = number == batch
-                driver.run_batch(topic, number, BATCHES[number])
-
-    is_due = [False]
-    with child(dies):
-        pass
-    with Driver(servers, identity=sink) as driver:
-        for number in range(batch, 3):
-            driver.run_batch(topic, number, BATCHES[number])
-    assert sorted(committed(servers, topic)) == flat(BATCHES)
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_commit_that_raises_after_any_step_is_followed_by_abort_with_the_same_messages(
-    servers: str, make_topic: MakeTopic, sink: str, step: str
-) -> None:
-    topic = make_topic(2)
-    with Driver(servers, identity=sink) as driver:
-        driver.run_batch(topic, 0, BATCHES[0])
-    with Driver(servers, identity=sink, told=dies_at(step)) as driver:
-        messages = driver.run_tasks(topic, 1, BATCHES[1])
-        with pytest.raises(Died):
-            driver.commit(messages, 1)
-    with Driver(servers, identity=sink) as driver:
-        driver.abort(messages, 1)
-        is_decided = step in STEPS[STEPS.index("decide") :]
-        assert sorted(committed(servers, topic)) == flat(BATCHES[: 2 if is_decided else 1])
-    with Driver(servers, identity=sink) as driver:
-        for number in (1, 2):
-            driver.run_batch(topic, number, BATCHES[number])
-    assert sorted(committed(servers, topic)) == flat(BATCHES)
-
-
-@pytest.mark.parametrize("second", ["fence", "last_decision", "end_all", "sweep"])
-@pytest.mark.parametrize("first", ["decide", "first end", pytest.param("check", marks=pytest.mark.long)])
-def test_an_abort_that_dies_after_a_commit_that_died_changes_nothing(
-    servers: str, make_topic: MakeTopic, sink: str, first: str, second: str
-) -> None:
-    topic = make_topic(2)
-    with Driver(servers, identity=sink, told=dies_at(first)) as driver:
-        messages = driver.run_tasks(topic, 0, BATCHES[0])
-        with pytest.raises(Died):
-            driver.commit(messages, 0)
-    with Driver(servers, identity=sink, told=dies_at(second)) as driver, suppress(Died):
-        driver.abort(messages, 0)
-    with Driver(servers, identity=sink) as driver:
-        for number in range(3):
-            driver.run_batch(topic, number, BATCHES[number])
-    assert sorted(committed(servers, topic)) == flat(BATCHES)
 
 
 # -- tasks that are run twice, and queries that are stopped --------------------------------------------------
@@ -410,9 +334,9 @@ def test_a_new_query_finishes_what_the_one_before_decided_and_says_that_it_begin
 
 
 def test_a_sink_without_a_name_is_known_by_the_query_that_its_tasks_tell(
-    servers: str, make_topic: MakeTopic
+    servers: str, make_topic: MakeTopic, sink: str
 ) -> None:
-    topic, query = make_topic(), f"query-{os.getpid()}-{next(NUMBERS)}"
+    topic, query = make_topic(), f"query-of-{sink}"
     with Driver(servers) as driver:
         driver.run_batch(topic, 0, [["x"], []], query=query)
         assert driver.log.last(sink_name(query)) is not None
@@ -450,56 +374,6 @@ def test_a_write_with_a_version_is_dropped_when_it_is_run_again(
         with Driver(servers, job=job(version)) as driver:
             driver.run_batch(topic, NO_BATCH, tasks)
     assert sorted(committed(servers, topic)) == flat([BATCHES[0], BATCHES[2]])
-
-
-# -- histories -----------------------------------------------------------------------------------------------
-
-
-def run_history(seed: int, servers: str, topic: str, sink: str, admin: Admin) -> None:
-    """Drivers come and go: each begins where Spark's commit log ends, dies where chance says, and may be
-    aborted by Spark first.
-    """
-    chance = random.Random(seed)
-    done, batches = (
-        0,
-        [names(batch, tasks=chance.randint(1, 3), rows=chance.randint(0, 2)) for batch in range(4)],
-    )
-    while done < len(batches):
-        told = dies_at(chance.choice([*STEPS, "never"]))
-        with Driver(servers, identity=sink, told=told) as driver:
-            messages = driver.run_tasks(topic, done, batches[done])
-            if chance.random() < 0.3:
-                messages[-1] = driver.run_task(
-                    topic, Task(len(messages) - 1, 1, QUERY, done), batches[done][-1]
-                )
-            try:
-                driver.commit(messages, done)
-                done += 1
-            except Died:
-                if chance.random() < 0.5:
-                    try:
-                        driver.abort(chance.choice([messages, [None] * len(messages)]), done)
-                    except Died:
-                        continue
-    with Driver(servers, identity=sink) as driver:
-        driver.abort([None], done)
-    assert sorted(committed(servers, topic)) == flat(batches), f"seed {seed}"
-    assert open_ids(admin, sink) == []
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_random_history_of_deaths_ends_with_each_record_once(
-    servers: str, make_topic: MakeTopic, sink: str, admin: Admin, seed: int
-) -> None:
-    run_history(seed, servers, make_topic(2), sink, admin)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 300))
-def test_many_random_histories_of_deaths_end_with_each_record_once(
-    servers: str, make_topic: MakeTopic, sink: str, admin: Admin, seed: int
-) -> None:
-    run_history(seed, servers, make_topic(2), sink, admin)
 
 
 def test_the_coordinator_of_a_sink_is_never_swept(

@@ -2,8 +2,6 @@
 wakes.
 """
 
-import itertools
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -17,14 +15,6 @@ from sparklog.client.committer import BatchNotWhole
 from sparklog.client.decisions import prefix_of, sink_name
 from tests.spark.conftest import MakeTopic
 from tests.spark.sinks import QUERY, Died, Driver, committed, dies_at
-
-NUMBERS = itertools.count(1)
-
-
-@pytest.fixture
-def sink() -> str:
-    """An identity of this test's own."""
-    return f"overtaken-{os.getpid()}-{next(NUMBERS)}"
 
 
 def overtaken_at(step: str, newer: Callable[[], None]) -> Callable[[str], None]:

@@ -354,7 +354,7 @@ def test_a_time_that_no_timestamp_holds_is_refused_alone() -> None:
         ('["string","int"]', "a union of 2 types"),
         (
             '{"type":"record","name":"R","fields":[{"name":"r","type":["null","R"]}]}',
-            "record 'R' holds itself",
+            "record 'R' is recursive",
         ),
         ('{"type":"record","name":"R","fields":[]}', "no columns"),
         ('{"type":"record","fields":[]}', "without a name"),

@@ -29,7 +29,7 @@ def field(
 
 
 def descriptors() -> str:
-    """File shop.proto: a message Other, an Order with one field of each sort, a Node that holds itself."""
+    """File shop.proto: a message Other, an Order with one field of each sort, a recursive Node."""
     file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto"])
     file.message_type.add(name="Other").field.extend([field("a", 1, F.TYPE_INT32)])
@@ -149,7 +149,7 @@ def test_fields_left_out_of_the_schema_of_a_read_are_not_there() -> None:
 
 def test_a_message_that_holds_itself_is_read_as_deep_as_a_schema_asks() -> None:
     node = message_descriptor(SET, "Node")
-    with pytest.raises(ValueError, match="holds itself"):
+    with pytest.raises(ValueError, match="is recursive"):
         protobuf_type(node)
     wanted = parse_schema("name STRING, next STRUCT<name: STRING>")
     assert protobuf_type(node, wanted) == wanted

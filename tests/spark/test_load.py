@@ -14,6 +14,8 @@ from tests.spark.conftest import MakeTopic
 
 pytest.importorskip("pyspark", reason="needs pyspark")
 
+from pyspark.sql.streaming import python_streaming_source_runner as runner
+
 from sparklog.spark.source import SparklogSource
 from sparklog.spark.stream_reader import HIDE_TRACEBACK
 
@@ -80,8 +82,14 @@ def test_an_unknown_topic_is_an_error_whatever_is_done_about_lost_data(
     topic = make_topic()
     given = {"kafka.bootstrap.servers": servers, "failOnDataLoss": loss}
     for choice, named in (
-        ({"subscribe": f"{topic},mispelt"}, "option 'subscribe' names what does not exist: .*'mispelt'"),
-        ({"assign": json.dumps({topic: [0, 7]})}, f"option 'assign' names what does not exist: .*{topic}-7"),
+        (
+            {"subscribe": f"{topic},mispelt"},
+            "'subscribe' names a topic that does not exist: .*'mispelt'",
+        ),
+        (
+            {"assign": json.dumps({topic: [0, 7]})},
+            f"'assign' names partitions that do not exist: .*{topic}-7",
+        ),
     ):
         source = SparklogSource({**given, **choice})
         with pytest.raises(UnknownTopic, match=named):
@@ -113,7 +121,7 @@ def test_the_process_of_a_stream_tells_spark_the_cause_of_an_error_without_a_tra
     with pytest.raises(UnknownTopic):
         make_reader("never-was").initialOffset()
     assert os.environ[HIDE_TRACEBACK] == "", "another process than that of a stream"
-    monkeypatch.setattr(sys.modules["__main__"], "partitions_func", None, raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "partitions_func", runner.partitions_func, raising=False)
     with pytest.raises(UnknownTopic):
         make_reader("never-was").initialOffset()
     assert os.environ[HIDE_TRACEBACK] == "1"

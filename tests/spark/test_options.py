@@ -9,7 +9,8 @@ import pytest
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 from sparklog.spark.foreign_keys import refused, without_effect
-from sparklog.spark.options import Options, WhenLost, definitions
+from sparklog.spark.option_values import WhenLost
+from sparklog.spark.options import Options, definitions
 from sparklog.spark.positions import LATEST, AtTime, ByOffset, ByTimestamp
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -85,8 +86,7 @@ def test_a_lone_security_setting_is_refused_since_it_would_secure_nothing(name: 
 def test_a_partitioner_is_refused_and_the_column_named() -> None:
     for name in ("kafka.partitioner.class", "kafka.partitioner.ignore.keys"):
         assert refusal(**{name: "x"}) == (
-            f"option {name!r} cannot be set: it would have no effect on where records go: write a column "
-            f"`partition`"
+            f"option {name!r} cannot be set: it would not affect partitions: write a column `partition`"
         )
 
 
@@ -155,7 +155,7 @@ def test_a_client_setting_without_effect_warns_and_an_unknown_one_is_refused() -
 def test_one_meaning_given_twice_is_refused() -> None:
     assert (
         refusal(bootstrapservers="a:1")
-        == "options 'kafka.bootstrap.servers' and 'bootstrapservers' mean the same: give one"
+        == "options 'kafka.bootstrap.servers' and 'bootstrapservers' are the same option: set one"
     )
 
 
@@ -208,7 +208,7 @@ def test_a_value_that_cannot_be_is_refused_with_name_value_and_reason(
 
 
 def test_exactly_one_way_to_choose_topics_is_wanted() -> None:
-    with pytest.raises(SettingsError, match="nothing to read: give one of"):
+    with pytest.raises(SettingsError, match="nothing to read: set one of"):
         Options.parse(SERVERS).for_batch_read()
     with pytest.raises(SettingsError, match="'subscribe' and 'assign' exclude each other"):
         Options.parse({**SERVERS, "subscribe": "t", "assign": '{"t":[0]}'}).for_stream_read()

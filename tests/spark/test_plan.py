@@ -68,7 +68,7 @@ def test_a_topic_made_anew_is_told_by_its_id_though_its_offsets_would_fit() -> N
     now = {"latest": at(a=9), "log_start": at(a=0), "known_ends": at(a=7)}
     assert lost_of(current, ids={"a": Uuid(b"1" * 16)}, **now) == []
     assert lost_of(current, **now) == []
-    told = "topic 'a' was deleted and made anew; a-0 was read up to offset 5 before"
+    told = "topic 'a' was deleted and recreated; a-0 was read up to offset 5 before"
     assert lost_of(current, ids={"a": Uuid(b"2" * 16)}, **now) == [Loss(A, 2, Offset(0), told)]
 
 

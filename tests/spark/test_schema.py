@@ -109,7 +109,7 @@ def test_a_schema_may_choose_corrupt_alone_and_the_value_is_decoded_for_it() -> 
 
 def test_the_schema_of_the_read_serves_as_that_of_json() -> None:
     given = options(valueFormat="json")
-    with pytest.raises(SettingsError, match="give 'valueSchema', or a schema for the read"):
+    with pytest.raises(SettingsError, match="set 'valueSchema', or the schema of the read"):
         source_schema(given)
     schema = StructType(
         [StructField("value", StructType([StructField("b", LongType())])), StructField("offset", LongType())]

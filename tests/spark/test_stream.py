@@ -191,7 +191,7 @@ def test_records_that_are_gone_end_the_query_with_the_remedy(
     made_anew(spark, servers, admin, topic)
     with pytest.raises(PySparkException) as caught:
         run_to_end(stream(spark, servers, topic), tmp_path, collected)
-    assert f"topic '{topic}' was deleted and made anew; {topic}-0 was read up to offset 2 before" in str(
+    assert f"topic '{topic}' was deleted and recreated; {topic}-0 was read up to offset 2 before" in str(
         caught.value
     )
     assert "failOnDataLoss" in str(caught.value)

@@ -101,7 +101,7 @@ def test_a_start_beyond_the_end_is_refused_or_becomes_the_end(
         match=f"'startingOffsets' lies beyond the end of the log: {topic}-0 ends at offset 0, not 7",
     ):
         make_reader(topic, **beyond).initialOffset()
-    with pytest.warns(UserWarning, match="reading begins at the end"):
+    with pytest.warns(UserWarning, match="reading starts at the end"):
         assert make_reader(topic, **beyond, failOnDataLoss="warn").initialOffset()["off"] == {topic: {"0": 0}}
 
 
@@ -261,7 +261,7 @@ def test_records_deleted_before_they_were_read_are_a_loss_that_is_counted(
     admin.delete_records({TopicPartition(topic, 0): 4})
     with pytest.raises(DataLoss, match=f"{topic}-0: offsets 0 to 3 are gone, the log starts at 4"):
         step(make_reader(topic), start)
-    with pytest.warns(UserWarning, match="as failOnDataLoss is warn"):
+    with pytest.warns(UserWarning, match="because failOnDataLoss is warn"):
         warned = step(make_reader(topic, failOnDataLoss="warn"), start)
     reader = make_reader(topic, failOnDataLoss="skip")
     end = step(reader, start)
@@ -283,7 +283,7 @@ def test_a_topic_made_anew_while_the_query_runs_is_told_from_the_old_one(
     admin.create_topics({topic: 1})
     send(servers, topic, 9)
     with pytest.raises(
-        DataLoss, match=f"topic '{topic}' was deleted and made anew; {topic}-0 was read up to offset 3 before"
+        DataLoss, match=f"topic '{topic}' was deleted and recreated; {topic}-0 was read up to offset 3 before"
     ):
         changed(strict, end)
     anew = changed(lenient, end)
@@ -312,7 +312,7 @@ def test_a_topic_that_never_was_is_named(make_topic: MakeTopic, make_reader: Any
     start = make_reader(topic).initialOffset()
     with pytest.raises(UnknownTopic, match="never-was"):
         step(make_reader(f"{topic},never-was"), start)
-    with pytest.raises(UnknownTopic, match=f"no such partition: {topic}-7"):
+    with pytest.raises(UnknownTopic, match=f"partitions that do not exist: {topic}-7"):
         make_reader(assign=json.dumps({topic: [0, 7]})).initialOffset()
 
 
@@ -378,7 +378,7 @@ def test_a_group_that_refuses_is_a_warning(servers: str, make_topic: MakeTopic, 
             member.poll(timeout_ms=100)
         reader = make_reader(topic, groupId=f"group-of-{topic}")
         start = reader.initialOffset()
-        with pytest.warns(UserWarning, match="does not hear how far this query is: .*UNKNOWN_MEMBER_ID"):
+        with pytest.warns(UserWarning, match="the progress of this query: .*UNKNOWN_MEMBER_ID"):
             assert step(reader, start) == start
 
 

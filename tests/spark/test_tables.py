@@ -66,12 +66,12 @@ def test_a_use_without_brokers_is_told_where_to_write_them() -> None:
         SparklogSource({"topic": "t"}).reader,
         lambda schema: SparklogSource({}).writer(schema, overwrite=False),
     ):
-        with pytest.raises(SettingsError, match=r"made without columns.*FROM name WITH \(…\)"):
+        with pytest.raises(SettingsError, match=r"created without columns.*FROM name WITH \(…\)"):
             use(with_columns)
 
 
 def test_a_stream_that_writes_takes_nothing_from_the_table_its_rows_are_from() -> None:
-    with pytest.raises(SettingsError, match="no stream that writes into one"):
+    with pytest.raises(SettingsError, match="a stream that writes into a table does not read them"):
         SparklogSource({}).streamWriter(made(subscribe="t", topic="t"), overwrite=False)
 
 

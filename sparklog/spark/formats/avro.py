@@ -1,12 +1,15 @@
-"""Avro's binary encoding as columns, and Avro's schemas as Spark types, as `from_avro` has them.
+"""Avro's binary encoding as columns, and Avro's schemas as Spark types, as in `from_avro`.
 
-Flat records go through a kernel, see `avro_flat`; fastavro decodes all other schemas, one value after
-another. What it decodes a kernel has checked, see `avro_program`.
+A kernel decodes flat records, see `avro_flat`; fastavro decodes all other schemas, value by value, after a
+kernel has checked the bytes, see `avro_program`.
 
-null | T       T, may be null             int | long, float | double    the wider one        other unions    refused
-enum, uuid     string                     date, timestamp-*             date, timestamp, timestamp_ntz
-fixed, bytes   binary, or decimal         time-*                        int (milliseconds) or bigint (microseconds)
-"""  # noqa: E501
+    null | T                     T, nullable
+    int | long, float | double   the wider type; other unions are refused
+    enum, uuid                   string
+    date, timestamp-*            date, timestamp, timestamp_ntz
+    fixed, bytes                 binary, or decimal
+    time-*                       int (milliseconds) or bigint (microseconds)
+"""
 
 import io
 import json
@@ -74,7 +77,7 @@ _WIDER: Final[tuple[tuple[frozenset[str], str], ...]] = (
 
 
 def fastavro() -> Any:
-    """The library; SettingsError names the extra that brings it."""
+    """The fastavro library; SettingsError names the extra that installs it."""
     try:
         import fastavro as library
     except ImportError as error:
@@ -85,12 +88,12 @@ def fastavro() -> Any:
 
 
 def avro_type(text: str) -> DataType:
-    """The Spark type of a schema; ValueError says what is wrong with it."""
+    """The Spark type of a schema; ValueError with the fault of an invalid one."""
     return _Types(text).kind
 
 
 class AvroDecoder:
-    """Values of one writer's schema as `wanted`, which may leave fields out."""
+    """Decodes values of one writer's schema as `wanted`, which may leave fields out."""
 
     def __init__(self, text: str, wanted: DataType, prefix: SchemaIdPrefix) -> None:
         library = fastavro()
@@ -110,7 +113,7 @@ class AvroDecoder:
         made, rows = self._flat.decode(values)
         if not rows:
             return Decoded(made, {})
-        # What is wrong, and where, is told by the check of any schema.
+        # The check of any schema finds the fault and its position.
         again = self._by_fastavro(values.take(pa.array(rows, pa.int64())))
         return Decoded(
             together(made, rows, again.array), {rows[row]: reason for row, reason in again.refused.items()}
@@ -133,7 +136,7 @@ class AvroDecoder:
             return self._one_by_one(made, refused)
 
     def _starts(self, values: pa.Array) -> Sequence[int]:
-        """Where in each row its value begins; below 0 where there is none, see `check_records`."""
+        """The start of the value in each row; negative if there is none, see `check_records`."""
         validity, offsets, content = values.buffers()
         if len(values) == 0 or offsets is None:
             return [0] * len(values)
@@ -149,8 +152,8 @@ class AvroDecoder:
         return memoryview(starts).cast("i")
 
     def _one_by_one(self, made: list[object], refused: dict[int, str]) -> Decoded:
-        """For values that are Avro and still no such column: a time beyond 64 bits of microseconds, a
-        decimal of too many digits.
+        """For valid values that do not fit the column: a time beyond 64 bits of microseconds, a decimal of
+        too many digits.
         """
         arrays: list[pa.Array] = []
         for row, value in enumerate(made):
@@ -174,12 +177,12 @@ class AvroDecoder:
 def _fault(content: bytes, position: int) -> str:
     if position == len(content):
         return f"the value ends after {len(content)} bytes, before the record does"
-    return f"byte {position} of {len(content)} begins no value that the schema allows there: {content[position : position + 8].hex(' ')}"  # noqa: E501
+    return f"byte {position} of {len(content)} is not the start of a value of the schema: {content[position : position + 8].hex(' ')}"  # noqa: E501
 
 
 class _Types:
-    """A schema read into the Spark type and into `plain`: the schema without the logical types whose
-    reading is left to Arrow.
+    """Parses a schema into the Spark type and into `plain`, the schema without the logical types that Arrow
+    converts.
     """
 
     def __init__(self, text: str) -> None:
@@ -214,7 +217,7 @@ class _Types:
                 else f"{namespace}.{schema}"
             )
             if name in self._open:
-                raise ValueError(f"record {name!r} holds itself, which no Spark type does")
+                raise ValueError(f"record {name!r} is recursive, and no Spark type is")
             if name not in self._kinds:
                 raise ValueError(f"{schema!r} is not an Avro type nor a name defined before")
             return self._kinds[name], False, name
@@ -228,7 +231,7 @@ class _Types:
         if sort == "array":
             element, may_be_null, plain = self._of(schema.get("items"), namespace, depth + 1)
             if _can_be_empty(plain, self.named):
-                # A few bytes could claim billions of them.
+                # A few bytes could claim billions of items.
                 raise ValueError("an array of items that take no bytes is not decoded")
             return ArrayType(element, may_be_null), False, {"type": "array", "items": plain}
         if sort == "map":
@@ -254,7 +257,7 @@ class _Types:
             kind = DecimalType(precision, scale)
             plain |= {"logicalType": "decimal", "precision": precision, "scale": scale}
         elif str(logical).endswith("timestamp-millis") and sort == "long":
-            # Kept for `_read_type`; under this key fastavro passes over it.
+            # For `_read_type`; fastavro ignores this key.
             plain["unit"] = "ms"
             self.has_millis = True
         if sort in ("enum", "fixed"):
@@ -272,7 +275,7 @@ class _Types:
             if not isinstance(field, dict) or "name" not in field or "type" not in field:
                 raise ValueError(f"{str(field)[:60]!r} is not a field of record {name!r}")
             kind, _, plain = self._of(field["type"], name.rpartition(".")[0], depth + 1)
-            # Every column may be null: the whole value is, where it cannot be decoded.
+            # Every column is nullable, because a value that cannot be decoded is null as a whole.
             fields.append(StructField(str(field["name"]), kind, True))
             plain_fields.append({"name": field["name"], "type": plain})
         self._open.pop()
@@ -306,7 +309,7 @@ class _Types:
 
 
 def _can_be_empty(plain: Any, named: Mapping[str, Any]) -> bool:
-    """Whether a value may take no bytes at all."""
+    """Whether a value may take no bytes."""
     if isinstance(plain, str):
         return plain == "null" or (plain in named and _can_be_empty(named[plain], named))
     if isinstance(plain, dict) and plain["type"] == "record":
@@ -315,8 +318,8 @@ def _can_be_empty(plain: Any, named: Mapping[str, Any]) -> bool:
 
 
 def _read_type(plain: Any, wanted: DataType, named: Mapping[str, Any]) -> pa.DataType:
-    """The Arrow type that takes what fastavro gives: as `arrow_type`, with milliseconds where the writer
-    has them.
+    """The Arrow type of fastavro's values: that of `arrow_type`, with milliseconds where the writer has
+    them.
     """
     if isinstance(plain, str):
         return _read_type(named[plain], wanted, named) if plain in named else arrow_type(wanted)

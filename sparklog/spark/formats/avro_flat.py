@@ -1,14 +1,13 @@
-"""Flat records of Avro straight into Arrow's buffers: fields of numbers, text, bytes, dates and times,
-each of which may be null.
-"""
+"""Decodes flat Avro records into Arrow's buffers: numbers, text, bytes, dates and times, each nullable."""
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, Final, Self
 
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
-from sparklog.kernels import avro
+from sparklog.kernels import avro, compiled
 from sparklog.spark.formats.avro_program import SORTS
 from sparklog.spark.formats.names import SchemaIdPrefix
 from sparklog.spark.formats.types import arrow_type
@@ -25,12 +24,14 @@ class FlatRecords:
 
     def __init__(
         self,
+        kernel: ModuleType,
         fields: Sequence[tuple[int, int, bool]],
         places: Sequence[int],
         kind: pa.DataType,
         prefix: SchemaIdPrefix,
     ) -> None:
-        """`places` tell which of the writer's fields each column of `kind` is."""
+        """`places` has the index of the writer's field for each column of `kind`."""
+        self._kernel = kernel
         self._fields = list(fields)
         self._places = places
         self._kind = kind
@@ -38,10 +39,12 @@ class FlatRecords:
 
     @classmethod
     def of(cls, plain: Any, wanted: DataType, prefix: SchemaIdPrefix) -> Self | None:
-        """For a schema as `avro` reads it and the columns that are wanted of it; None where it is not
-        flat.
+        """The decoder of some columns of a schema in the form of `avro`; None if the schema is not flat or
+        the kernel is not built.
         """
-        if not isinstance(plain, dict) or plain["type"] != "record" or not isinstance(wanted, StructType):
+        kernel = compiled("avro")
+        is_record = isinstance(plain, dict) and plain["type"] == "record"
+        if kernel is None or not is_record or not isinstance(wanted, StructType):
             return None
         sorts = [_sort(field["type"]) for field in plain["fields"]]
         known = [sort for sort in sorts if sort is not None]
@@ -52,27 +55,27 @@ class FlatRecords:
             (sort, null_branch, name in wanted.names)
             for name, (sort, null_branch) in zip(names, known, strict=True)
         ]
-        return cls(fields, [names.index(name) for name in wanted.names], arrow_type(wanted), prefix)
+        return cls(kernel, fields, [names.index(name) for name in wanted.names], arrow_type(wanted), prefix)
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, list[int]]:
-        """The structs, and the rows that are null because they could not be read."""
+        """The structs, and the rows that are null because they could not be decoded."""
         count = len(values)
         validity, offsets, content = values.buffers()
         if count == 0 or offsets is None:
             return pa.nulls(count, self._kind), []
-        valid, columns, refused = avro.read_records(
+        valid, columns, refused = self._kernel.read_records(
             count, validity, offsets, content or b"", values.offset, self._fields, self._prefix
         )
         made: list[pa.Array] = []
         for place, field in zip(self._places, self._kind, strict=True):
             column = columns[place]
-            assert column is not None, "a column that was asked for"
+            assert column is not None, "a requested column"
             made.append(pa.Array.from_buffers(field.type, count, [pa.py_buffer(part) for part in column]))
         return pa.Array.from_buffers(self._kind, count, [pa.py_buffer(valid)], children=made), refused
 
 
 def together(made: pa.Array, rows: Sequence[int], others: pa.Array) -> pa.Array:
-    """`made` with the values of `others` in those rows."""
+    """`made` with the values of `others` in these rows."""
     if others.null_count == len(others):
         return made
     places = list(range(len(made)))
@@ -82,8 +85,8 @@ def together(made: pa.Array, rows: Sequence[int], others: pa.Array) -> pa.Array:
 
 
 def _sort(plain: Any) -> tuple[int, int] | None:
-    """The sort of a field and the branch of its union that is null (-1: none); None for a field that only
-    fastavro reads.
+    """The sort of a field and the null branch of its union (-1: none); None for a field that only fastavro
+    decodes.
     """
     if isinstance(plain, list):
         if len(plain) != 2 or plain.count("null") != 1:

@@ -1,8 +1,8 @@
-"""A schema of any shape as the program by which the `avro` kernel checks a value's bytes against it.
+"""Compiles a schema into the program by which the `avro` kernel checks a value's bytes.
 
-fastavro trusts what it reads: a union branch of -1 is its last branch, a boolean of 2 is true, and a
-number beyond 64 bits wraps. So the kernel checks every value first, and fastavro decodes only bytes that
-are one value of the schema.
+fastavro trusts its input: it reads a union branch of -1 as the last branch, a boolean of 2 as true, and
+wraps numbers beyond 64 bits. So the kernel checks every value first, and fastavro decodes only bytes that
+are exactly one value of the schema.
 """
 
 from array import array
@@ -24,7 +24,7 @@ _SIZE_MAX: Final = 2**31 - 1
 
 
 def program_of(plain: Any, named: Mapping[str, Any]) -> "array[int]":
-    """The program of a schema in the form that `avro` hands to fastavro; `named` has the types that it
+    """The program of a schema in the form that `avro` passes to fastavro; `named` has the types that it
     refers to by name.
     """
     program: array[int] = array("i")
@@ -33,7 +33,7 @@ def program_of(plain: Any, named: Mapping[str, Any]) -> "array[int]":
 
 
 def _append(program: "array[int]", plain: Any, named: Mapping[str, Any]) -> int:
-    """Append the node of `plain` and those below it; returns its index."""
+    """Appends the node of `plain` and its children; returns its index."""
     if isinstance(plain, list):
         return _append_parent(program, avro.UNION, plain, named)
     if isinstance(plain, str) and plain in named:

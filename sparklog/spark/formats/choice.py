@@ -15,8 +15,8 @@ PARTS = ("key", "value")
 
 
 def parts_of(options: Options) -> Mapping[str, PartFormat]:
-    """How keys and values are decoded, by the name of their column; SettingsError where options are
-    missing or say two things.
+    """The formats of keys and values, by the name of their column; SettingsError if options are missing or
+    contradict each other.
     """
     key = PartFormat(
         "key", options.key_format, options.key_schema, options.key_message, options.schema_id_prefix
@@ -32,18 +32,18 @@ def parts_of(options: Options) -> Mapping[str, PartFormat]:
 
 
 def is_decoding(*parts: PartFormat) -> bool:
-    """Whether any of the parts is not left as it is."""
+    """Whether any part is decoded."""
     return any(part.format is not Format.BINARY for part in parts)
 
 
 def has_corrupt_column(options: Options) -> bool:
-    """Whether records that cannot be decoded are told of in a column."""
+    """Whether the read has the column `_corrupt`."""
     return is_decoding(*parts_of(options).values()) and options.mode is not Mode.FAILFAST
 
 
 def spark_type(part: PartFormat) -> DataType | None:
-    """The type of the column; None where only the schema of the read can tell. SettingsError for a schema
-    that does not do.
+    """The type of the column; None if only the schema of the read has it. SettingsError for an invalid
+    schema.
     """
     match part.format:
         case Format.BINARY:
@@ -72,7 +72,7 @@ def spark_type(part: PartFormat) -> DataType | None:
 
 
 def decoder_of(part: PartFormat, wanted: DataType) -> Decoder | None:
-    """The decoder of the part into its type in the read's schema; None if the part is not decoded."""
+    """The decoder of the part into its type in the schema of the read; None if the part is not decoded."""
     match part.format:
         case Format.BINARY:
             return None
@@ -97,8 +97,8 @@ def decoder_of(part: PartFormat, wanted: DataType) -> Decoder | None:
 
 
 def check_wanted(part: PartFormat, wanted: DataType) -> None:
-    """Refuses the type that a read asks for where the schema of the records has no such fields;
-    SettingsError says which.
+    """Refuses a requested type that is not a projection of the records' schema; SettingsError names the
+    column.
     """
     where = f"column {part.part!r} of a sparklog read"
     try:
@@ -124,7 +124,7 @@ def check_wanted(part: PartFormat, wanted: DataType) -> None:
 
 
 def _wanted_message(part: PartFormat, wanted: StructType) -> DataType:
-    """The message's type as far as it is asked for: one that holds itself has no whole type."""
+    """The message's type, as far as it is requested: a recursive message has no complete type."""
     from sparklog.spark.formats.protobuf import message_descriptor, protobuf_type
 
     try:

@@ -1,6 +1,6 @@
-"""Schemas as text: Spark's DDL (`a INT, b ARRAY<STRING>`) and Spark's JSON, read where no JVM is at hand.
+"""Parses schemas in Spark's DDL (`a INT, b ARRAY<STRING>`) and in Spark's JSON, without a JVM.
 
-Spark itself parses DDL only through its JVM, which the processes that plan a Python data source do not have.
+Spark parses DDL in its JVM, which the processes that plan a Python data source do not have.
 """
 
 import json
@@ -58,8 +58,8 @@ _SIMPLE: Final[dict[str, DataType]] = {
 
 
 def parse_schema(text: str) -> DataType:
-    """A table's columns (as a struct) or a single type, in DDL or the JSON of `DataFrame.schema.json()`;
-    or ValueError.
+    """The columns of a table (as a struct) or a single type, from DDL or the JSON of
+    `DataFrame.schema.json()`; raises ValueError.
     """
     if len(text) > TEXT_CHARACTERS_MAX:
         raise ValueError(f"a schema of {len(text)} characters is more than the {TEXT_CHARACTERS_MAX} allowed")
@@ -75,7 +75,7 @@ def parse_schema(text: str) -> DataType:
             parser = _Parser(stripped)
             kind = StructType(parser.fields(0, closing=None))
         except ValueError as not_columns:
-            # The reading that came further tells more.
+            # The error of the more likely reading is more useful.
             raise (
                 not_columns if re.match(r"(?is)\s*(array|map|struct)\s*<", text) is None else not_a_type
             ) from None
@@ -101,7 +101,7 @@ def _from_json(text: str) -> DataType:
 
 
 class _Parser:
-    """Reads tokens from the left: (name, is quoted), or a mark."""
+    """Parses tokens from left to right: (name, is quoted), or a mark."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""The result of every decoder, and the error of a query that must not skip a record."""
+"""The result of every decoder, and the error of mode failfast."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -12,27 +12,27 @@ REASON_CHARACTERS_MAX = 300
 
 
 class Decoded(NamedTuple):
-    """One value per row; a row among `refused` is null, and its reason fits a line."""
+    """One value per row; a row in `refused` is null, with a reason of one line."""
 
     array: pa.Array
     refused: Mapping[int, str]
 
 
 class Decoder(Protocol):
-    """Turns byte strings into values of one type."""
+    """Decodes byte strings into values of one type."""
 
     def decode(self, values: pa.Array) -> Decoded:
-        """One value for each of `values`, null for null; never raises for their content."""
+        """One value for each of `values`, null for null; the content of a value never makes it raise."""
 
 
 class UndecodableRecord(SparklogError):
-    """A record is not in the format that the options promise, and `mode` is failfast."""
+    """A record cannot be decoded, and `mode` is failfast."""
 
     def __init__(self, partition: TopicPartition, offset: int, part: str, reason: str) -> None:
         super().__init__(
             f"the {part} of offset {offset} in {partition} cannot be decoded: {reason}; with the option "
             f"mode=permissive such records"
-            " are null and told of in the column _corrupt"
+            " are null, and the column _corrupt has their bytes and the reason"
         )
         self.partition = partition
         self.offset = offset
@@ -44,6 +44,6 @@ class UndecodableRecord(SparklogError):
 
 
 def reason_of(error: Exception) -> str:
-    """The reason as one bounded line; a library's may quote the whole value."""
+    """The message as one line of limited length; a library's message may contain the whole value."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= REASON_CHARACTERS_MAX else text[: REASON_CHARACTERS_MAX - 1] + "…"

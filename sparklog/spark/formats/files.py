@@ -1,5 +1,5 @@
-"""Schemas that options name by file: read once, where the query is planned, so that executors need no such
-file.
+"""Schema files named by options: read once, in the process that plans the query, so that executors do not
+need them.
 """
 
 from base64 import b64decode, b64encode
@@ -16,8 +16,8 @@ _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doub
 
 
 def with_schemas(options: Options) -> Options:
-    """The options with the contents of schema files in the place of their names; SettingsError for a file
-    that cannot be read.
+    """The options with the contents of schema files in place of their names; SettingsError for an
+    unreadable file.
     """
     key = _contents("keySchema", options.key_format, options.key_schema)
     value = _contents("valueSchema", options.value_format, options.value_schema)
@@ -40,7 +40,7 @@ def _contents(option: str, format_: Format, given: str | None) -> str | None:
 
 
 def _is_base64(text: str) -> bool:
-    """Whether it is a descriptor set itself: it begins with the tag of its first file, 0x0a."""
+    """Whether the text is a descriptor set itself: it begins with the tag of its first file, 0x0a."""
     try:
         return b64decode(text, validate=True)[:1] == b"\n"
     except ValueError:

@@ -15,7 +15,7 @@ class Format(Enum):
 
 
 class Mode(Enum):
-    """Handling of a record that cannot be decoded: a null and an entry in `_corrupt`, or failure of the
+    """The handling of a record that cannot be decoded: null with an entry in `_corrupt`, or failure of the
     query.
     """
 
@@ -24,10 +24,10 @@ class Mode(Enum):
 
 
 class SchemaIdPrefix(Enum):
-    """Whether the five bytes that schema registries' clients write (0, then the schema's id) stand before
-    the content.
+    """Whether the five bytes that clients of schema registries write (0, then the schema id) precede the
+    content.
 
-    `auto` looks at each: only Avro's own bytes may begin like the prefix; they are taken for prefixed if
+    `auto` decides for each value: only plain Avro may begin like the prefix, and it counts as prefixed if
     the rest decodes to its end.
     """
 
@@ -38,9 +38,7 @@ class SchemaIdPrefix(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartFormat:
-    """How the key, or the value, of every record is decoded; `schema` is the text itself, Protobuf's in
-    base64.
-    """
+    """The decoding of every key, or every value; `schema` is the text itself, in base64 for Protobuf."""
 
     part: str
     format: Format

@@ -1,7 +1,10 @@
-"""The prefix that schema registries' clients write before the content: one byte 0 and the schema's id.
+"""The prefix that clients of schema registries write before the content: a zero byte and the schema id.
 
-0  0x00 1  schema id, int32 big-endian 5  Protobuf alone: which message of the schema, as a count of
-zig-zag varints and so many (or one 0, for the first message) .. content
+ 0  0x00
+ 1  schema id, int32 big-endian
+ 5  Protobuf only: the path of the message in the schema, as a count of zig-zag varints and the varints
+    (or a single 0 for the first message)
+..  content
 """
 
 from collections.abc import Sequence
@@ -17,27 +20,25 @@ _INT32_MAX: Final = (1 << 31) - 1
 
 
 def is_prefixed(content: bytes) -> bool:
-    """Whether the content begins as the prefix does."""
+    """Whether the content begins like the prefix."""
     return len(content) >= SIZE and content[:1] == MAGIC
 
 
 def without_prefix(values: pa.Array) -> pa.Array:
-    """Binary values, where each that begins with the prefix lost it; for formats whose own content never
-    begins with a zero byte.
-    """
+    """Binary values without the prefix, for formats whose content never begins with a zero byte."""
     begins = pc.starts_with(values, MAGIC)
     if not pc.any(begins).as_py():
         return values
     has_prefix = pc.and_(begins, pc.greater_equal(pc.binary_length(values), SIZE))
-    # pyarrow fails where a value is shorter than what is cut off, and where no end is told.
+    # pyarrow fails if a value is shorter than the slice and no end is given.
     return pc.if_else(
         has_prefix, pc.binary_slice(pc.if_else(has_prefix, values, bytes(SIZE)), SIZE, _INT32_MAX), values
     )
 
 
 def message_indexes(content: bytes) -> tuple[Sequence[int], int]:
-    """The path of the message within its file, from after the id on, and where the content begins;
-    ValueError if it does not end.
+    """The path of the message within its file, after the id, and the position of the content; ValueError if
+    it does not end.
     """
     count, at = _varint(content, SIZE)
     if count == 0:

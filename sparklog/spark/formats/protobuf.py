@@ -1,12 +1,14 @@
-"""Protobuf messages by Google's library, field by field into columns, and messages as Spark types.
+"""Decodes Protobuf messages with Google's library, field by field into columns; messages as Spark types.
 
-    int32, sint32, sfixed32   int        uint32, fixed32, int64 …   bigint        uint64, fixed64   decimal(20,0)
-    enum                      string     repeated T                 array<T>      map<K, V>         map<K, V>
-    message                   struct     google.protobuf.Timestamp  timestamp     wrappers          their value
+    int32, sint32, sfixed32     int              message                      struct
+    uint32, fixed32, int64 …    bigint           google.protobuf.Timestamp    timestamp
+    uint64, fixed64             decimal(20,0)    wrappers                     the type of their value
+    enum                        string           map<K, V>                    map<K, V>
+    repeated T                  array<T>
 
-A field that was not set is null if its schema can tell (`optional`, `oneof`, messages), else its default,
-as Protobuf has it.
-"""  # noqa: E501
+A field that is not set is null if its schema can distinguish that (`optional`, `oneof`, messages), otherwise
+its default, as in Protobuf.
+"""
 
 from base64 import b64decode
 from collections.abc import Callable, Sequence
@@ -47,8 +49,8 @@ _DEPTH_MAX: Final = 64
 
 
 def message_descriptor(descriptors: str, message: str) -> Any:
-    """The message named (fully, or by its last part) in a FileDescriptorSet given in base64; ValueError
-    unless there is one.
+    """The message with this name (full, or its last part) in a base64 FileDescriptorSet; ValueError unless
+    there is exactly one.
     """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool
@@ -84,14 +86,12 @@ def message_descriptor(descriptors: str, message: str) -> Any:
 
 
 def protobuf_type(descriptor: Any, wanted: DataType | None = None) -> DataType:
-    """The Spark type of a message, or of the fields that `wanted` names; ValueError for one that no Spark
-    type has.
-    """
+    """The Spark type of a message, or of the fields in `wanted`; ValueError if Spark has no such type."""
     return _message_type(descriptor, (), wanted)
 
 
 class ProtobufDecoder:
-    """Messages of one type as `wanted`, which may leave fields out."""
+    """Decodes messages of one type as `wanted`, which may leave fields out."""
 
     def __init__(self, descriptor: Any, wanted: DataType, prefix: SchemaIdPrefix) -> None:
         from google.protobuf import message, message_factory
@@ -122,7 +122,7 @@ class ProtobufDecoder:
             return self._one_by_one(messages, refused)
 
     def _one_by_one(self, messages: list[Any], refused: dict[int, str]) -> Decoded:
-        """For messages that are sound and still no such row: a time beyond 64 bits of microseconds."""
+        """For valid messages that do not fit the columns: a time beyond 64 bits of microseconds."""
         arrays: list[pa.Array] = []
         for row, message in enumerate(messages):
             try:
@@ -174,7 +174,7 @@ def _path_of(descriptor: Any) -> tuple[int, ...]:
 def _message_type(descriptor: Any, above: Sequence[str], wanted: DataType | None) -> StructType:
     if descriptor.full_name in above or len(above) > _DEPTH_MAX:
         raise ValueError(
-            f"message {descriptor.full_name!r} holds itself: name the fields to read in a schema of the read"
+            f"message {descriptor.full_name!r} is recursive: name its fields in the schema of the read"
         )
     fields = list(descriptor.fields)
     if isinstance(wanted, StructType):
@@ -240,7 +240,7 @@ def _is_map(field: Any) -> bool:
 
 
 class _Columns:
-    """The wanted fields of one message type, made into a struct array column by column."""
+    """Builds a struct array from the wanted fields of one message type, column by column."""
 
     def __init__(self, descriptor: Any, wanted: StructType) -> None:
         self._type = arrow_type(wanted)
@@ -272,7 +272,7 @@ def _get_message(field: Any) -> Get:
 
 
 def _get(field: Any, kind: DataType) -> Get:
-    """A function from the message to the field's value as pyarrow takes it."""
+    """A function from the message to the field's value for pyarrow."""
     name = field.name
     if _is_map(field):
         assert isinstance(kind, MapType)

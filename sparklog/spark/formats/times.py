@@ -1,7 +1,7 @@
-"""Dates and times in ISO 8601 as days and microseconds since 1970, by the column and one by one.
+"""Converts ISO 8601 dates and times to days and microseconds since 1970, by column and one by one.
 
-What a text means is pyarrow's to say, in both ways: one by one the usual forms are read here, as the same
-numbers, and the rest is asked of pyarrow at forty times the cost.
+pyarrow defines the meaning of a text in both ways. One by one, this module parses the usual forms to the
+same numbers, and leaves other forms to pyarrow, which takes forty times as long.
 """
 
 import re
@@ -23,8 +23,8 @@ _DAYS_BEFORE_1970: Final = 719162
 
 
 def timestamps(texts: pa.Array, kind: DataType) -> pa.Array:
-    """Texts as microseconds; what has no zone is UTC. pa.ArrowInvalid unless all are times, and all of
-    them with a zone or all without.
+    """Texts as microseconds; UTC if without a zone. pa.ArrowInvalid unless all are times, and all or none
+    of them have a zone.
     """
     target = arrow_type(kind)
     if isinstance(kind, TimestampNTZType):
@@ -36,7 +36,7 @@ def timestamps(texts: pa.Array, kind: DataType) -> pa.Array:
 
 
 def micros(text: str, kind: DataType) -> int:
-    """One text as `timestamps` would have it."""
+    """One text, with the result of `timestamps`."""
     usual = _USUAL.fullmatch(text)
     if usual is not None:
         found = _usual_micros(usual, takes_zone=not isinstance(kind, TimestampNTZType))
@@ -54,7 +54,7 @@ def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array:
     try:
         return texts.cast(target)
     except pa.ArrowInvalid:
-        # Java writes nanoseconds, which are cut as Spark cuts them.
+        # Java writes nanoseconds, which are truncated as in Spark.
         return pc.replace_substring_regex(texts, pattern=_FINER_THAN_MICROS, replacement=r"\1").cast(target)
 
 

@@ -41,8 +41,8 @@ _SIMPLE: Final[dict[type[DataType], pa.DataType]] = {
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """The Arrow type, names and nullability of what it holds included; ValueError for a type that nothing
-    here gives.
+    """The Arrow type, including the names and nullability of its fields; ValueError for a type that no
+    decoder has.
     """
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
@@ -61,15 +61,13 @@ def arrow_type(kind: DataType) -> pa.DataType:
     simple = _SIMPLE.get(type(kind))
     if simple is None:
         raise ValueError(
-            f"type {kind.simpleString()} cannot be decoded to; take string and cast in the query"
+            f"type {kind.simpleString()} is not the type of any decoder; use string and cast in the query"
         )
     return simple
 
 
 def nullable(kind: DataType) -> DataType:
-    """The type with everything in it allowed to be null: what a peer wrote is not bound by what a reader
-    declares.
-    """
+    """The type with all parts nullable: a reader cannot guarantee what a producer wrote."""
     if isinstance(kind, ArrayType):
         return ArrayType(nullable(kind.elementType), True)
     if isinstance(kind, MapType):
@@ -80,7 +78,7 @@ def nullable(kind: DataType) -> DataType:
 
 
 def is_choice(wanted: DataType, known: DataType) -> bool:
-    """Whether `wanted` is `known` with fields of structs left out, at any depth."""
+    """Whether `wanted` is `known`, with fields of structs left out at any depth."""
     if isinstance(wanted, StructType) and isinstance(known, StructType):
         by_name = {field.name: field for field in known.fields}
         is_known = all(

@@ -140,7 +140,7 @@ def test_a_topic_made_anew_is_told_by_its_id_by_ours_and_read_on_in_the_middle_b
     outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
     assert outcome["kafka"] == [(0, 1)]
     assert isinstance(outcome["sparklog"], Refused)
-    assert "made anew" in outcome["sparklog"].text
+    assert "was deleted and recreated" in outcome["sparklog"].text
 
 
 def test_records_for_each_task_of_a_batch_are_limited_by_ours_and_by_the_other_only_beside_tasks_at_least(
