@@ -94,18 +94,18 @@ class Sync(msgspec.Struct, gc=False, frozen=True):
 
 
 Result = TypeVar("Result")
-Steps = Generator[None, bool, Result]
-"""A long job that yields before each step. Each step learns whether other sessions are active; if so, it
-does less work and may have to rest before the next. Its return value is the job's result.
+Steps = Generator[None, None, Result]
+"""A long job that yields before each step, so that jobs of other sessions can run in between. Its return
+value is the job's result.
 """
 
 
 def take_all(steps: Steps[Result]) -> Result:
-    """Take all steps at once, as if no other session were active; returns the result."""
+    """Take all steps at once; returns the result."""
     try:
         next(steps)
         while True:
-            steps.send(False)
+            next(steps)
     except StopIteration as end:
         return cast(Result, end.value)
 
@@ -114,16 +114,15 @@ class Run(msgspec.Struct, gc=False, frozen=True):
     """Run a job beside the loop: a function over immutable inputs and the disk door; its result returns
     through `finished`.
 
-    One `in_steps` gives its `Steps` when called, and works when they are taken; one that `is_calm` rests
-    between them while other sessions are active. `memory_bytes` are made by the job at most, which starts
-    when the outside has room for them. A job that a `session` waits for shares the processor with the jobs
-    of other sessions.
+    A job `in_steps` returns its `Steps` when called. A job `is_background` runs on a thread of low processor
+    and disk priority. `memory_bytes` is the most memory that the job allocates; it starts when the outside
+    has room for them. A job that a `session` waits for shares the processor with the jobs of other sessions.
     """
 
     job: Callable[[], object]
     ticket: Ticket
     in_steps: bool = False
-    is_calm: bool = False
+    is_background: bool = False
     session: SessionId | None = None
     memory_bytes: int = 0
 

@@ -17,7 +17,7 @@ Large ones may have three quarters of the room together, so that small ones do n
 
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 from math import log2
@@ -27,7 +27,7 @@ from typing import Final, cast
 from sparklog.effects import Steps
 from sparklog.errors import without_frames
 from sparklog.model import SessionId
-from sparklog_server.daemon.linux import lengthen_slice
+from sparklog_server.daemon.linux import lower_priority
 from sparklog_server.disk.door import StorageError
 
 THREADS: Final = 2
@@ -41,12 +41,6 @@ OWN_REST_S: Final = 0.5
 
 _USE_MIN_S: Final = 1e-6
 _SESSIONS_SWEPT_FROM: Final = 1024
-
-# A rest takes fourteen times as long as the step before it, within these bounds: at 256 KiB each, 128 MB/s at
-# most.
-REST_SHARE: Final = 14
-REST_S_MIN: Final = 0.002
-REST_S_MAX: Final = 0.05
 
 Job = Callable[[], object]
 Done = Callable[[object], None]
@@ -80,9 +74,16 @@ class Jobs:
     were not handled yet.
     """
 
-    def __init__(self, post: Callable[[Callable[[], None]], None], *, memory_max: int = 0) -> None:
+    def __init__(
+        self,
+        post: Callable[[Callable[[], None]], None],
+        *,
+        memory_max: int = 0,
+        is_background: bool = False,
+    ) -> None:
         self._post = post
         self._memory_max = memory_max
+        self._is_background = is_background
         self._changed = Condition()
         self._begun: _Heap = []  # jobs that were interrupted
         self._ready: _Heap = []
@@ -178,7 +179,8 @@ class Jobs:
     # -- on the threads
 
     def _serve(self) -> None:
-        lengthen_slice()
+        if self._is_background:
+            lower_priority()
         while True:
             # a call of its own: nothing of a job may stay in the frame of a thread that waits
             self._serve_one()
@@ -221,10 +223,10 @@ class Jobs:
         steps = work.steps
         try:
             if steps is None:
-                steps = work.steps = cast(Generator[None, bool, object], work.job())
+                steps = work.steps = cast(Steps[object], work.job())
                 next(steps)
             while True:
-                steps.send(False)
+                next(steps)
                 if time.thread_time() - begun_s >= SLICE_S:
                     return None, False
         except StopIteration as end:
@@ -252,19 +254,3 @@ def _told(error: Exception) -> Exception:
     if not isinstance(error, StorageError):
         error.add_note("".join(traceback.format_exception(error)))
     return without_frames(error)
-
-
-def take_calmly(steps: Steps[object], hears_others: Callable[[], bool]) -> object:
-    """Take all steps, and rest after each but the last as long as others are heard; returns the result.
-    Blocks.
-    """
-    try:
-        next(steps)
-        while True:
-            is_calm = hears_others()
-            began_s = time.monotonic()
-            steps.send(is_calm)
-            if is_calm:
-                time.sleep(min(max(REST_SHARE * (time.monotonic() - began_s), REST_S_MIN), REST_S_MAX))
-    except StopIteration as end:
-        return end.value

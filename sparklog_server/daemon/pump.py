@@ -11,16 +11,16 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
-from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sliceable, Steps, Sync, release
+from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sliceable, Sync, release
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.log_settings import decompress_memory
 from sparklog_server.broker.transaction_coordinator import Resolver
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
-from sparklog_server.daemon.jobs import Done, Job, Jobs, take_calmly
+from sparklog_server.daemon.jobs import Done, Job, Jobs
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.syncer import Syncer
 from sparklog_server.disk.door import Disk, StorageError
@@ -59,8 +59,6 @@ SHARED_TURN_BYTES: Final = 128 << 10
 answer.
 """
 SHARED_FOR_US: Final = 20_000
-HEARD_FOR_US: Final = 100_000
-"""Whoever waits for a sync is silent meanwhile, and has it the sooner the less is read."""
 
 
 class Halted(Exception):
@@ -90,16 +88,15 @@ class Pump:
         self.turn_bytes = ALONE_TURN_BYTES
         self._heard: Connection | None = None  # of whom something came last
         self._shared_until_us = 0
-        self._hears_until_us = 0
         self.connections: dict[SessionId, Connection] = {}
         self._counts: Counter[str] = Counter()  # of connections by listener
         self._broker = broker
         self._reactor = reactor
         self._trace = trace
         self._jobs = Jobs(reactor.post, memory_max=decompress_memory(broker.settings).jobs_bytes)
-        # Threads of their own: these jobs pause, and other jobs must not wait for that.
-        self._long_jobs = Jobs(reactor.post)
-        self._reads = Jobs(reactor.post)
+        # Threads of their own: no session waits for a background job, and none of these jobs is short.
+        self._background = Jobs(reactor.post, is_background=True)
+        self._reads = Jobs(reactor.post, is_background=True)
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._last_session = 0
         self._lost: list[SessionId] = []
@@ -164,8 +161,6 @@ class Pump:
             return
         now = read_clock()
         connection.active_us = now.mono_us
-        if not connection.reads_cold:
-            self._hears_until_us = now.mono_us + HEARD_FOR_US
         if connection is not self._heard:
             self._heard = connection
             self._shared_until_us = now.mono_us + SHARED_FOR_US
@@ -203,15 +198,9 @@ class Pump:
         """How many connections came by this listener."""
         return self._counts[listener]
 
-    def hears_others(self) -> bool:
-        """Whether a session that reads nothing cold was active lately: cold reads must not delay it. Thread-
-        safe.
-        """
-        return time.monotonic_ns() // 1000 < self._hears_until_us
-
     def run(self, job: Job, done: Done) -> None:
         """Run a job of the daemon's own that may wait long for others, such as for a name server."""
-        self._long_jobs.run(job, done)
+        self._background.run(job, done)
 
     def unreadable(self, file: Sliceable, error: StorageError) -> None:
         """A file could not be read for a connection: the broker hears of it in a turn of its own."""
@@ -221,9 +210,9 @@ class Pump:
         now = read_clock()
         self._carry_out(self._broker.unreadable(file, error, now), now)
 
-    def read_ahead(self, steps: Steps[bool], done: Done) -> None:
+    def read_ahead(self, job: Callable[[], None], done: Done) -> None:
         """Read ahead for a connection."""
-        self._reads.run(partial(take_calmly, steps, self.hears_others), done)
+        self._reads.run(job, done)
 
     def close_idle(self, idle_us_max: int) -> None:
         """Close connections that for so long have sent nothing and read none of the bytes queued for them."""
@@ -278,12 +267,10 @@ class Pump:
         match effect:
             case Sync():
                 self._syncer.sync(effect)
-            case Run(job, ticket, in_steps, is_calm, session, memory_bytes):
+            case Run(job, ticket, in_steps, is_background, session, memory_bytes):
                 done = partial(self._finished, ticket)
-                if is_calm:
-                    self._long_jobs.run(partial(_work_calmly, job, self.hears_others), done)
-                else:
-                    self._jobs.run(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes)
+                jobs = self._background if is_background else self._jobs
+                jobs.run(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes)
             case Disconnect(session, _, is_at_once):
                 if session in self.connections:
                     if is_at_once:
@@ -294,7 +281,3 @@ class Pump:
                 raise Halted(reason)
             case _:
                 raise AssertionError(f"no way to carry out {effect!r}")
-
-
-def _work_calmly(job: Job, hears_others: Callable[[], bool]) -> object:
-    return take_calmly(cast(Steps[object], job()), hears_others)

@@ -14,7 +14,6 @@ from operator import attrgetter
 from struct import pack_into, unpack_from
 from typing import NamedTuple
 
-from sparklog.effects import Steps
 from sparklog.errors import DecodeError
 from sparklog.kernels import clean, scan
 from sparklog.model import Offset
@@ -34,15 +33,9 @@ from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, render
 
 CHUNK_BYTES = 1 << 20
 _CHUNK_BYTES_MIN = 64 << 10
-CALM_CHUNK_BYTES = 256 << 10
-"""While others are heard, who would wait for a chunk to be copied in the kernel, or for a request as large
-on the same disk.
-"""
-CALM_WORK_BYTES = 1 << 20
-"""A job with rests ends after so much: the log can be stopped, closed or paused between two jobs only."""
 UNSYNCED_BYTES_MAX = 2 << 20
-"""A disk that is given a whole segment at once lets everybody else's sync wait behind it, the producers'
-too: p99 of small ones beside it was 44 ms with one sync per 32 MiB, 19 ms with these."""
+"""A sync of a producer's records waits behind a larger one on the same disk: its p99 was 44 ms beside one
+sync per 32 MiB, 19 ms beside one per 2 MiB."""
 CRC_POSITION, CRC_START = 17, 21
 POSITION_MAX = (1 << 31) - 1
 """Index entries hold positions as int32."""
@@ -68,8 +61,6 @@ class Source(NamedTuple):
 class RoundPlan(NamedTuple):
     """All that a round needs to know. `groups` cover the sources that may be cleaned, in order; keys are
     mapped in `[dirty, end)`.
-
-    One that `is_late` rests for nobody: it would never come to an end of what is appended meanwhile.
     """
 
     directory: str
@@ -86,7 +77,6 @@ class RoundPlan(NamedTuple):
     slots: int
     keys_max: int
     seed: bytes
-    is_late: bool
 
 
 class Progress(NamedTuple):
@@ -103,8 +93,7 @@ class Round:
     """A round under way.
 
     Invariants: one job at a time calls `work`; `end_offset` is None until the keys are mapped, and then
-    the first offset that stays dirty; `chunk_bytes` are read at once, a stretch in the kernel in which
-    nobody else gets the processor.
+    the first offset that stays dirty.
     """
 
     def __init__(self, disk: Disk, plan: RoundPlan) -> None:
@@ -118,22 +107,18 @@ class Round:
             plan.producers, [one[:3] for one in plan.aborted], plan.now_ms, plan.delete_horizon_ms
         )
         self._target = bytearray(CHUNK_BYTES)
-        self.chunk_bytes = CHUNK_BYTES
+        self._chunk_bytes = CHUNK_BYTES
         self._steps = self._run()
 
-    def work(self, io_bytes_max: int) -> Steps[Progress]:
-        """Go on until about this many bytes were read and written, or a segment is finished.
+    def work(self, io_bytes_max: int) -> Progress:
+        """Go on until about this many bytes are read and written, or a segment is finished. Blocks.
 
-        The steps block. They raise StorageError, and UncleanableLog for what no reader could decode either.
+        Raises StorageError, and UncleanableLog for a batch that no reader could decode either.
         """
         io_bytes = 0
-        chunk_bytes_max = max(min(io_bytes_max // 2, CHUNK_BYTES), _CHUNK_BYTES_MIN)
+        self._chunk_bytes = max(min(io_bytes_max // 2, CHUNK_BYTES), _CHUNK_BYTES_MIN)
         try:
             while io_bytes < io_bytes_max:
-                is_calm = not self.plan.is_late and (yield)
-                self.chunk_bytes = min(chunk_bytes_max, CALM_CHUNK_BYTES) if is_calm else chunk_bytes_max
-                if is_calm:
-                    io_bytes_max = min(io_bytes_max, CALM_WORK_BYTES)
                 step = next(self._steps, None)
                 if step is None:
                     return Progress(io_bytes, None, True)
@@ -158,7 +143,7 @@ class Round:
         for source in self.plan.sources:
             if source.next_offset <= start:
                 continue
-            for content in _Reader(self, self._disk, source):
+            for content in _Reader(self._disk, source, self._chunk_bytes):
                 yield len(content.view)
                 content.used, is_full = self._map_chunk(content.view)
                 if is_full:
@@ -188,7 +173,7 @@ class Round:
         output = _Output(self._disk, self.plan, group[0].base_offset)
         try:
             for source in group:
-                for content in _Reader(self, self._disk, source):
+                for content in _Reader(self._disk, source, self._chunk_bytes):
                     before = output.size
                     content.used = self._filter_chunk(content.view, output, keep_end, room)
                     room += content.used - (output.size - before)
@@ -312,20 +297,20 @@ class _Reader:
     meanwhile.
     """
 
-    def __init__(self, of: Round, disk: Disk, source: Source) -> None:
-        self._round = of
+    def __init__(self, disk: Disk, source: Source, chunk_bytes: int) -> None:
         self._disk = disk
         self._source = source
+        self._chunk_bytes = chunk_bytes
 
     def __iter__(self) -> Generator[_Chunk, None, None]:
-        position, length = 0, self._round.chunk_bytes
+        position, length = 0, self._chunk_bytes
         file = self._disk.open(self._source.path)
         try:
             while position < self._source.size:
                 chunk = _Chunk(file.pread(position, min(length, self._source.size - position)))
                 yield chunk
                 position += chunk.used
-                length = self._round.chunk_bytes
+                length = self._chunk_bytes
                 if not chunk.used:
                     header = header_at(file, position)
                     if header is None or header[1] + LENGTH_OVERHEAD <= len(chunk.view):

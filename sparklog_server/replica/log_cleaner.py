@@ -6,8 +6,7 @@
       └───────────── at once after either; after the backoff if nothing was due ┘
 
 Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of
-bytes allows. A job rests between its steps while others are heard, unless so much was appended during the
-round before that the log would never be clean. A round that met a removed segment or log is dropped: its
+bytes allows. A round that met a removed segment or log is dropped: its
 files count for nothing. `cleaner-offset-checkpoint` has the first dirty offset of every log. What a full
 disk has no room for is dropped likewise, and the log is looked at again a minute later.
 """  # noqa: E501
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from sparklog.effects import Run, Steps
+from sparklog.effects import Run
 from sparklog.kernels import clean
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
@@ -66,7 +65,7 @@ class _Work:
     meanwhile.
     """
 
-    __slots__ = ("directory", "end_offset", "is_committing", "partition", "resume_at_us", "step", "ticket")
+    __slots__ = ("directory", "is_committing", "partition", "resume_at_us", "step", "ticket")
 
     def __init__(
         self, directory: ReplicaDirectory, partition: Partition, step: Round | IndexReading, now: Instant
@@ -74,7 +73,6 @@ class _Work:
         self.directory = directory
         self.partition = partition
         self.step = step
-        self.end_offset = partition.log.log_end_offset  # when it began
         self.resume_at_us: Micros = now.mono_us
         self.ticket: Ticket | None = None
         self.is_committing: Swap | None = None
@@ -114,9 +112,6 @@ class LogCleaner:
         self._rendered: dict[ReplicaDirectory, dict[TopicPartition, Offset]] = {}
         self._dirty: dict[ReplicaDirectory, None] = {}
         self._uncleanable: dict[Partition, None] = {}
-        self._late: dict[
-            Partition, None
-        ] = {}  # more than half as much as their last round cleaned was appended during it
         self._paused: dict[Partition, None] = {}
         self._put_off: dict[Partition, Micros] = {}
         self._checkpoint_at_us = Micros(0)
@@ -141,7 +136,6 @@ class LogCleaner:
     def removed(self, partition: Partition, directory: ReplicaDirectory) -> None:
         """A log is gone: its checkpoint must not vouch for the next topic of its name."""
         self._uncleanable.pop(partition, None)
-        self._late.pop(partition, None)
         self._paused.pop(partition, None)
         self._put_off.pop(partition, None)
         work = self._rounds.get(partition)
@@ -270,7 +264,6 @@ class LogCleaner:
             load_factor=self.limits.load_factor,
             seed=self._entropy(16),
             now_ms=now.wall_ms,
-            is_late=partition in self._late,
         )
         return Round(self._disk, plan)
 
@@ -282,12 +275,12 @@ class LogCleaner:
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
         io_bytes_max = int(min(WORK_BYTES, max(rate / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
         work.resume_at_us = now.mono_us
-        return self._begin(work, partial(_work, work.step, io_bytes_max), in_steps=True)
+        return self._begin(work, partial(_work, work.step, io_bytes_max))
 
-    def _begin(self, work: _Work, job: Callable[[], object], *, in_steps: bool = False) -> Run:
+    def _begin(self, work: _Work, job: Callable[[], object]) -> Run:
         ticket = work.ticket = self._tickets()
         self._waiting[ticket] = work
-        return Run(job, ticket, in_steps, is_calm=in_steps)
+        return Run(job, ticket, is_background=True)
 
     # -- results
 
@@ -346,9 +339,6 @@ class LogCleaner:
         if progress.is_done:
             log = work.partition.log
             assert one.end_offset is not None
-            self._late.pop(work.partition, None)
-            if 2 * (log.log_end_offset - work.end_offset) > one.end_offset - one.plan.first_dirty_offset:
-                self._late[work.partition] = None
             log.first_dirty_offset = min(one.end_offset, log.log_end_offset)
             self._trace(
                 "log-cleaned",
@@ -425,8 +415,8 @@ class LogCleaner:
         )
 
 
-def _work(one: Round, io_bytes_max: int) -> Steps[Progress | Uncleanable]:
+def _work(one: Round, io_bytes_max: int) -> Progress | Uncleanable:
     try:
-        return (yield from one.work(io_bytes_max))
+        return one.work(io_bytes_max)
     except UncleanableLog as error:
         return Uncleanable(str(error))

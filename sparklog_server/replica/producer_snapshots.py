@@ -34,7 +34,7 @@ class ProducerSnapshots:
             ):
                 ticket = self._tickets()
                 self._jobs[ticket] = directory, partition, frozen
-                runs.append(Run(frozen.render, ticket, in_steps=True, is_calm=True))
+                runs.append(Run(frozen.render, ticket, in_steps=True, is_background=True))
         return runs
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:

@@ -1,37 +1,29 @@
-"""What is to leave the disks of this node, and when: one step at a time, with rests, since the syncs of
-others wait for each.
+"""Removal of files from the disks of this node: one step at a time, since a sync waits for each.
 
-due ── step (job) ── rest of thirty times as long ── step … gone
+due ── step (job) ── next step (job) ── … ── gone
 """
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Final
 
 from sparklog.effects import Run
 from sparklog.model import Instant, Micros, Ticket
 from sparklog_server.log.removal import Removal, go_on
 
-_REST_SHARE: Final = 30
-_REST_US_MAX: Final = 300_000
-# Who writes faster than this removes must not fill the disk: what is so late goes without rests.
-_LATE_US: Final = 60_000_000
-
 
 class Removals:
-    """Invariant: one step at most is under way."""
+    """Invariant: at most one step is under way."""
 
     def __init__(self, *, tickets: Callable[[], Ticket], trace: Callable[..., None]) -> None:
         self._tickets = tickets
         self._trace = trace
         self._new: list[Removal] = []
         self._waiting: list[tuple[Micros, Ticket, Removal]] = []
-        self._step: tuple[Ticket, Micros, Micros] | None = None  # its ticket, when it was due, when it began
-        self._rests_until_us = Micros(0)
+        self._step: tuple[Ticket, Micros] | None = None  # its ticket, and when it was due
         self._is_stopped = False
 
     def add(self, removal: Removal, due_us: Micros | None = None) -> None:
-        """Have it done from `due_us` on, or from the next turn."""
+        """Remove from `due_us` on, or from the next turn on."""
         if self._is_stopped:
             return
         if due_us is None:
@@ -40,15 +32,15 @@ class Removals:
             heappush(self._waiting, (due_us, self._tickets(), removal))
 
     def hurry(self, now: Instant) -> None:
-        """A disk is full: what waits goes now, and without rests. Slices of it stay readable through their
+        """A disk is full: waiting removals are due now. Slices of their files stay readable through their
         open files.
         """
-        late_us = Micros(now.mono_us - _LATE_US - 1)
-        self._waiting = [(min(due_us, late_us), ticket, removal) for due_us, ticket, removal in self._waiting]
+        now_us = now.mono_us
+        self._waiting = [(min(due_us, now_us), ticket, removal) for due_us, ticket, removal in self._waiting]
         heapify(self._waiting)
 
     def stop(self) -> None:
-        """Begin no step more: what is left goes when the log directory is opened again."""
+        """Begin no further step: the remaining files are removed when the log directory is opened again."""
         self._is_stopped = True
         self._new.clear()
         self._waiting.clear()
@@ -62,9 +54,7 @@ class Removals:
         """When `due_jobs` has something to do."""
         if self._new:
             return Micros(0)
-        return (
-            max(self._waiting[0][0], self._rests_until_us) if self._waiting and self._step is None else None
-        )
+        return self._waiting[0][0] if self._waiting and self._step is None else None
 
     def due_jobs(self, now: Instant) -> list[Run]:
         """The next step if it is time."""
@@ -75,22 +65,18 @@ class Removals:
         if due_us is None or due_us > now.mono_us:
             return []
         due_us, ticket, removal = heappop(self._waiting)
-        self._step = ticket, due_us, now.mono_us
-        return [Run(removal, ticket)]
+        self._step = ticket, due_us
+        return [Run(removal, ticket, is_background=True)]
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:
-        """The result of a step, which nothing follows at once; None if the ticket is somebody else's."""
+        """The result of a step; None if the ticket belongs to another."""
         if self._step is None or self._step[0] != ticket:
             return None
-        _, due_us, began_us = self._step
+        _, due_us = self._step
         self._step = None
         if isinstance(result, Exception):
             self._trace("removal-failed", reason=str(result))
         rest = go_on(result)
         if rest is not None:
             self.add(rest, due_us)
-        is_late = now.mono_us - due_us > _LATE_US
-        self._rests_until_us = Micros(
-            now.mono_us + (0 if is_late else min(_REST_SHARE * (now.mono_us - began_us), _REST_US_MAX))
-        )
         return []
