@@ -5,14 +5,13 @@
                     memory and gathered
     cold slices     a job first reads pages that are not in the page cache: the loop never waits for a disk
 
-A connection has no buffers: an idle one is this object and its socket. Reading stops while the broker has
+A connection has no buffers: an idle one is this object and its transport. Reading stops while the broker has
 muted the session, while more than `Owner.unsent_bytes_max` bytes are unsent, and while the session waits to
 be closed.
 """
 
 import errno
 import os
-import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
@@ -21,6 +20,7 @@ from sparklog.effects import CHUNK_BYTES, Chunk, FileSlice, Sliceable, release
 from sparklog.model import SessionId
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
+from sparklog_server.daemon.transport import Transport
 from sparklog_server.disk.door import StorageError
 from sparklog_server.disk.failures import storage_error
 
@@ -32,9 +32,6 @@ GATHERED_CHUNKS_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
 # Fewer bytes than this in one connection are not counted: a reply that waits a moment for the socket costs no
 # turn of the broker.
 UNREAD_BYTES_MIN: Final = 1024
-# Tells the kernel that a slice follows at once, so that a reply's first bytes do not leave in a segment of
-# their own. macOS has no such flag.
-MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class Owner(Protocol):
@@ -75,7 +72,7 @@ class OpenFile(Protocol):
 
 
 class Connection:
-    """A non-blocking socket and its unsent chunks.
+    """A transport and its unsent chunks.
 
     `_waiting` begins with the first unsent byte: a partly sent chunk is replaced by its rest, and its
     `_sent_bytes` stay in memory. `_waiting_bytes` is the number of unsent bytes, `_sliced_bytes` those of
@@ -101,13 +98,13 @@ class Connection:
         "listener",
         "peer_host",
         "session",
-        "socket",
+        "transport",
     )
 
     def __init__(
         self,
         session: SessionId,
-        connected: socket.socket,
+        transport: Transport,
         listener: str,
         peer_host: str,
         reactor: Reactor,
@@ -116,10 +113,10 @@ class Connection:
         self.session = session
         self.listener = listener
         self.peer_host = peer_host
-        self.socket = connected
         # On the monotonic clock, when bytes last arrived or, while a reply is unsent, left.
         self.active_us = 0
         self.is_half_closed = False  # the peer sends no more, and was not being read when it said so
+        self.transport = transport
         self._reactor = reactor
         self._owner = owner
         self._waiting: list[Chunk] = []
@@ -131,7 +128,7 @@ class Connection:
         self._is_closing = False
         self._is_reading_ahead = False
         self._is_open = True
-        reactor.watch(connected.fileno(), self._ready, self._events)
+        reactor.watch(transport.fileno(), self._ready, self._events)
 
     def queue(self, chunks: list[Chunk]) -> None:
         """Queue chunks for the next `flush`; their slices are retained, and released when they are sent."""
@@ -179,8 +176,8 @@ class Connection:
         self._is_open = False
         release(self._waiting)
         self._waiting = []
-        self._reactor.forget(self.socket.fileno())
-        self.socket.close()
+        self._reactor.forget(self.transport.fileno())
+        self.transport.close()
         self._owner.lost(self, failure)
 
     def _ready(self, events: int) -> None:
@@ -213,7 +210,7 @@ class Connection:
             events |= WRITE
         if events != self._events:
             self._events = events
-            self._reactor.change(self.socket.fileno(), events)
+            self._reactor.change(self.transport.fileno(), events)
         if waiting or self._unread_bytes:
             self._tell_unread(has_sent=has_sent)
 
@@ -231,7 +228,7 @@ class Connection:
         try:
             if len(waiting) == 1 and type(waiting[0]) is bytes:
                 # The common case, one small reply: one system call and no lists.
-                self._drop(self.socket.send(waiting[0]))
+                self._drop(self.transport.send(waiting[0]))
             budget = self._owner.turn_bytes
             while waiting and budget > 0 and not self._is_reading_ahead:
                 budget -= self._send_first()
@@ -282,7 +279,7 @@ class Connection:
             assert isinstance(waiting[0], FileSlice)
             self._read_ahead(waiting[0], waiting[0].length)
             return 0
-        sent = self.socket.sendmsg(gathered, (), MORE if is_slice_next else 0)
+        sent = self.transport.send_gathered(gathered, is_more_to_come=is_slice_next)
         self._drop(sent)
         return sent if sent == size else self._owner.turn_bytes
 
@@ -295,7 +292,7 @@ class Connection:
                 self._read_ahead(first, ahead)
                 return 0
             self._resident_limit = first.position + ahead
-        sent = os.sendfile(self.socket.fileno(), descriptor, first.position, length)
+        sent = self.transport.send_slice(descriptor, first.position, length)
         if sent == 0:
             raise _cut(first)
         self._waiting_bytes -= sent

@@ -23,6 +23,7 @@ from sparklog_server.daemon.connection import Connection
 from sparklog_server.daemon.jobs import Done, Job, Jobs
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.syncer import Syncer
+from sparklog_server.daemon.transport import PlainTransport
 from sparklog_server.disk.door import Disk, StorageError
 
 
@@ -137,7 +138,7 @@ class Pump:
         session = SessionId(self._last_session)
         now = read_clock()
         connection = self.connections[session] = Connection(
-            session, connected, listener, peer_host, self._reactor, self
+            session, PlainTransport(connected), listener, peer_host, self._reactor, self
         )
         connection.active_us = now.mono_us
         self._counts[listener] += 1
@@ -146,7 +147,7 @@ class Pump:
     def readable(self, connection: Connection) -> None:
         """Receive once, straight into the broker's buffer, and let the broker work on it."""
         try:
-            size = connection.socket.recv_into(self._broker.buffer(connection.session))
+            size = connection.transport.receive_into(self._broker.buffer(connection.session))
         except BlockingIOError:
             return
         except OSError:
