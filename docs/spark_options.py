@@ -57,7 +57,8 @@ DIFFERENCES = """
   of the three options above is set or a batch has `lateBinding`.
 - **Small micro-batches are read on the driver's machine.** With `earlyRows=auto`, a micro-batch of a single task with at most 1 000 offsets
   and 1 MiB is read by the process that plans it, beside the driver, and needs no Python worker on an executor. This does not apply if a
-  column is a map, contains arrays of numbers, is TIMESTAMP_NTZ, or has a comment or a collation, nor on a Spark other than 4.0 to 4.3.
+  column is a map, contains arrays of numbers, is TIMESTAMP_NTZ, or has a comment or a collation. On a Spark other than 4.0 to 4.3, a warning
+  is logged and tasks read all micro-batches.
 - **`minOffsetsPerTrigger`** has no effect with availableNow, which reads all available records. Its delay starts at the last micro-batch
   that read records.
 - **Sizes in bytes** are estimates: the size of a log on disk divided by its number of offsets, or the size of recently written records.

@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 
 from sparklog.errors import SettingsError
 from sparklog.spark.batch_reader import BatchReader
+from sparklog.spark.early_rows import stream_reader
 from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
 from sparklog.spark.schema import check_projection, source_schema
 from sparklog.spark.shipping import Portable
-from sparklog.spark.stream_reader import StreamReader
 from sparklog.spark.tables import of_use, remembering, table_options
 
 
@@ -53,7 +53,7 @@ class SparklogSource(Portable, DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = _parsed(of_use(self.options, schema)).for_stream_read()
-        return StreamReader(options, check_projection(schema, options))
+        return stream_reader(options, check_projection(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from sparklog.spark.writers import (

@@ -25,7 +25,6 @@ from sparklog.client.standing_fetch import StandingFetch
 from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import Micros
 from sparklog.spark import plan
-from sparklog.spark.early_rows import EarlyRows, GivesRows
 from sparklog.spark.group_offsets import GroupOffsets
 from sparklog.spark.limits import Limits
 from sparklog.spark.loss import report_loss, still_there
@@ -80,9 +79,6 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
     why.
     """
 
-    _rows: list[pa.RecordBatch] | None = None
-    """Of what was just planned, where they were read with it."""
-
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
@@ -90,7 +86,6 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._standing = StandingFetch(options.client)
         self._group = GroupOffsets(options)
         self._limits = Limits(options)
-        self._early = EarlyRows(options, schema)
         self._nothing_new_at: StreamOffset | None = None
         """The offset that the last answer left where it was: asked again from there, only what changed is
         looked up.
@@ -117,7 +112,6 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None
     ) -> dict[str, object]:
-        self._expect_no_rows()
         current = self._position(start)
         self._group.commit(current.reached)  # asked from here, Spark has committed everything below
         end = self._next(current, limit)
@@ -136,9 +130,8 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     @cause_first()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._expect_no_rows()
         first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
-        self._planned, self._rows = last, None
+        self._planned = last
         if last.is_foreign and not first.is_foreign and not isinstance(self._options.start, ByOffset):
             raise OffsetUnreadable(
                 "the first micro-batch of this checkpoint of Spark's Kafka connector was never finished, and "
@@ -152,26 +145,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         if not ranges:
             return []
         ranges = still_there(ranges, self._topics.log_starts(ranges, last), self._options)
-        tasks = self._tasks(ranges)
-        if (
-            not last.lost
-        ):  # Spark keeps rows by their offsets, and after a loss there may be others at the same ones
-            self._rows = self._early.read(tasks)
-        return [InputPartition(pieces) for pieces in tasks]
-
-    def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:  # noqa: N802
-        """The rows of the plan, if `partitions` read them; Spark calls this right after `partitions`."""
-        rows, self._rows = self._rows or [], None
-        return iter(rows)
-
-    @property  # type: ignore[misc]  # nobody sets it
-    def __class__(self) -> type:
-        """What Spark takes this reader for: between `partitions` and `getCache` for one that has rows,
-        else for what it is.
-
-        For no longer, since of one that has rows Spark wants neither limits nor where the logs end.
-        """
-        return type(self) if self._rows is None else GivesRows
+        return [InputPartition(pieces) for pieces in self._tasks(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from sparklog.spark.readers import (
@@ -182,7 +156,6 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     @cause_first()
     def commit(self, end: dict[str, Any]) -> None:
-        self._expect_no_rows()
         self._group.commit(StreamOffset.from_json(end).reached)
 
     def stop(self) -> None:
@@ -198,13 +171,10 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _expect_no_rows(self) -> None:
-        """Rows that Spark did not ask for right after their plan are dropped, and no more are read with
-        plans: tasks read them.
-        """
-        if self._rows is not None:
-            self._rows = None
-            self._early.turn_off()
+    @property
+    def _planned_after_loss(self) -> bool:
+        """Whether the last plan belongs to a stream that has lost records."""
+        return self._planned is not None and bool(self._planned.lost)
 
     def _initial(self) -> StreamOffset:
         options, topics = self._options, self._topics.topics

@@ -1,7 +1,8 @@
 """The one table of Kafka's APIs and their version ranges, at the level of Kafka 4.3.
 
-Keys 4 to 7 are retired. What a broker serves and advertises is its own decision; this table lists the
-message versions. The modules under `messages` load when a class of theirs is first asked for.
+Kafka has retired keys 4 to 7. Keys 76 to 79 and 83 to 92 belong to share groups and streams groups, which
+sparklog does not have. The broker serves part of this table (`broker/dispatch.py`). A module under `messages`
+loads when one of its classes is first used.
 """
 
 import importlib
@@ -124,23 +125,9 @@ _TABLE = (
     Api(73, "AssignReplicasToDirs", 0, 0, 0),
     Api(74, "ListConfigResources", 0, 1, 0),
     Api(75, "DescribeTopicPartitions", 0, 0, 0),
-    Api(76, "ShareGroupHeartbeat", 1, 1, 0),
-    Api(77, "ShareGroupDescribe", 1, 1, 0),
-    Api(78, "ShareFetch", 1, 2, 0),
-    Api(79, "ShareAcknowledge", 1, 2, 0),
     Api(80, "AddRaftVoter", 0, 1, 0),
     Api(81, "RemoveRaftVoter", 0, 0, 0),
     Api(82, "UpdateRaftVoter", 0, 0, 0),
-    Api(83, "InitializeShareGroupState", 0, 0, 0),
-    Api(84, "ReadShareGroupState", 0, 0, 0),
-    Api(85, "WriteShareGroupState", 0, 1, 0),
-    Api(86, "DeleteShareGroupState", 0, 0, 0),
-    Api(87, "ReadShareGroupStateSummary", 0, 1, 0),
-    Api(88, "StreamsGroupHeartbeat", 0, 0, 0),
-    Api(89, "StreamsGroupDescribe", 0, 0, 0),
-    Api(90, "DescribeShareGroupOffsets", 0, 1, 0),
-    Api(91, "AlterShareGroupOffsets", 0, 0, 0),
-    Api(92, "DeleteShareGroupOffsets", 0, 0, 0),
 )
 
 API_BY_KEY = {api.key: api for api in _TABLE}

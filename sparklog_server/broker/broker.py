@@ -11,7 +11,6 @@ sessions go on, and begins the syncs that are due. Nothing here blocks, reads a 
 
 from collections.abc import Callable
 from heapq import heappop
-from typing import cast
 
 from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
 from sparklog.errors import DecodeError
@@ -44,12 +43,10 @@ from sparklog_server.broker.session import (
     Encoded,
     Parked,
     Session,
-    Wakeable,
     first_frame_bytes_max,
 )
 from sparklog_server.broker.transaction_coordinator import Resolver, TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
@@ -94,9 +91,9 @@ class Broker:
         self._effects: list[Effect] = []
         self._last_ticket = 0
         self.quotas = ClientQuotas(settings, work_clock)
-        self._memory = RequestMemory(settings.queued_max_request_bytes)
-        self._replying = ReplySender(settings.sparklog_reply_memory_max, self._mute)
-        self._in_flight_max = settings.sparklog_session_in_flight_max
+        self._memory = RequestMemory(settings.connections.queued_max_request_bytes)
+        self._replying = ReplySender(settings.connections.sparklog_reply_memory_max, self._mute)
+        self._in_flight_max = settings.connections.sparklog_session_in_flight_max
         self._context: Context
         self._partitions: Partitions
         self._quorum: Quorum
@@ -475,7 +472,7 @@ class Broker:
         context, partitions = self._context, self._partitions
         memory, replies = self._memory, self._replying.memory
         while True:
-            if partitions.released:
+            if context.woken:
                 self._wake(now)
             elif context.effects or self._quorum.has_news:
                 self._effects.extend(context.effects)
@@ -501,9 +498,7 @@ class Broker:
                 if self.is_stopping:
                     partitions.hurry()
                 self._effects.extend(partitions.due_syncs(now))
-                if (
-                    not partitions.released
-                ):  # a disk that refuses to begin a sync releases all who wait for it
+                if not context.woken:  # a sync that the disk refuses to begin releases every waiter
                     break
         if context.disconnects:
             self._disconnect()
@@ -527,14 +522,11 @@ class Broker:
         return effects
 
     def _wake(self, now: Instant) -> None:
-        # Once each: a fetch of a thousand partitions reads them all when woken, and one sync may move them
-        # all.
-        released = cast(list[Wakeable | ShardWaits], list(dict.fromkeys(self._partitions.released)))
-        self._partitions.released.clear()
-        for waiting in released:
-            if isinstance(waiting, ShardWaits):
-                self._context.shards_woken(waiting, now)
-                continue
+        # A dictionary has each waiter once: one sync may move every partition of a fetch, which then reads
+        # them all.
+        woken = list(self._context.woken)
+        self._context.woken.clear()
+        for waiting in woken:
             call = waiting.call
             if call is None:
                 waiting.woken(now)

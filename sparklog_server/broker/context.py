@@ -17,11 +17,10 @@ from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.reply_memory import ReplyMemory
-from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiting
+from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiting, Wakeable
 from sparklog_server.broker.sliced_requests import SlicedRequests
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.metadata.image import MetadataImage, TopicImage
 from sparklog_server.replica.partitions import Partitions
 
@@ -118,9 +117,10 @@ class Context:
         self.effects: list[Effect] = []
         self.disconnects: list[tuple[Session, str]] = []
         self.paused: list[Session] = []
+        self.woken: dict[Wakeable, None] = {}
         self.timers: list[tuple[Micros, int, Waiting]] = []
         self.jobs: dict[Ticket, RequestJob] = {}
-        self.slices = SlicedRequests(self.partitions.released.append, self._held, replies)
+        self.slices = SlicedRequests(self.wake, self._held, replies)
         self._memory = memory
         self._tickets = tickets
         self._receive_buffers = receive_buffers
@@ -150,11 +150,6 @@ class Context:
         """A job that loads a shard came back; False if the ticket is somebody else's."""
         return any(shards.finished(ticket, result, now) for shards in self.coordinators)
 
-    def shards_woken(self, waits: ShardWaits, now: Instant) -> None:
-        """The high watermark of a shard's partition has moved, or it is led no more."""
-        for shards in self.coordinators:
-            shards.woken(waits, now)
-
     def tick_shards(self, now: Instant) -> None:
         """Time has passed."""
         for shards in self.coordinators:
@@ -175,6 +170,10 @@ class Context:
     def allow(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether the caller may do this."""
         return self._allow(call.session.principal, operation, resource, name)
+
+    def wake(self, waiter: Wakeable) -> None:
+        """Wake `waiter` in this turn, once."""
+        self.woken[waiter] = None
 
     def park(self, waiting: Waiting, timeout_ms: int, now: Instant) -> None:
         """Answer with `expired` after `timeout_ms`, unless it was answered before."""

@@ -18,7 +18,7 @@ from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic, ProducerIdBlock
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
-from sparklog_server.broker.session import FLOWING, Call, Parked, Wakeable
+from sparklog_server.broker.session import FLOWING, Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.coordinator.command import Command
 
@@ -256,11 +256,11 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
     given: list[tuple[Call, Message]] = []
     for shards in context.coordinators:
         for partition in led:
-            shards.led(partition, now)
+            shards.led(partition, context.woken, now)
         answers, refused, jobs = shards.take(now)
         context.effects.extend(jobs)
         if shards.awaited and shards.is_settled:
-            partitions.released.extend(shards.take_awaited())
+            context.woken.update(dict.fromkeys(shards.take_awaited()))
         if shards is transactions.shards and (answers or refused):
             answers, refused = transactions.told(answers, refused, now)
         for answer in answers:
@@ -302,12 +302,12 @@ def committed(context: Context, token: object, reply: Message) -> bool:
             if reply.error_code == 0:
                 ids.granted(reply.producer_id_start, reply.producer_id_len)
             ids.is_asked = False
-            context.partitions.released.extend(cast(list[Wakeable], ids.waiting))
+            context.woken.update(dict.fromkeys(ids.waiting))
             ids.waiting.clear()
         case CoordinatorTopic(), CreateTopicsResponse():
             token.shards.is_asked = False
             if reply.topics[0].error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
-                context.partitions.released.extend(token.shards.take_awaited())
+                context.woken.update(dict.fromkeys(token.shards.take_awaited()))
         case _:
             return False
     return True

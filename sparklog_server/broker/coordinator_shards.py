@@ -15,7 +15,7 @@ from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicC
 from sparklog_server.broker.session import Wakeable
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.placement import partition_for
-from sparklog_server.coordinator.runtime import CoordinatorRuntime, ShardWaits
+from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.coordinator.shard import Answer, Shard
 from sparklog_server.log.answers import BrokenFrame, OffsetOutOfRange
 from sparklog_server.log.validate import RecordsRefused
@@ -23,16 +23,18 @@ from sparklog_server.log.verification import Verification
 from sparklog_server.metadata.image import MetadataDelta, PartitionImage
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.directory import Trace
-from sparklog_server.replica.partition import Partition, PartitionUnavailable
+from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
 class LedPartition:
     """A partition of this node as a shard's home: `ShardPartition` over `Partition`."""
 
-    __slots__ = ("_partition",)
+    __slots__ = ("_partition", "_woken")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, woken: dict[Wakeable, None]) -> None:
         self._partition = partition
+        self._woken = woken
 
     @property
     def leader_epoch(self) -> LeaderEpoch | None:
@@ -79,14 +81,14 @@ class LedPartition:
         except (PartitionUnavailable, RecordsRefused) as refusal:
             raise _refused(refusal) from refusal
 
-    def park(self, until: Offset, token: object) -> None:
-        # One token at a time: clients that wait for this partition in great numbers shall not keep its groups
-        # from their answers.
-        self._partition.park(until, token, is_ours=True)
+    def park(self, until: Offset, wake: Callable[[Instant], None]) -> None:
+        # Outside the limit of the purgatory: the clients of other requests must not starve the groups. A
+        # shard has one waiter at a time.
+        self._partition.park(until, _ShardWaiter(wake, self._woken), is_ours=True)
 
     def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
         try:
-            return self._partition.read(start, limit, bytes_max, at_least_one=True)
+            return self._partition.disk.read(start, limit, bytes_max, at_least_one=True)
         except PartitionUnavailable as unavailable:
             raise Refused(ErrorCode.NOT_COORDINATOR, unavailable.code.name) from unavailable
         except OffsetOutOfRange as refused:
@@ -101,6 +103,24 @@ class LedPartition:
             (number for number, segment in enumerate(segments) if segment.file is part.file), len(segments)
         )
         return segments[at + 1].base_offset if at + 1 < len(segments) else None
+
+
+class _ShardWaiter:
+    """A shard that waits for the high watermark of its partition."""
+
+    __slots__ = ("_wake", "_woken")
+
+    call = None
+
+    def __init__(self, wake: Callable[[Instant], None], woken: dict[Wakeable, None]) -> None:
+        self._wake = wake
+        self._woken = woken
+
+    def released(self) -> None:
+        self._woken[self] = None
+
+    def woken(self, now: Instant) -> None:
+        self._wake(now)
 
 
 def _refused(refusal: PartitionUnavailable | RecordsRefused) -> Refused:
@@ -177,10 +197,10 @@ class CoordinatorShards:
 
     # -- what happens to the partitions
 
-    def led(self, partition: Partition, now: Instant) -> None:
-        """This node has become the leader of a partition."""
+    def led(self, partition: Partition, woken: dict[Wakeable, None], now: Instant) -> None:
+        """This node has become the leader of a partition; its shard is woken through `woken`."""
         if partition.topic_partition.topic == self.topic:
-            self.runtime.elected(partition.topic_partition.partition, LedPartition(partition), now)
+            self.runtime.elected(partition.topic_partition.partition, LedPartition(partition, woken), now)
 
     def published(self, delta: MetadataDelta, now: Instant) -> None:
         """The metadata changed."""
@@ -237,13 +257,6 @@ class CoordinatorShards:
         refused, runtime.refused = runtime.refused, []
         jobs, runtime.jobs = runtime.jobs, []
         return answers, refused, jobs
-
-    def woken(self, waits: ShardWaits, now: Instant) -> None:
-        """The high watermark of a shard's partition has moved, or it is led no more; nothing happens if
-        the shard is another's.
-        """
-        if waits.topic == self.topic:
-            self.runtime.woken(waits, now)
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
         """The result of a job of ours; False if the ticket is somebody else's."""

@@ -56,9 +56,9 @@ def open_groups(
     )
     topic = compacted_topic(
         OFFSETS_TOPIC,
-        partition_count=settings.offsets_topic_num_partitions,
-        replication_factor=settings.offsets_topic_replication_factor,
-        configs={"segment.bytes": str(settings.offsets_topic_segment_bytes)},
+        partition_count=settings.internal_topics.offsets_topic_num_partitions,
+        replication_factor=settings.internal_topics.offsets_topic_replication_factor,
+        configs={"segment.bytes": str(settings.internal_topics.offsets_topic_segment_bytes)},
     )
 
     crowds = JoiningClients()

@@ -29,7 +29,7 @@ def decompress_memory(broker: BrokerSettings) -> DecompressMemory:
     whole = broker.sparklog_decompress_memory_max
     cleaning = whole * 3 // 8
     jobs = whole - cleaning - INLINE_BYTES_MAX
-    return DecompressMemory(jobs, jobs * 3 // 4, cleaning // (2 * max(broker.log_cleaner_threads, 1)))
+    return DecompressMemory(jobs, jobs * 3 // 4, cleaning // (2 * max(broker.cleaner.threads, 1)))
 
 
 def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogConfig:
@@ -76,13 +76,13 @@ def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogConfig:
 def cleaning_limits(broker: BrokerSettings) -> CleaningLimits:
     """How much compaction may take of this broker."""
     return CleaningLimits(
-        is_enabled=broker.log_cleaner_enable and broker.log_cleaner_threads > 0,
-        threads=max(broker.log_cleaner_threads, 1),
-        table_bytes_max=broker.log_cleaner_dedupe_buffer_size,
+        is_enabled=broker.cleaner.enable and broker.cleaner.threads > 0,
+        threads=max(broker.cleaner.threads, 1),
+        table_bytes_max=broker.cleaner.dedupe_buffer_size,
         # Kafka sets no bounds to these two; a table must have an empty slot, and a rate must come to an end.
-        load_factor=min(max(broker.log_cleaner_io_buffer_load_factor, 0.01), 0.99),
-        io_bytes_per_second_max=max(broker.log_cleaner_io_max_bytes_per_second, 1.0),
-        backoff_ms=broker.log_cleaner_backoff_ms,
+        load_factor=min(max(broker.cleaner.io_buffer_load_factor, 0.01), 0.99),
+        io_bytes_per_second_max=max(broker.cleaner.io_max_bytes_per_second, 1.0),
+        backoff_ms=broker.cleaner.backoff_ms,
     )
 
 

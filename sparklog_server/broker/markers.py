@@ -18,8 +18,10 @@ from sparklog.record.control import ControlType, Marker
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
+from sparklog_server.broker.session import Wakeable
 from sparklog_server.log.validate import RecordsRefused
-from sparklog_server.replica.partition import Partition, PartitionUnavailable
+from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
 Outcomes = Mapping[TopicPartition, ErrorCode]
 Done = Callable[[Outcomes, Instant], None]
@@ -62,7 +64,7 @@ class Markers:
         INVALID_TOPIC_EXCEPTION that it holds no transactions; INVALID_PRODUCER_EPOCH and
         TRANSACTION_COORDINATOR_FENCED that a newer transaction, or coordinator, was there before.
         """
-        writing = _Writing(marker.partitions, done)
+        writing = _Writing(marker.partitions, done, context.woken)
         for topic_partition in dict.fromkeys(marker.partitions):
             partition = context.partitions.find(*topic_partition)
             if partition is None:
@@ -116,7 +118,7 @@ def _append(writing: "_Writing", partition: Partition, marker: TxnMarker, now: I
             # Ours: clients that wait here in great numbers shall not keep transactions from their ends. A
             # marker each is all there is.
             until = Offset(result.last_offset + 1)
-            partition.park(until, _Share(writing, partition, until), is_ours=True)
+            partition.park(until, _Share(writing, partition), is_ours=True)
             return
     writing.known(partition.topic_partition, code, now)
 
@@ -124,9 +126,12 @@ def _append(writing: "_Writing", partition: Partition, marker: TxnMarker, now: I
 class _Writing:
     """One marker on its way; invariant: `done` is told once, after the last outcome."""
 
-    __slots__ = ("_done", "_is_begun", "_missing", "_outcomes")
+    __slots__ = ("_done", "_is_begun", "_missing", "_outcomes", "woken")
 
-    def __init__(self, partitions: tuple[TopicPartition, ...], done: Done) -> None:
+    def __init__(
+        self, partitions: tuple[TopicPartition, ...], done: Done, woken: dict[Wakeable, None]
+    ) -> None:
+        self.woken = woken
         self._missing = dict.fromkeys(partitions)
         self._outcomes: dict[TopicPartition, ErrorCode] = {}
         self._done = done
@@ -147,27 +152,23 @@ class _Writing:
 
 
 class _Share:
-    """A marker in one partition of records, which counts when the high watermark reaches `until`."""
+    """A marker in one partition of records, parked until the high watermark has passed it."""
 
-    __slots__ = ("_partition", "_until", "_writing")
+    __slots__ = ("_leader", "_partition", "_writing")
 
     call = None
 
-    def __init__(self, writing: _Writing, partition: Partition, until: Offset) -> None:
+    def __init__(self, writing: _Writing, partition: Partition) -> None:
         self._writing = writing
         self._partition = partition
-        self._until = until
+        self._leader = partition.leader
+
+    def released(self) -> None:
+        self._writing.woken[self] = None
 
     def woken(self, now: Instant) -> None:
-        """It is committed, or the partition is led here no more."""
-        code = ErrorCode.NONE
-        if self._partition.high_watermark < self._until:
-            code = (
-                self._partition.error
-                if self._partition.error is not ErrorCode.NONE
-                else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            )
-        self._writing.known(self._partition.topic_partition, code, now)
+        """The marker is committed, or the leadership has ended."""
+        self._writing.known(self._partition.topic_partition, self._partition.loss_of(self._leader), now)
 
 
 class _OffsetsShare:
@@ -187,12 +188,12 @@ class _OffsetsShare:
 
     def answered(self, reply: Message) -> None:
         """It is committed."""
-        self._context.partitions.released.append(self)
+        self._context.wake(self)
 
     def refused(self, code: ErrorCode) -> None:
         """It was not written, or nobody knows whether it will be committed."""
         self._code = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_READY else code
-        self._context.partitions.released.append(self)
+        self._context.wake(self)
 
     def woken(self, now: Instant) -> None:
         self._writing.known(self._topic_partition, self._code, now)

@@ -1,6 +1,7 @@
 """The producer ids this broker may hand out: a block from the controller at a time (KIP-730)."""
 
 from sparklog.model import ProducerId
+from sparklog_server.broker.session import Wakeable
 
 
 class ProducerIds:
@@ -12,7 +13,7 @@ class ProducerIds:
         self._next = 0
         self._limit = 0
         self.is_asked = False
-        self.waiting: list[object] = []
+        self.waiting: list[Wakeable] = []
 
     @property
     def is_empty(self) -> bool:

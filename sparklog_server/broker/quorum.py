@@ -99,8 +99,8 @@ class Quorum:
             settings.metadata_log_dir,
             # What goes is a matter of snapshots, and never of the age or size of a segment.
             LogConfig(
-                segment_bytes=settings.metadata_log_segment_bytes,
-                segment_ms=max(settings.metadata_log_segment_ms, 1),
+                segment_bytes=settings.metadata_log.segment_bytes,
+                segment_ms=max(settings.metadata_log.segment_ms, 1),
                 is_deleted=False,
             ),
             node_id=node_id,

@@ -46,7 +46,7 @@ def read_request(
         if header.api_version > newest[api_key]:
             raise UnsupportedVersion(header)
         if api_key != _PRODUCE:
-            if len(frame) > settings.sparklog_frame_other_max_bytes:
+            if len(frame) > settings.connections.sparklog_frame_other_max_bytes:
                 raise NotServed(f"a request of API {api_key} with {len(frame)} bytes")
             if (
                 api_key in BEGIN_WITH_TOPICS

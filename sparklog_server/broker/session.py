@@ -109,10 +109,9 @@ def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:
     needs_authentication = any(
         one.name == listener and one.protocol.startswith("SASL_") for one in settings.listeners
     )
-    largest = settings.socket_request_max_bytes
-    return (
-        min(settings.sparklog_frame_unauthenticated_max_bytes, largest) if needs_authentication else largest
-    )
+    limits = settings.connections
+    largest = limits.socket_request_max_bytes
+    return min(limits.sparklog_frame_unauthenticated_max_bytes, largest) if needs_authentication else largest
 
 
 @final
@@ -141,25 +140,27 @@ class Encoded(NamedTuple):
 
 
 class Wakeable(Protocol):
-    """What a purgatory hands back: a parked request, or one partition's share of it."""
+    """A waiter that goes on within a turn: a parked request, its share of one partition, or a task of the
+    broker. It is scheduled by an entry in `Context.woken`.
+    """
 
     @property
     def call(self) -> Call | None:
-        """Whose request; None for what the broker itself waits for."""
+        """The request to answer; None for a task of the broker."""
 
     def woken(self, now: Instant) -> Message | Parked | None:
-        """What was waited for has come, or never will: the answer, or None to go on waiting, or how a
-        request that muted waits now.
+        """The condition holds, or never will: returns the answer, None to wait on, or how a request that
+        mutes its session waits from now on.
         """
 
 
 class Waiting(Protocol):
-    """A parked request as its timer and its session know it."""
+    """A parked request, as its timer and its session see it."""
 
     call: Call
 
     def expired(self, now: Instant) -> Message | None:
-        """The answer when time has run out; None if something else is tried and waited for."""
+        """The answer at the timeout; None if the request waits on."""
 
     def abandoned(self) -> None:
-        """The session is gone: leave no trace where others look."""
+        """The session is closed: stop waiting."""

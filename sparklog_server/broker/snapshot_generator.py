@@ -80,7 +80,7 @@ class SnapshotGenerator:
         self._trace = trace
         self._job: _Job | None = None
         self._new_bytes = 0
-        self._interval_us = settings.metadata_log_max_snapshot_interval_ms * 1000
+        self._interval_us = settings.metadata_log.snapshot_interval_ms_max * 1000
         self._old_at_us = Micros(now.mono_us + self._interval_us)
         self._not_before_us = now.mono_us
         self._clean_us = now.mono_us
@@ -114,7 +114,7 @@ class SnapshotGenerator:
         """
         if self._job is not None or not self._raft.is_leader:
             return []
-        is_large = self._new_bytes >= self._settings.metadata_log_max_record_bytes_between_snapshots
+        is_large = self._new_bytes >= self._settings.metadata_log.bytes_between_snapshots_max
         is_old = self._interval_us != 0 and now.mono_us >= self._old_at_us
         try:
             if (is_large or is_old) and now.mono_us >= self._not_before_us and self._has_news(image):
@@ -188,8 +188,8 @@ class SnapshotGenerator:
                 for name in self._disk.list(directory)
                 if name.endswith(LOG_SUFFIX)
             ),
-            retention_bytes=self._settings.metadata_max_retention_bytes,
-            retention_ms=self._settings.metadata_max_retention_ms,
+            retention_bytes=self._settings.metadata_log.retention_bytes_max,
+            retention_ms=self._settings.metadata_log.retention_ms_max,
             now_ms=now.wall_ms,
         ):
             self._clean_us = Micros(now.mono_us + _CLEAN_INTERVAL_US)

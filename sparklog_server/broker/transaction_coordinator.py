@@ -107,11 +107,11 @@ class TransactionCoordinator:
         txn_settings = txn_settings_of(settings)
         topic = compacted_topic(
             TRANSACTIONS_TOPIC,
-            partition_count=settings.transaction_state_log_num_partitions,
-            replication_factor=settings.transaction_state_log_replication_factor,
+            partition_count=settings.internal_topics.transaction_state_log_num_partitions,
+            replication_factor=settings.internal_topics.transaction_state_log_replication_factor,
             configs={
-                "segment.bytes": str(settings.transaction_state_log_segment_bytes),
-                "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+                "segment.bytes": str(settings.internal_topics.transaction_state_log_segment_bytes),
+                "min.insync.replicas": str(settings.internal_topics.transaction_state_log_min_isr),
                 "unclean.leader.election.enable": "false",
             },
         )

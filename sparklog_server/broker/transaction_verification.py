@@ -103,12 +103,12 @@ class TransactionVerification:
             for topic in result.topic_results
             for part in topic.results_by_partition
         }
-        self._context.partitions.released.append(self)
+        self._context.wake(self)
 
     def refused(self, code: ErrorCode) -> None:
         """There is no coordinator to ask, or it was lost."""
         self._codes = dict.fromkeys(self._asking.partitions, self._told(code))
-        self._context.partitions.released.append(self)
+        self._context.wake(self)
 
     def _told(self, code: ErrorCode) -> ErrorCode:
         """The code as a producer expects it here."""
@@ -142,14 +142,14 @@ class TransactionVerification:
             self._finish(self._codes, now)
         else:
             self._end()
-            self._context.partitions.released.append(_Told(self._waiting_call, self._finish, self._codes))
+            self._context.wake(_Told(self._waiting_call, self._finish, self._codes))
 
     def timed_out(self) -> None:
         """Nobody has answered."""
         if not self._is_over:
             self._end()
             codes = dict.fromkeys(self._asking.partitions, ErrorCode.NETWORK_EXCEPTION)
-            self._context.partitions.released.append(_Told(self._waiting_call, self._finish, codes))
+            self._context.wake(_Told(self._waiting_call, self._finish, codes))
 
     def abandoned(self) -> None:
         """Nobody waits any more; what was sent counts all the same once it is vouched for, as in Kafka,

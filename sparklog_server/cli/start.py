@@ -84,7 +84,7 @@ def start(
     shares = shared(limit, loaded.settings.sparklog_open_files_max)
     if (
         shares.files < loaded.settings.sparklog_open_files_max
-        or shares.connections < loaded.settings.max_connections
+        or shares.connections < loaded.settings.connections.max_connections
     ):
         log.trace("few-descriptors", limit=limit, files=shares.files, connections=shares.connections)
     disk = OsDisk(open_files_max=shares.files)

@@ -20,27 +20,28 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
 
     min_session_timeout_ms: Annotated[
         int,
-        _int("group.min.session.timeout.ms", "The shortest session timeout a classic member may ask for."),
+        _int("group.min.session.timeout.ms", "The minimum session timeout of a classic member."),
     ] = 6_000
     max_session_timeout_ms: Annotated[
-        int, _int("group.max.session.timeout.ms", "The longest session timeout a classic member may ask for.")
+        int, _int("group.max.session.timeout.ms", "The maximum session timeout of a classic member.")
     ] = 1_800_000
     initial_rebalance_delay_ms: Annotated[
         int,
         _int(
             "group.initial.rebalance.delay.ms",
-            "How long an empty classic group waits for more members before its first rebalance; 0 where it "
-            "is not set and the cluster has "
-            "one broker.",
+            "The time that an empty classic group waits for more members before its first rebalance. When "
+            "not set and the cluster has one broker, 0.",
         ),
     ] = 3_000
-    max_size: Annotated[int, _int("group.max.size", "The most members of a classic group.", 1)] = INT_MAX
+    max_size: Annotated[
+        int, _int("group.max.size", "The maximum number of members of a classic group.", 1)
+    ] = INT_MAX
 
     consumer_session_timeout_ms: Annotated[
         int,
         _int(
             "group.consumer.session.timeout.ms",
-            "How long a member of a consumer group may be silent before it is out.",
+            "A member of a consumer group that sends no heartbeat for this long is removed.",
             1,
         ),
     ] = 45_000
@@ -48,7 +49,7 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "group.consumer.min.session.timeout.ms",
-            "The shortest session timeout a consumer group may set.",
+            "The minimum session timeout that a consumer group can set.",
             1,
         ),
     ] = 45_000
@@ -56,7 +57,7 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "group.consumer.max.session.timeout.ms",
-            "The longest session timeout a consumer group may set.",
+            "The maximum session timeout that a consumer group can set.",
             1,
         ),
     ] = 60_000
@@ -64,7 +65,7 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "group.consumer.heartbeat.interval.ms",
-            "How often the members of a consumer group are to report.",
+            "The heartbeat interval of the members of a consumer group.",
             1,
         ),
     ] = 5_000
@@ -72,7 +73,7 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "group.consumer.min.heartbeat.interval.ms",
-            "The shortest heartbeat interval a consumer group may set.",
+            "The minimum heartbeat interval that a consumer group can set.",
             1,
         ),
     ] = 5_000
@@ -80,19 +81,19 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "group.consumer.max.heartbeat.interval.ms",
-            "The longest heartbeat interval a consumer group may set.",
+            "The maximum heartbeat interval that a consumer group can set.",
             1,
         ),
     ] = 15_000
     consumer_max_size: Annotated[
-        int, _int("group.consumer.max.size", "The most members of a consumer group.", 1)
+        int, _int("group.consumer.max.size", "The maximum number of members of a consumer group.", 1)
     ] = INT_MAX
     consumer_assignors: Annotated[
         tuple[str, ...],
         Key(
             "group.consumer.assignors",
             Kind.LIST,
-            "How a consumer group shares partitions out: the first is the default.",
+            "The assignors of consumer groups. The first is the default.",
             choices=("uniform", "range"),
         ),
     ] = ("uniform", "range")
@@ -101,7 +102,7 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
         Key(
             "group.consumer.migration.policy",
             Kind.STRING,
-            "Which way groups may change between the classic and the consumer protocol while they have "
+            "The permitted conversions between the classic and the consumer protocol of a group with "
             "members.",
             choices=tuple(
                 word
@@ -114,7 +115,7 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "group.consumer.regex.refresh.interval.ms",
-            "How often subscriptions by pattern are matched against the topics again.",
+            "The interval between evaluations of pattern subscriptions against the topics.",
             10_000,
         ),
     ] = 600_000
@@ -122,7 +123,7 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "group.consumer.assignment.interval.ms",
-            "The shortest time between two assignments of a consumer group.",
+            "The minimum time between two assignments of a consumer group.",
             0,
             Update.CLUSTER_WIDE,
         ),
@@ -130,9 +131,14 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
 
     offsets_retention_minutes: Annotated[
         int,
-        _int("offsets.retention.minutes", "How long the offsets of a group are kept once it is empty.", 1),
+        _int("offsets.retention.minutes", "The time that the offsets of an empty group are kept.", 1),
     ] = 10_080
     offsets_retention_check_interval_ms: Annotated[
         int,
-        Key("offsets.retention.check.interval.ms", Kind.LONG, "How often expired offsets are looked for.", 1),
+        Key(
+            "offsets.retention.check.interval.ms",
+            Kind.LONG,
+            "The interval between checks for expired offsets.",
+            1,
+        ),
     ] = 600_000

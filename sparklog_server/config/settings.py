@@ -13,15 +13,18 @@ import msgspec
 
 from sparklog.errors import SettingsError
 
+from .cleaner_settings import CleanerSettings
+from .connection_settings import ConnectionSettings
 from .group_settings import GroupDefaults
-from .keys import INT_MAX, Key, Kind, Update, fields_of
+from .internal_topic_settings import InternalTopicSettings
+from .keys import Key, Kind, Update, fields_of
 from .kinds import boolean as _boolean
 from .kinds import integer as _int
 from .kinds import long as _long
 from .kinds import several as _list
-from .kinds import short as _short
 from .kinds import text as _text
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
+from .metadata_log_settings import MetadataLogSettings
 from .synonyms import key_of_synonym, topic_defaults_of
 from .together import check_together
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
@@ -40,7 +43,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     # Identity
-    node_id: Annotated[int, _int("node.id", "The number of this node, its own in the cluster.", 0)] = 1
+    node_id: Annotated[int, _int("node.id", "The id of this node, unique in the cluster.", 0)] = 1
     process_roles: Annotated[
         tuple[str, ...],
         _list(
@@ -51,7 +54,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ("broker", "controller")
     broker_rack: Annotated[
         str | None,
-        _text("broker.rack", "Where this broker stands; replicas are spread over different racks."),
+        _text(
+            "broker.rack",
+            "The rack of this broker. The controller spreads the replicas of a partition over racks.",
+        ),
     ] = None
 
     # Where it keeps things
@@ -62,7 +68,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...] | None,
         _list(
             "log.dirs",
-            "The data directories, comma separated; best one for each disk. When not set, `log.dir` is used.",
+            "The data directories, comma separated, preferably one per disk. When not set, `log.dir` is "
+            "used.",
         ),
     ] = None
     cordoned_log_dirs: Annotated[
@@ -77,7 +84,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         _text(
             "metadata.log.dir",
-            "The directory of the cluster's metadata log; the first data directory when not set.",
+            "The directory of the metadata log. When not set, the first data directory.",
         ),
     ] = None
 
@@ -86,15 +93,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         _list(
             "listeners",
-            "Where to accept connections, as NAME://HOST:PORT, comma separated. Port 0 lets the system "
-            "choose.",
+            "The addresses to listen on, as NAME://HOST:PORT, comma separated. With port 0, the system "
+            "chooses a port.",
         ),
     ] = ("PLAINTEXT://127.0.0.1:9092",)
     advertised_listeners_given: Annotated[
         tuple[str, ...] | None,
         _list(
             "advertised.listeners",
-            "The addresses that clients connect to, by listener name; the same as `listeners` when not set.",
+            "The addresses that clients connect to, by listener name. When not set, those of `listeners`.",
         ),
     ] = None
     listener_security_protocol_map: Annotated[
@@ -102,161 +109,38 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         Key(
             "listener.security.protocol.map",
             Kind.STRING,
-            "The protocol each listener name speaks, as NAME:PROTOCOL, comma separated. Only PLAINTEXT can "
-            "be served yet.",
+            "The protocol of each listener name, as NAME:PROTOCOL, comma separated. Only PLAINTEXT is "
+            "supported.",
         ),
     ] = DEFAULT_PROTOCOL_MAP
     inter_broker_listener_name_given: Annotated[
         str | None,
         _text(
             "inter.broker.listener.name",
-            "The listener other brokers connect to; when not set, PLAINTEXT if there is one, else the first.",
+            "The listener that other brokers connect to. When not set, PLAINTEXT if it exists, else the "
+            "first listener.",
         ),
     ] = None
     controller_listener_names: Annotated[
         tuple[str, ...],
         _list(
             "controller.listener.names",
-            "The listeners that serve the controller quorum, not clients. None are needed in a cluster of "
-            "one.",
+            "The listeners of the controller quorum. A cluster of one node needs none.",
         ),
     ] = ()
 
     # Sockets and requests
-    socket_send_buffer_bytes: Annotated[
-        int,
-        _int(
-            "socket.send.buffer.bytes", "The socket send buffer (SO_SNDBUF); -1 leaves it to the system.", -1
-        ),
-    ] = 102_400
-    socket_receive_buffer_bytes: Annotated[
-        int,
-        _int(
-            "socket.receive.buffer.bytes",
-            "The socket receive buffer (SO_RCVBUF); -1 leaves it to the system.",
-            -1,
-        ),
-    ] = 102_400
-    socket_listen_backlog_size: Annotated[
-        int,
-        _int(
-            "socket.listen.backlog.size",
-            "How many connections may wait to be accepted, if the system allows as many.",
-            1,
-        ),
-    ] = 1024
-    socket_request_max_bytes: Annotated[
-        int,
-        _int(
-            "socket.request.max.bytes",
-            "The largest request frame, which only a Produce may reach; a larger one disconnects.",
-            1,
-        ),
-    ] = 104_857_600
-    sparklog_frame_other_max_bytes: Annotated[
-        int,
-        _int("sparklog.frame.other.max.bytes", "The largest frame of a request other than Produce.", 1024),
-    ] = 8 * _MIB
-    sparklog_frame_unauthenticated_max_bytes: Annotated[
-        int,
-        _int(
-            "sparklog.frame.unauthenticated.max.bytes",
-            "The largest frame before a SASL login; no SASL is served yet.",
-            1024,
-        ),
-    ] = 64 << 10
-    queued_max_request_bytes: Annotated[
-        int,
-        _long(
-            "queued.max.request.bytes",
-            "The bytes of requests, over all sessions, that are only partly here, behind a muted session or "
-            "in a job. Beyond "
-            "it, sessions in the middle of a request are not read on, the eldest excepted; beyond twice as "
-            "much sessions are disconnected, "
-            "the youngest requests first. -1 is without limit, which is Kafka's default.",
-            -1,
-        ),
-    ] = 64 * _MIB
-    sparklog_session_in_flight_max: Annotated[
-        int,
-        _int(
-            "sparklog.session.in.flight.max",
-            "The unanswered requests of one session beyond which it is no longer read.",
-            1,
-        ),
-    ] = 64
-    sparklog_session_unsent_max_bytes: Annotated[
-        int,
-        _int(
-            "sparklog.session.unsent.max.bytes",
-            "The bytes of replies waiting in one session beyond which it is no longer read.",
-            65_536,
-        ),
-    ] = 64 * _MIB
-    sparklog_reply_memory_max: Annotated[
-        int,
-        _int(
-            "sparklog.reply.memory.max",
-            "The bytes of replies held in memory, over all sessions: being made, or not yet read by their "
-            "clients. Beyond half of it, "
-            "sessions that hold replies are not served; beyond it, the session that has read nothing for "
-            "longest is disconnected. Records "
-            "sent from files do not count.",
-            1 * _MIB,
-        ),
-    ] = 64 * _MIB
-    max_connections: Annotated[
-        int,
-        _int(
-            "max.connections",
-            "The connections held at once. A new one takes the place of the one that has been idle longest; "
-            "it waits while every one has a "
-            "request in flight. Kafka has no limit by default.",
-            0,
-            update=_CLUSTER,
-        ),
-    ] = 10_000
-    sparklog_inter_broker_connections_reserve: Annotated[
-        int,
-        _int(
-            "sparklog.inter.broker.connections.reserve",
-            "Where there are several listeners: the connections that only the inter-broker listener may use, "
-            "at most a quarter of all.",
-            0,
-        ),
-    ] = 64
-    max_connections_per_ip: Annotated[
-        int,
-        _int("max.connections.per.ip", "The connections one address may hold at once.", 0, update=_CLUSTER),
-    ] = INT_MAX
-    max_connection_creation_rate: Annotated[
-        int,
-        _int(
-            "max.connection.creation.rate",
-            "The most new connections each second; beyond it accepting pauses for up to "
-            "`quota.window.size.seconds`.",
-            0,
-            update=_CLUSTER,
-        ),
-    ] = INT_MAX
-    connections_max_idle_ms: Annotated[
-        int,
-        _long(
-            "connections.max.idle.ms",
-            "How long a connection may stay silent before it is closed; negative is for ever.",
-        ),
-    ] = 600_000
     fetch_max_bytes: Annotated[
         int,
         _int(
-            "fetch.max.bytes", "The most bytes in a Fetch response, also where the request allows more.", 1024
+            "fetch.max.bytes", "The maximum bytes in a Fetch response, even if the request allows more.", 1024
         ),
     ] = 57_671_680
     max_incremental_fetch_session_cache_slots: Annotated[
         int,
         _int(
             "max.incremental.fetch.session.cache.slots",
-            "How many incremental fetch sessions are remembered.",
+            "The maximum number of incremental fetch sessions.",
             0,
         ),
     ] = 1000
@@ -264,37 +148,45 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "max.request.partition.size.limit",
-            "The most partitions one DescribeTopicPartitions reply lists.",
+            "The maximum number of partitions in one DescribeTopicPartitions response.",
             1,
         ),
     ] = 2000
     quota_window_num: Annotated[
-        int, _int("quota.window.num", "How many samples client quotas remember.", 1)
+        int, _int("quota.window.num", "The number of samples kept for client quotas.", 1)
     ] = 11
     quota_window_size_seconds: Annotated[
-        int, _int("quota.window.size.seconds", "How long one sample of client quotas lasts.", 1)
+        int, _int("quota.window.size.seconds", "The length of one sample of client quotas.", 1)
     ] = 1
     controller_quota_window_num: Annotated[
         int,
         _int(
             "controller.quota.window.num",
-            "How many samples the quota on changes to the cluster remembers.",
+            "The number of samples kept for controller mutation quotas.",
             1,
         ),
     ] = 11
     controller_quota_window_size_seconds: Annotated[
-        int, _int("controller.quota.window.size.seconds", "How long one sample of that quota lasts.", 1)
+        int,
+        _int(
+            "controller.quota.window.size.seconds",
+            "The length of one sample of controller mutation quotas.",
+            1,
+        ),
     ] = 1
 
     # Limits of our own (each is enforced by an error code, a muted session or a disconnect)
     sparklog_partition_parked_max: Annotated[
-        int, _int("sparklog.partition.parked.max", "The requests that may wait on one partition.", 1)
+        int,
+        _int(
+            "sparklog.partition.parked.max", "The maximum number of requests that wait on one partition.", 1
+        ),
     ] = 10_000
     sparklog_log_dir_unsynced_max_bytes: Annotated[
         int,
         _long(
             "sparklog.log.dir.unsynced.max.bytes",
-            "The bytes appended but not yet synced in one data directory.",
+            "The maximum bytes appended but not yet synced in one data directory.",
             1 * _MIB,
         ),
     ] = 256 * _MIB
@@ -302,22 +194,25 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _long(
             "sparklog.disk.reserve.bytes",
-            "The bytes of a data directory's disk that producers may not use: below it they get "
-            "KAFKA_STORAGE_ERROR and no topic is "
-            "created, while reads, committed offsets, transactions and retention go on. -1 is 1 % of the "
-            "disk, at most 1 GiB.",
+            "The bytes of a data directory's disk that producers cannot use. When less is free, produce "
+            "requests get KAFKA_STORAGE_ERROR and no topic is created; reads, offset commits, "
+            "transactions and retention continue. -1 means 1 % of the disk, at most 1 GiB.",
             -1,
         ),
     ] = -1
     sparklog_partitions_max: Annotated[
         int,
-        _int("sparklog.partitions.max", "The partitions the cluster may have; creating more is refused.", 1),
+        _int(
+            "sparklog.partitions.max",
+            "The maximum number of partitions in the cluster. Creating more is refused.",
+            1,
+        ),
     ] = 20_000
     sparklog_open_files_max: Annotated[
         int,
         _int(
             "sparklog.open.files.max",
-            "The segment files kept open; the least recently used are closed beyond it.",
+            "The maximum number of open segment files. Beyond it, the least recently used are closed.",
             16,
         ),
     ] = 4096
@@ -325,22 +220,20 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "sparklog.decompress.ratio.max",
-            "How many times its compressed size a batch of more than 4 MiB may have.",
+            "The maximum ratio of decompressed to compressed size of a batch larger than 4 MiB.",
             1,
         ),
     ] = 1024
     sparklog_decompress_max_bytes: Annotated[
         int,
-        _int(
-            "sparklog.decompress.max.bytes", "How many bytes one batch may become when decompressed.", 65_536
-        ),
+        _int("sparklog.decompress.max.bytes", "The maximum decompressed size of one batch.", 65_536),
     ] = 256 * _MIB
     sparklog_decompress_memory_max: Annotated[
         int,
         _long(
             "sparklog.decompress.memory.max",
-            "The bytes that decompressed batches may take together; a request waits for its share, and one "
-            "that needs too much is refused.",
+            "The maximum memory of all decompressed batches. A request waits for memory; a batch that "
+            "needs more than this is refused.",
             32 * _MIB,
         ),
     ] = 128 * _MIB
@@ -348,84 +241,45 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         _boolean(
             "sparklog.validate.compressed",
-            "Walk the records of compressed batches as Kafka does; false trusts the batch header, except on "
-            "compacted topics.",
+            "Validate each record of a compressed batch, as Kafka does. If false, only the batch header "
+            "is validated, except on compacted topics.",
         ),
     ] = True
 
     # Topics
     auto_create_topics_enable: Annotated[
-        bool, _boolean("auto.create.topics.enable", "Create a topic when a client first names it.")
+        bool, _boolean("auto.create.topics.enable", "Create a topic when a client first requests it.")
     ] = True
     delete_topic_enable: Annotated[bool, _boolean("delete.topic.enable", "Allow topics to be deleted.")] = (
         True
     )
     num_partitions: Annotated[
-        int, _int("num.partitions", "The partitions of a topic created without a number.", 1)
+        int, _int("num.partitions", "The number of partitions of a topic that is created without one.", 1)
     ] = 1
     default_replication_factor: Annotated[
-        int, _int("default.replication.factor", "The replicas of a topic created without a number.")
+        int,
+        _int("default.replication.factor", "The replication factor of a topic that is created without one."),
     ] = 1
     topics: TopicSettings = TopicSettings()
 
     # The log
     log_retention_check_interval_ms: Annotated[
-        int, _long("log.retention.check.interval.ms", "How often segments are looked at for retention.", 1)
+        int,
+        _long("log.retention.check.interval.ms", "The interval between checks of segments for retention.", 1),
     ] = 300_000
     log_initial_task_delay_ms: Annotated[
         int,
         _long(
             "log.initial.task.delay.ms",
-            "How long after the start segments are first looked at for retention.",
+            "The delay between the start and the first check of segments for retention.",
             0,
         ),
     ] = 30_000
-    log_cleaner_enable: Annotated[
-        bool,
-        _boolean(
-            "log.cleaner.enable", "Run compaction at all; without it topics with `compact` grow without end."
-        ),
-    ] = True
-    log_cleaner_threads: Annotated[
-        int, _int("log.cleaner.threads", "How many logs are compacted at once.", 0, update=_CLUSTER)
-    ] = 1
-    log_cleaner_dedupe_buffer_size: Annotated[
-        int,
-        _long(
-            "log.cleaner.dedupe.buffer.size",
-            "The memory for the keys of a round, 24 bytes each, over all threads.",
-            update=_CLUSTER,
-        ),
-    ] = 128 * _MIB
-    log_cleaner_io_buffer_load_factor: Annotated[
-        float,
-        Key(
-            "log.cleaner.io.buffer.load.factor",
-            Kind.DOUBLE,
-            "How full compaction's table of keys may become; below 1.",
-            update=_CLUSTER,
-        ),
-    ] = 0.9
-    log_cleaner_io_max_bytes_per_second: Annotated[
-        float,
-        Key(
-            "log.cleaner.io.max.bytes.per.second",
-            Kind.DOUBLE,
-            "The most compaction reads and writes each second.",
-            update=_CLUSTER,
-        ),
-    ] = 1.7976931348623157e308
-    log_cleaner_backoff_ms: Annotated[
-        int,
-        _long(
-            "log.cleaner.backoff.ms", "How long compaction rests when it finds nothing to do.", 0, _CLUSTER
-        ),
-    ] = 15_000
     log_flush_offset_checkpoint_interval_ms: Annotated[
         int,
         _int(
             "log.flush.offset.checkpoint.interval.ms",
-            "How long after a sync the recovery points are written down; 500 ms at most.",
+            "The delay between a sync and the checkpoint of the recovery points; at most 500 ms.",
             0,
         ),
     ] = 60_000
@@ -433,7 +287,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "log.flush.start.offset.checkpoint.interval.ms",
-            "How often the log start offsets are written down.",
+            "The interval between checkpoints of the log start offsets.",
             0,
         ),
     ] = 60_000
@@ -441,7 +295,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _long(
             "replica.high.watermark.checkpoint.interval.ms",
-            "How often the high watermarks are written down.",
+            "The interval between checkpoints of the high watermarks.",
             1,
         ),
     ] = 5_000
@@ -449,7 +303,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _long(
             "replica.lag.time.max.ms",
-            "How long a follower may fail to reach the leader's log end before it leaves the ISR.",
+            "A follower that has not reached the leader's log end offset for this long leaves the ISR.",
             1,
         ),
     ] = 30_000
@@ -457,131 +311,47 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "producer.id.expiration.ms",
-            "How long the state of a silent idempotent producer is kept.",
+            "The state of an idempotent producer is kept for this long after its last write.",
             1,
             update=_CLUSTER,
         ),
     ] = 86_400_000
 
-    # Groups and transactions: their internal topics
-    offsets_topic_num_partitions: Annotated[
-        int,
-        _int(
-            "offsets.topic.num.partitions",
-            "The partitions of `__consumer_offsets`; do not change it later.",
-            1,
-        ),
-    ] = 50
-    offsets_topic_replication_factor: Annotated[
-        int,
-        _short(
-            "offsets.topic.replication.factor",
-            "The replicas of `__consumer_offsets`; Kafka's own default is 3.",
-            1,
-        ),
-    ] = 1
-    offsets_topic_segment_bytes: Annotated[
-        int, _int("offsets.topic.segment.bytes", "The segment size of `__consumer_offsets`.", 1)
-    ] = 104_857_600
     offset_metadata_max_bytes: Annotated[
         int,
-        _int("offset.metadata.max.bytes", "The most metadata a client may store with a committed offset."),
+        _int("offset.metadata.max.bytes", "The maximum size of the metadata of a committed offset."),
     ] = 4096
-    transaction_state_log_num_partitions: Annotated[
-        int,
-        _int(
-            "transaction.state.log.num.partitions",
-            "The partitions of `__transaction_state`; do not change it later.",
-            1,
-        ),
-    ] = 50
-    transaction_state_log_replication_factor: Annotated[
-        int,
-        _short(
-            "transaction.state.log.replication.factor",
-            "The replicas of `__transaction_state`; Kafka's own default is 3.",
-            1,
-        ),
-    ] = 1
-    transaction_state_log_min_isr: Annotated[
-        int,
-        _int(
-            "transaction.state.log.min.isr",
-            "The in-sync replicas `__transaction_state` needs; Kafka's own default is 2.",
-            1,
-        ),
-    ] = 1
-    transaction_state_log_segment_bytes: Annotated[
-        int, _int("transaction.state.log.segment.bytes", "The segment size of `__transaction_state`.", 1)
-    ] = 104_857_600
 
     # The cluster
     broker_heartbeat_interval_ms: Annotated[
-        int, _int("broker.heartbeat.interval.ms", "How often a broker tells the controller that it lives.", 1)
+        int,
+        _int(
+            "broker.heartbeat.interval.ms", "The interval between a broker's heartbeats to the controller.", 1
+        ),
     ] = 2_000
     broker_session_timeout_ms: Annotated[
-        int, _int("broker.session.timeout.ms", "How long a broker may be silent before it is fenced.", 1)
+        int, _int("broker.session.timeout.ms", "A broker that sends no heartbeat for this long is fenced.", 1)
     ] = 9_000
     initial_broker_registration_timeout_ms: Annotated[
         int,
         _int(
             "initial.broker.registration.timeout.ms",
-            "How long a starting broker tries to register before it gives up.",
+            "A starting broker that cannot register within this time stops.",
             1,
         ),
     ] = 60_000
-    metadata_log_segment_bytes: Annotated[
-        int, _int("metadata.log.segment.bytes", "The segment size of the metadata log.", 8 * _MIB)
-    ] = 1_073_741_824
-    metadata_log_segment_ms: Annotated[
-        int, _long("metadata.log.segment.ms", "The age at which a segment of the metadata log is closed.")
-    ] = 604_800_000
-    metadata_max_retention_bytes: Annotated[
-        int,
-        _long(
-            "metadata.max.retention.bytes",
-            "The size of metadata log and snapshots beyond which the oldest are dropped.",
-        ),
-    ] = 104_857_600
-    metadata_max_retention_ms: Annotated[
-        int, _long("metadata.max.retention.ms", "The age at which old snapshots go.")
-    ] = 604_800_000
-    metadata_log_max_record_bytes_between_snapshots: Annotated[
-        int,
-        _long(
-            "metadata.log.max.record.bytes.between.snapshots",
-            "How many bytes of new metadata call for a snapshot.",
-            1,
-        ),
-    ] = 20_971_520
-    metadata_log_max_snapshot_interval_ms: Annotated[
-        int,
-        _long(
-            "metadata.log.max.snapshot.interval.ms",
-            "How old metadata without a snapshot may become; 0 leaves it to the number of bytes.",
-            0,
-        ),
-    ] = 3_600_000
-    metadata_max_idle_interval_ms: Annotated[
-        int,
-        _int(
-            "metadata.max.idle.interval.ms",
-            "How often an idle metadata log gets a NoOp record; a cluster of one never does.",
-            0,
-        ),
-    ] = 500
     controller_quorum_voters: Annotated[
         tuple[str, ...],
         _list(
             "controller.quorum.voters",
-            "The voters of the metadata quorum, as id@host:port; only this node itself can be one yet.",
+            "The voters of the metadata quorum, as id@host:port. Only this node can be a voter.",
         ),
     ] = ()
     controller_quorum_bootstrap_servers: Annotated[
         tuple[str, ...],
         _list(
             "controller.quorum.bootstrap.servers",
-            "Where to find the metadata quorum; not needed in a cluster of one.",
+            "The addresses of the metadata quorum. A cluster of one node needs none.",
         ),
     ] = ()
 
@@ -590,6 +360,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     advertised_listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     inter_broker_listener_name: str = "PLAINTEXT"
     given: Mapping[str, str] = msgspec.field(default_factory=dict)
+    connections: ConnectionSettings = ConnectionSettings()
+    cleaner: CleanerSettings = CleanerSettings()
+    metadata_log: MetadataLogSettings = MetadataLogSettings()
+    internal_topics: InternalTopicSettings = InternalTopicSettings()
     groups: GroupDefaults = GroupDefaults()
     transactions: TransactionDefaults = TransactionDefaults()
 
@@ -658,11 +432,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-PARTS: dict[str, type[GroupDefaults] | type[TransactionDefaults]] = {
+PARTS: dict[str, type[msgspec.Struct]] = {
+    "connections": ConnectionSettings,
+    "cleaner": CleanerSettings,
+    "metadata_log": MetadataLogSettings,
+    "internal_topics": InternalTopicSettings,
     "groups": GroupDefaults,
     "transactions": TransactionDefaults,
 }
-"""The fields of `BrokerSettings` that are settings of their own."""
+"""The fields of `BrokerSettings` that hold a struct of settings."""
 
 
 @cache
@@ -712,16 +490,10 @@ def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> Broker
         inter_broker_name=settings.inter_broker_listener_name_given,
         is_insecure_allowed=is_insecure_allowed,
     )
-    _check_together(settings)
+    check_together(settings)
     return msgspec.structs.replace(
         settings,
         listeners=endpoints.listeners,
         advertised_listeners=endpoints.advertised,
         inter_broker_listener_name=endpoints.inter_broker_name,
     )
-
-
-def _check_together(settings: BrokerSettings) -> None:
-    check_together(settings)
-    for field, key in fields_of(BrokerSettings):
-        key.check(getattr(settings, field))

@@ -13,60 +13,18 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .keys import LONG_MAX, Key, Kind, Synonym, Update, fields_of, invalid
+from .topic_kinds import boolean as _boolean
+from .topic_kinds import choice as _choice
+from .topic_kinds import integer as _int
+from .topic_kinds import later as _later
+from .topic_kinds import long as _long
+from .topic_kinds import throttled as _throttled
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 _HINTED_LENGTH_MAX = 100  # to compare more costs milliseconds
 _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-
-
-def _boolean(name: str, broker_name: str, doc: str) -> Key:
-    return Key(name, Kind.BOOLEAN, doc, update=Update.CLUSTER_WIDE, synonyms=_same(broker_name, Kind.BOOLEAN))
-
-
-def _int(
-    name: str,
-    broker_name: str,
-    doc: str,
-    at_least: float,
-    at_most: float | None = None,
-    also: int | None = None,
-) -> Key:
-    return Key(
-        name,
-        Kind.INT,
-        doc,
-        at_least,
-        at_most,
-        also,
-        update=Update.CLUSTER_WIDE,
-        synonyms=_same(broker_name, Kind.INT),
-    )
-
-
-def _long(name: str, broker: str | tuple[Synonym, ...], doc: str, at_least: float | None = None) -> Key:
-    synonyms = _same(broker, Kind.LONG) if isinstance(broker, str) else broker
-    return Key(name, Kind.LONG, doc, at_least, update=Update.CLUSTER_WIDE, synonyms=synonyms)
-
-
-def _choice(name: str, broker_name: str, doc: str, choices: tuple[str, ...], kind: Kind = Kind.STRING) -> Key:
-    return Key(
-        name, kind, doc, choices=choices, update=Update.CLUSTER_WIDE, synonyms=_same(broker_name, kind)
-    )
-
-
-def _throttled(name: str, doc: str) -> Key:
-    return Key(name, Kind.LIST, doc)
-
-
-def _later(key: Key) -> Key:
-    """A key that has no effect yet: known, checked, and said to do nothing where a broker's file sets it."""
-    return msgspec.structs.replace(key, has_effect=False)
-
-
-def _same(broker_name: str, kind: Kind) -> tuple[Synonym, ...]:
-    return (Synonym(broker_name, kind),) if broker_name else ()
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,9 +37,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _choice(
             "cleanup.policy",
             "log.cleanup.policy",
-            "How old records are removed: `delete` drops whole segments by age or size, `compact` keeps the "
-            "last record of each key; "
-            "both may be given, and none keeps everything.",
+            "How old records are removed: `delete` deletes segments by age or size, `compact` keeps the "
+            "last record of each key. Both can be set; an empty list keeps all records.",
             ("compact", "delete"),
             Kind.LIST,
         ),
@@ -91,7 +48,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _choice(
             "compression.type",
             "compression.type",
-            "The codec records are stored in; `producer` keeps the producer's codec.",
+            "The codec in which records are stored. `producer` keeps the producer's codec.",
             _CODECS,
         ),
     ] = "producer"
@@ -101,7 +58,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
             _int(
                 "compression.gzip.level",
                 "compression.gzip.level",
-                "The effort of gzip when the broker compresses; -1 is its own default.",
+                "The compression level of gzip. -1 means the default of gzip.",
                 1,
                 9,
                 -1,
@@ -114,7 +71,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
             _int(
                 "compression.lz4.level",
                 "compression.lz4.level",
-                "The effort of lz4 when the broker compresses.",
+                "The compression level of lz4.",
                 1,
                 17,
             )
@@ -126,7 +83,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
             _int(
                 "compression.zstd.level",
                 "compression.zstd.level",
-                "The effort of zstd when the broker compresses.",
+                "The compression level of zstd.",
                 -131072,
                 22,
             )
@@ -137,8 +94,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "delete.retention.ms",
             "log.cleaner.delete.retention.ms",
-            "How long a tombstone stays readable in a compacted topic, so that a reader from the start "
-            "learns of the deletion.",
+            "The time that a tombstone is kept in a compacted topic, so that a reader from the start sees "
+            "the deletion.",
             0,
         ),
     ] = 86_400_000
@@ -147,7 +104,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "file.delete.delay.ms",
             "log.segment.delete.delay.ms",
-            "How long a dropped segment's files wait before they are unlinked.",
+            "The delay before the files of a removed segment are deleted.",
             0,
         ),
     ] = 60_000
@@ -156,7 +113,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "flush.messages",
             "log.flush.interval.messages",
-            "Sync the log after this many records, in addition to syncs for acknowledgements.",
+            "The number of records after which the log is synced, in addition to syncs for acknowledgements.",
             1,
         ),
     ] = LONG_MAX
@@ -168,7 +125,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
                 Synonym("log.flush.interval.ms", Kind.LONG),
                 Synonym("log.flush.scheduler.interval.ms", Kind.LONG, default=LONG_MAX),
             ),
-            "Sync the log when its oldest unsynced record is this old, in addition to syncs for "
+            "The age of the oldest unsynced record at which the log is synced, in addition to syncs for "
             "acknowledgements.",
             0,
         ),
@@ -178,7 +135,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _later(
             _throttled(
                 "follower.replication.throttled.replicas",
-                "The `partition:broker` pairs whose catching up is throttled on the follower's side; `*` "
+                "The replicas whose replication is throttled on the follower, as `partition:broker`; `*` "
                 "means all.",
             )
         ),
@@ -188,7 +145,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _int(
             "index.interval.bytes",
             "log.index.interval.bytes",
-            "How many bytes of log lie between two entries of the offset index.",
+            "The bytes of log between two entries of the offset index.",
             0,
         ),
     ] = 4096
@@ -197,8 +154,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _later(
             _throttled(
                 "leader.replication.throttled.replicas",
-                "The `partition:broker` pairs whose catching up is throttled on the leader's side; `*` means "
-                "all.",
+                "The replicas whose replication is throttled on the leader, as `partition:broker`; `*` "
+                "means all.",
             )
         ),
     ] = ()
@@ -208,7 +165,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
             _long(
                 "local.retention.bytes",
                 "log.local.retention.bytes",
-                "Bytes of a tiered partition kept on local disk; -2 follows retention.bytes.",
+                "The bytes of a tiered partition kept on local disk. -2 means `retention.bytes`.",
                 -2,
             )
         ),
@@ -219,7 +176,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
             _long(
                 "local.retention.ms",
                 "log.local.retention.ms",
-                "How long a tiered segment stays on local disk; -2 follows retention.ms.",
+                "The time that a tiered segment is kept on local disk. -2 means `retention.ms`.",
                 -2,
             )
         ),
@@ -229,7 +186,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "max.compaction.lag.ms",
             "log.cleaner.max.compaction.lag.ms",
-            "The longest a record may stay out of reach of compaction.",
+            "The maximum time that a record stays uncompacted.",
             1,
         ),
     ] = LONG_MAX
@@ -238,7 +195,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _int(
             "max.message.bytes",
             "message.max.bytes",
-            "The largest record batch accepted, compressed as it came.",
+            "The maximum size of a record batch, after compression by the producer.",
             0,
         ),
     ] = 1_048_588
@@ -247,7 +204,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "message.timestamp.after.max.ms",
             "log.message.timestamp.after.max.ms",
-            "How far a record's CreateTime may lie ahead of the broker's clock before it is refused.",
+            "The maximum time by which a record's CreateTime may be ahead of the broker's clock.",
             0,
         ),
     ] = 3_600_000
@@ -256,7 +213,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "message.timestamp.before.max.ms",
             "log.message.timestamp.before.max.ms",
-            "How far a record's CreateTime may lie behind the broker's clock before it is refused.",
+            "The maximum time by which a record's CreateTime may be behind the broker's clock.",
             0,
         ),
     ] = LONG_MAX
@@ -265,7 +222,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _choice(
             "message.timestamp.type",
             "log.message.timestamp.type",
-            "Whose time a record carries: the producer's (CreateTime) or the broker's at the append "
+            "The timestamp of a record: the producer's (CreateTime) or the broker's at the append "
             "(LogAppendTime).",
             ("CreateTime", "LogAppendTime"),
         ),
@@ -275,7 +232,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         Key(
             "min.cleanable.dirty.ratio",
             Kind.DOUBLE,
-            "The share of a log that must be uncompacted before compaction takes it up.",
+            "The minimum ratio of uncompacted bytes to the size of the log at which it is compacted.",
             0,
             1,
             update=Update.CLUSTER_WIDE,
@@ -287,7 +244,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "min.compaction.lag.ms",
             "log.cleaner.min.compaction.lag.ms",
-            "How long a record is at least left uncompacted.",
+            "The minimum time that a record stays uncompacted.",
             0,
         ),
     ] = 0
@@ -296,14 +253,14 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _int(
             "min.insync.replicas",
             "min.insync.replicas",
-            "With acks=all: how many replicas must be in sync, the leader counted, for a write to be taken.",
+            "The minimum number of in-sync replicas, including the leader, for a write with acks=all.",
             1,
         ),
     ] = 1
     preallocate: Annotated[
         bool,
         _later(
-            _boolean("preallocate", "log.preallocate", "Reserve a new segment's full size on disk at once.")
+            _boolean("preallocate", "log.preallocate", "Allocate the full size of a new segment on disk.")
         ),
     ] = False
     remote_log_copy_disable: Annotated[
@@ -316,7 +273,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         _later(
             _boolean(
-                "remote.log.delete.on.disable", "", "Drop the tiered segments when tiering is switched off."
+                "remote.log.delete.on.disable",
+                "",
+                "Delete the tiered segments when tiered storage is disabled.",
             )
         ),
     ] = False
@@ -329,7 +288,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "retention.bytes",
             "log.retention.bytes",
-            "The size a partition may reach before its oldest segments are dropped.",
+            "The maximum size of a partition. Beyond it, the oldest segments are deleted.",
         ),
     ] = -1
     retention_ms: Annotated[
@@ -341,7 +300,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
                 Synonym("log.retention.minutes", Kind.INT, _MINUTE_MS),
                 Synonym("log.retention.hours", Kind.INT, _HOUR_MS, default=168),
             ),
-            "How old a segment's newest record may become before the segment is dropped.",
+            "The age of a segment's newest record at which the segment is deleted.",
             -1,
         ),
     ] = 604_800_000
@@ -350,7 +309,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _int(
             "segment.bytes",
             "log.segment.bytes",
-            "The size at which a segment is closed and the next begun.",
+            "The size at which a segment is rolled.",
             1_048_576,
         ),
     ] = 1_073_741_824
@@ -359,7 +318,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _int(
             "segment.index.bytes",
             "log.index.size.max.bytes",
-            "The size of an offset index at which its segment is closed.",
+            "The size of the offset index at which a segment is rolled.",
             4,
         ),
     ] = 10_485_760
@@ -371,8 +330,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
                 Synonym("log.roll.jitter.ms", Kind.LONG),
                 Synonym("log.roll.jitter.hours", Kind.INT, _HOUR_MS, default=0, at_least=0),
             ),
-            "Up to this much is taken off segment.ms, by partition, so that segments are not all closed at "
-            "once.",
+            "The maximum time subtracted from `segment.ms`, by partition, so that segments are not all "
+            "rolled at once.",
             0,
         ),
     ] = 0
@@ -384,8 +343,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
                 Synonym("log.roll.ms", Kind.LONG),
                 Synonym("log.roll.hours", Kind.INT, _HOUR_MS, default=168, at_least=1),
             ),
-            "The age at which a segment is closed even if small, so that retention and compaction can reach "
-            "it.",
+            "The age at which a segment is rolled even if it is small, so that retention and compaction "
+            "can process it.",
             1,
         ),
     ] = 604_800_000
@@ -394,7 +353,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _boolean(
             "unclean.leader.election.enable",
             "unclean.leader.election.enable",
-            "Let a replica lead that may lack acknowledged records, when no replica in sync is left.",
+            "Elect a replica outside the ISR as leader if no in-sync replica is left. Acknowledged "
+            "records may be lost.",
         ),
     ] = False
     internal_segment_bytes: Annotated[
@@ -402,7 +362,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         Key(
             "internal.segment.bytes",
             Kind.INT,
-            "A segment size below the public minimum, for tests of the log.",
+            "A segment size below the public minimum, for tests.",
             1,
         ),
     ] = None
@@ -411,9 +371,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _choice(
             "sparklog.ack.flush",
             "sparklog.ack.flush",
-            "Whether a record counts as committed only once it is on disk: `always`, `never` (in memory of "
-            "the replicas is enough, "
-            "as in Kafka), or `auto`, which syncs where a topic has one replica.",
+            "Whether a record must be synced to disk before it counts as committed: `always`; `never`, "
+            "where the memory of the replicas is enough, as in Kafka; or `auto`, which syncs if the topic "
+            "has one replica.",
             ("auto", "always", "never"),
         ),
     ] = "auto"

@@ -17,32 +17,35 @@ class TransactionDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of every transactional id of this broker. Durations in ms."""
 
     max_timeout_ms: Annotated[
-        int, _int("transaction.max.timeout.ms", "The longest timeout a transaction may ask for.")
+        int,
+        _int("transaction.max.timeout.ms", "The maximum transaction timeout that a producer can request."),
     ] = 900_000
     abort_interval_ms: Annotated[
         int,
         _int(
             "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-            "How often transactions that took too long are looked for.",
+            "The interval between checks for transactions that have timed out.",
         ),
     ] = 10_000
     id_expiration_ms: Annotated[
         int,
-        _int("transactional.id.expiration.ms", "How long the state of an unused transactional id is kept."),
+        _int(
+            "transactional.id.expiration.ms", "The time that the state of an unused transactional id is kept."
+        ),
     ] = 604_800_000
     sink_id_expiration_ms: Annotated[
         int,
         _int(
             "sparklog.transactional.sink.id.expiration.ms",
-            "How long a finished transactional id that begins with `sl.` is kept: the exactly-once sink of "
-            "Spark uses each but once.",
+            "The time that a finished transactional id with the prefix `sl.` is kept. The exactly-once "
+            "sink of Spark uses each such id once.",
         ),
     ] = 3_600_000
     expiry_interval_ms: Annotated[
         int,
         _int(
             "transaction.remove.expired.transaction.cleanup.interval.ms",
-            "How often expired transactional ids are looked for.",
+            "The interval between checks for expired transactional ids.",
         ),
     ] = 3_600_000
     two_phase_commit_enable: Annotated[
@@ -50,8 +53,7 @@ class TransactionDefaults(msgspec.Struct, frozen=True, kw_only=True):
         Key(
             "transaction.two.phase.commit.enable",
             Kind.BOOLEAN,
-            "Let transactions be prepared and committed by an outside coordinator; InitProducerId 6 "
-            "(KIP-939) is served then.",
+            "Enable two-phase commit by an external coordinator, with InitProducerId 6 (KIP-939).",
         ),
     ] = False
     partition_verification_enable: Annotated[
@@ -59,7 +61,8 @@ class TransactionDefaults(msgspec.Struct, frozen=True, kw_only=True):
         Key(
             "transaction.partition.verification.enable",
             Kind.BOOLEAN,
-            "Ask the coordinator whether a partition belongs to the transaction before taking its records.",
+            "Verify with the transaction coordinator that a partition belongs to the transaction before "
+            "records are appended.",
             update=Update.CLUSTER_WIDE,
         ),
     ] = True
@@ -67,7 +70,7 @@ class TransactionDefaults(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "add.partitions.to.txn.retry.backoff.ms",
-            "The pause before the broker tries again to add a partition to a transaction.",
+            "The pause before the broker retries to add a partition to a transaction.",
         ),
     ] = 20
     add_retry_backoff_max_ms: Annotated[
@@ -75,7 +78,7 @@ class TransactionDefaults(msgspec.Struct, frozen=True, kw_only=True):
         Key(
             "add.partitions.to.txn.retry.backoff.max.ms",
             Kind.INT,
-            "The longest the broker itself keeps trying to add a partition to a transaction.",
+            "The maximum time that the broker retries to add a partition to a transaction.",
             0,
         ),
     ] = 100

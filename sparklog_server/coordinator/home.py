@@ -1,5 +1,6 @@
 """The partition in which a shard lives, as its runtime sees it."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from sparklog.effects import FileSlice
@@ -43,8 +44,10 @@ class ShardPartition(Protocol):
         it. Raises Refused.
         """
 
-    def park(self, until: Offset, token: object) -> None:
-        """Hand `token` out when the high watermark reaches `until`, or leadership is lost. Raises Refused."""
+    def park(self, until: Offset, wake: Callable[[Instant], None]) -> None:
+        """Call `wake` within a turn when the high watermark reaches `until`, or leadership is lost. Raises
+        Refused.
+        """
 
     def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
         """Whole batches of `[start, limit)`, one at least; None if there are none. Raises Refused."""

@@ -18,6 +18,7 @@ log has a word on it; the marker that ends the transaction takes its place among
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from sparklog.effects import FileSlice, Run
@@ -62,14 +63,6 @@ class Written(Message):
 
 
 WRITTEN: Final = Written()
-
-
-class ShardWaits(NamedTuple):
-    """The token that comes back when the high watermark of a shard's partition has come far enough."""
-
-    topic: str
-    shard: int
-    epoch: LeaderEpoch
 
 
 class _Parked(NamedTuple):
@@ -570,16 +563,16 @@ class CoordinatorRuntime:
         if active.parked and active.waits_until < active.parked[0].end_offset:
             active.waits_until = active.parked[0].end_offset
             try:
-                active.partition.park(active.waits_until, ShardWaits(self._topic, index, active.epoch))
+                active.partition.park(active.waits_until, partial(self._woken, index, active))
             except Refused as refused:
                 self._resign_for_a_moment(index, active, refused.code, now)
 
-    def woken(self, waits: ShardWaits, now: Instant) -> None:
-        """What a shard waited for has come, or never will."""
-        active = self._active.get(waits.shard)
-        if active is None or active.epoch != waits.epoch:
+    def _woken(self, index: int, waited: _Active, now: Instant) -> None:
+        """The high watermark has moved for a shard that waited, or the role of its partition has ended."""
+        active = self._active.get(index)
+        if active is None or active.epoch != waited.epoch:
             return
         if active.partition.leader_epoch != active.epoch:
-            self.resigned(waits.shard, ErrorCode.NOT_COORDINATOR)
+            self.resigned(index, ErrorCode.NOT_COORDINATOR)
         else:
-            self._await(waits.shard, active, now)
+            self._await(index, active, now)

@@ -157,15 +157,13 @@ class Admission:
         slots = self._slots
         if len(self._sockets) > 1 and not self._is_protected(listener.name):
             own = self._pump.count_of(self._settings.inter_broker_listener_name)
-            slots -= max(
-                0,
-                min(self._settings.sparklog_inter_broker_connections_reserve, slots // _RESERVE_SHARE) - own,
-            )
+            reserve = self._settings.connections.sparklog_inter_broker_connections_reserve
+            slots -= max(0, min(reserve, slots // _RESERVE_SHARE) - own)
         return held < slots
 
     @property
     def _slots(self) -> int:
-        return min(self._broker.settings.max_connections, self._connections_max)
+        return min(self._broker.settings.connections.max_connections, self._connections_max)
 
     def _displaceable(self) -> list[Connection]:
         return [one for one in self._pump.connections.values() if not self._is_protected(one.listener)]
@@ -217,7 +215,7 @@ class Admission:
         settings = self._broker.settings
         now_ms = Millis(time.monotonic_ns() // 1_000_000)
         throttled = self._broker.quotas.connections.connecting(
-            peer[0], settings.max_connection_creation_rate, now_ms
+            peer[0], settings.connections.max_connection_creation_rate, now_ms
         )
         if throttled.closed_after_ms:
             if len(self._pump.connections) + self._held_count >= self._slots:
@@ -249,7 +247,7 @@ class Admission:
             self.begin()
 
     def _admit(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
-        host, limit = peer[0], self._broker.settings.max_connections_per_ip
+        host, limit = peer[0], self._broker.settings.connections.max_connections_per_ip
         if (
             limit <= len(self._pump.connections)
             and sum(one.peer_host == host for one in self._pump.connections.values()) >= limit
@@ -265,9 +263,10 @@ class Admission:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Unless asked for, the system sizes the buffers: it does so better than any fixed number.
+        buffers = self._settings.connections
         for key, option, size in (
-            ("socket.send.buffer.bytes", socket.SO_SNDBUF, self._settings.socket_send_buffer_bytes),
-            ("socket.receive.buffer.bytes", socket.SO_RCVBUF, self._settings.socket_receive_buffer_bytes),
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF, buffers.socket_send_buffer_bytes),
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF, buffers.socket_receive_buffer_bytes),
         ):
             if key in self._settings.given and size > 0:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)

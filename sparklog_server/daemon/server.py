@@ -88,7 +88,7 @@ class Server:
             disk,
             self._reactor,
             log.trace,
-            unsent_bytes_max=settings.sparklog_session_unsent_max_bytes,
+            unsent_bytes_max=settings.connections.sparklog_session_unsent_max_bytes,
         )
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
@@ -157,11 +157,11 @@ class Server:
         )
         for listener, bound in self._sockets:
             try:
-                bound.listen(self._settings.socket_listen_backlog_size)
+                bound.listen(self._settings.connections.socket_listen_backlog_size)
             except OSError as error:
                 raise _cannot_listen(listener, error) from error
         self._admission.begin()
-        if self._settings.connections_max_idle_ms > 0:
+        if self._settings.connections.connections_max_idle_ms > 0:
             self._sweep_idle()
         self._after(TRIMMED_EVERY_S, self._trim_heap)
         # Objects that exist now live as long as the process: the collector need not walk them again.
@@ -225,7 +225,7 @@ class Server:
         self._after(CHECKED_EVERY_S, lambda: self._watch_parent(parent))
 
     def _sweep_idle(self) -> None:
-        idle_ms = self._settings.connections_max_idle_ms
+        idle_ms = self._settings.connections.connections_max_idle_ms
         self._pump.close_idle(idle_ms * 1000)
         self._after(idle_ms / 1000 / IDLE_SWEEPS, self._sweep_idle)
 

@@ -23,7 +23,8 @@ from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.removal import Removal
 from sparklog_server.replica.disk_reserve import DiskReserve
-from sparklog_server.replica.partition import LINGER_US, Partition
+from sparklog_server.replica.durability import LINGER_US
+from sparklog_server.replica.partition import Partition
 
 Trace = Callable[..., None]
 RECOVERY_POINTS_MS_MAX: Final = 500
@@ -175,7 +176,7 @@ class ReplicaDirectory:
         for partition in self._dirty:
             if partition in self.partitions:
                 try:
-                    partition_files, end_offset = partition.begin_sync()
+                    partition_files, end_offset = partition.durability.begin_sync()
                 except StorageError as error:
                     if error.is_full:
                         self.room.ran_out(error, now)
@@ -282,7 +283,7 @@ class ReplicaDirectory:
                 self.cut(partition, offset, now)
         for partition, log_start in starts:
             if partition in self.partitions:
-                partition.log_start_written(log_start)
+                partition.durability.log_start_written(log_start)
 
     def hold(self, removal: Removal, now: Instant) -> None:
         """Keep what was renamed to be removed until no checkpoint vouches for it any more;

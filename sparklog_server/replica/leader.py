@@ -1,24 +1,36 @@
-"""The leader's side of replication: the high watermark and the rule that moves it.
+"""The roles of a replica, and the leader's side of replication.
 
-    high watermark = the lowest acknowledged end among this replica and every in-sync follower; it never
-    moves back.
+    IDLE (None)                    no leader is known, or the partition is offline or deleted
+    FOLLOWING(leader, epoch)       another broker leads: requests of clients get NOT_LEADER_OR_FOLLOWER
+    LEADING(epoch), LeaderReplica  this broker leads
 
-The leader's own acknowledged end is what it may promise alone: the log end, or only what is synced to disk
-where one replica is all there is (`sparklog.ack.flush`, decided by `Partition`).
+    committed end = the lowest acknowledged end among the leader and its in-sync followers
+
+The acknowledged end of the leader itself is its log end offset, or its recovery point where a record counts
+only once it is synced (`durability`). The high watermark belongs to the partition: it follows the committed
+end and outlives the role.
 """
+
+from typing import NamedTuple
 
 from sparklog.model import Instant, LeaderEpoch, NodeId, Offset
 from sparklog_server.replica.progress import FollowerProgress
 
 
+class Following(NamedTuple):
+    """The role of a replica whose partition another broker leads."""
+
+    leader: NodeId
+    leader_epoch: LeaderEpoch
+
+
 class LeaderReplica:
     """Leadership of one partition in one leader epoch.
 
-    Invariants: `high_watermark` ≤ `acknowledged_end`, and neither moves back; `in_sync_followers` holds no
-    entry for the leader itself.
+    Invariants: `acknowledged_end` never moves back; `in_sync_followers` does not contain the leader itself.
     """
 
-    __slots__ = ("_progress", "acknowledged_end", "high_watermark", "in_sync_followers", "leader_epoch")
+    __slots__ = ("_progress", "acknowledged_end", "in_sync_followers", "leader_epoch")
 
     def __init__(
         self,
@@ -26,37 +38,39 @@ class LeaderReplica:
         *,
         followers: tuple[NodeId, ...],
         isr: tuple[NodeId, ...],
-        high_watermark: Offset,
+        acknowledged_end: Offset,
         now: Instant,
     ) -> None:
         self.leader_epoch = leader_epoch
         self._progress = {follower: FollowerProgress(now) for follower in followers}
         self.in_sync_followers = tuple(replica for replica in isr if replica in self._progress)
-        self.high_watermark = high_watermark
-        self.acknowledged_end = high_watermark
+        self.acknowledged_end = acknowledged_end
 
-    def own_end_moved(self, acknowledged_end: Offset) -> bool:
-        """This replica may promise every record below `acknowledged_end`. True if the high watermark
-        moved.
-        """
+    @property
+    def is_alone(self) -> bool:
+        """Whether no follower is in sync, so that the disk of this broker alone decides what is committed."""
+        return not self.in_sync_followers
+
+    def own_end_moved(self, acknowledged_end: Offset) -> Offset:
+        """The leader acknowledges every record below `acknowledged_end`. Returns the committed end."""
         if acknowledged_end > self.acknowledged_end:
             self.acknowledged_end = acknowledged_end
-        return self._advance()
+        return self.committed_end()
 
     def follower_fetched(
         self, replica: NodeId, fetch_offset: Offset, log_end_offset: Offset, now: Instant
-    ) -> bool:
-        """A follower asks for `fetch_offset`, so it holds every record below it. True if the high
-        watermark moved.
-        """
+    ) -> Offset:
+        """A follower fetches from `fetch_offset`, so it has every record below. Returns the committed end."""
         self._progress[replica].fetched_to(fetch_offset, log_end_offset, now)
-        return self._advance()
+        return self.committed_end()
 
-    def _advance(self) -> bool:
-        reached = self.acknowledged_end
+    def committed_end(self) -> Offset:
+        """The end of the records that every in-sync replica has acknowledged."""
+        committed = self.acknowledged_end
         for follower in self.in_sync_followers:
-            reached = min(reached, self._progress[follower].log_end_offset)
-        if reached <= self.high_watermark:
-            return False
-        self.high_watermark = reached
-        return True
+            committed = min(committed, self._progress[follower].log_end_offset)
+        return committed
+
+
+Role = LeaderReplica | Following | None
+"""None is IDLE."""

@@ -247,7 +247,7 @@ class LogCleaner:
             try:
                 choice = judge(partition.log, partition.high_watermark, now.wall_ms)
             except StorageError as error:
-                partition.storage_failed(error)
+                partition.disk.storage_failed(error)
                 continue
             if choice.is_due:
                 candidates.append((choice, directory, partition))
@@ -331,7 +331,7 @@ class LogCleaner:
         try:
             reading.learn()
         except StorageError as error:
-            work.partition.storage_failed(error)
+            work.partition.disk.storage_failed(error)
 
     def _progressed(self, work: _Work, one: Round, progress: Progress, now: Instant) -> list[Run]:
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
@@ -393,7 +393,7 @@ class LogCleaner:
         bases = {segment.base_offset for segment in work.partition.log.segments.settled}
         if work.is_committing is None and read is not None and read not in bases:
             return
-        work.partition.storage_failed(error)
+        work.partition.disk.storage_failed(error)
 
     def _drop(self, work: _Work) -> None:
         self._rounds.pop(work.partition, None)

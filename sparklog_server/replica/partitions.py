@@ -37,8 +37,8 @@ from sparklog_server.replica.retention import Retention
 class Partitions:
     """The partitions of this node by topic and index.
 
-    `released` collects the tokens whose wait is over, `jobs` what follows from finished ones, `led` the
-    partitions whose leadership was taken up; the broker drains them each turn. Invariants: a topic's entry
+    `jobs` collects the jobs that follow from finished ones, `led` the partitions whose leadership begins; the
+    broker drains both each turn. Invariants: a topic's entry
     exists only while the image places at least one of its partitions here; whoever it places here is open,
     in `_wanted` or in `_offline`. A wanted one waits while a job or a checkpoint may still touch or name
     an earlier log of its name.
@@ -60,7 +60,6 @@ class Partitions:
         trace: Trace,
     ) -> None:
         """`is_missing_directories` says that one at least could not be opened: logs may lie in it."""
-        self.released: list[object] = []
         self.jobs: list[Run] = []
         self._node_id = node_id
         self.directories = directories
@@ -175,11 +174,7 @@ class Partitions:
             self._offline.pop(topic_partition, None)
             self._wanted[topic_partition] = topic_id, placement
             return
-        leader = partition.leader
-        if placement.leader == self._node_id and (
-            leader is None or leader.leader_epoch != placement.leader_epoch
-        ):
-            self._lead(partition, placement, now)
+        self._place(partition, placement, now)
 
     def reconfigure(self, image: MetadataImage, now: Instant) -> None:
         """What topics take their defaults from changed."""
@@ -347,7 +342,14 @@ class Partitions:
         siblings = self._by_topic.setdefault(topic, {})
         sibling = next(iter(siblings.values()), None)
         log.settings = self._settings_for(topic) if sibling is None else sibling.settings
-        partition = Partition(log, home, parked_max=self._parked_max, released=self.released)
+        partition = Partition(
+            log,
+            home,
+            node_id=self._node_id,
+            high_watermark=home.log_dir.high_watermarks.get(topic_partition, Offset(0)),
+            waits_for_sync=self._waits_for_sync(topic, len(placement.replicas)),
+            parked_max=self._parked_max,
+        )
         partition.in_sync_min = self._in_sync_min_for(topic) if sibling is None else sibling.in_sync_min
         home.partitions[partition] = None
         if log.leftovers:
@@ -361,24 +363,17 @@ class Partitions:
             self.jobs.extend(
                 self.moving.serve(partition, home, self.directories, placement.directory_of(self._node_id))
             )
-        if placement.leader == self._node_id:
-            self._lead(partition, placement, now)
+        self._place(partition, placement, now)
 
     def _give_up(self, topic_partition: TopicPartition) -> None:
         if self._wanted.pop(topic_partition, None) is not None:
             self._offline[topic_partition] = None
 
-    def _lead(self, partition: Partition, placement: PartitionImage, now: Instant) -> None:
-        home = next(directory for directory in self.directories if partition in directory.partitions)
-        partition.lead(
-            placement.leader_epoch,
-            followers=tuple(replica for replica in placement.replicas if replica != self._node_id),
-            isr=placement.isr,
-            high_watermark=home.log_dir.high_watermarks.get(partition.topic_partition, Offset(0)),
-            waits_for_sync=self._waits_for_sync(partition.topic_partition.topic, len(placement.replicas)),
-            now=now,
-        )
-        self.led.append(partition)
+    def _place(self, partition: Partition, placement: PartitionImage, now: Instant) -> None:
+        topic = partition.topic_partition.topic
+        partition.wait_for_sync(self._waits_for_sync(topic, len(placement.replicas)), now)
+        if partition.placed(placement, now):
+            self.led.append(partition)
 
     def _remove(self, topic: str) -> list[Effect]:
         effects: list[Effect] = []

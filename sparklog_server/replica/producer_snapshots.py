@@ -49,7 +49,7 @@ class ProducerSnapshots:
             if error.is_full:  # recovery begins with an older snapshot
                 directory.room.ran_out(error, now)
             else:
-                partition.storage_failed(error)
+                partition.disk.storage_failed(error)
             return []
         if file is not None and partition in directory.partitions:
             directory.mark_dirty(partition, 0, now)

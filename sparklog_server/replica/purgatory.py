@@ -1,75 +1,83 @@
-"""Where requests wait for a partition's high watermark: a heap of offsets, and the fetches that watch for
-anything new.
-
-Tokens are opaque. The purgatory never calls them: it hands them back, and whoever parked them knows what
-they mean.
+"""Requests that wait for one partition: a heap ordered by offset, and the fetches that watch for any move
+of the high watermark.
 """
 
 from heapq import heappop, heappush
+from typing import Protocol
 
 from sparklog.model import Offset
 
 
 class PurgatoryFull(Exception):
-    """As many requests wait for this partition as the setting allows."""
+    """The number of requests that wait for this partition has reached its limit."""
+
+
+class Waiter(Protocol):
+    """A request, or a coordinator shard, that waits for a partition."""
+
+    def released(self) -> None:
+        """Schedule the waiter to go on in this turn: its condition holds, or the role of the partition has
+        ended. Must not touch the partition.
+        """
 
 
 class Purgatory:
-    """The tokens parked on one partition; at most `limit` of them, abandoned ones included until they are
-    passed or swept.
+    """The waiters of one partition, at most `limit`. An abandoned waiter of `heap` counts until the high
+    watermark passes it.
     """
 
-    __slots__ = ("_heap", "_limit", "_sequence", "_watchers")
+    __slots__ = ("_limit", "_sequence", "heap", "watchers")
 
     def __init__(self, limit: int) -> None:
-        self._heap: list[tuple[Offset, int, object]] = []
-        self._watchers: dict[int, object] = {}
+        self.heap: list[tuple[Offset, int, Waiter]] = []
+        self.watchers: dict[int, Waiter] = {}
         self._sequence = 0
         self._limit = limit
 
     def __len__(self) -> int:
-        return len(self._heap) + len(self._watchers)
+        return len(self.heap) + len(self.watchers)
 
-    def __bool__(self) -> bool:
-        return bool(self._heap or self._watchers)
-
-    def park(self, until: Offset, token: object, *, is_ours: bool = False) -> None:
-        """Keep `token` until the high watermark reaches `until`. Raises PurgatoryFull, but not for what
-        the broker itself waits for.
+    def park(self, until: Offset, waiter: Waiter, *, is_ours: bool = False) -> None:
+        """Keep `waiter` until the high watermark reaches `until`. Raises PurgatoryFull, except where
+        `is_ours` says that the broker itself waits.
         """
         if len(self) >= self._limit and not is_ours:
             raise PurgatoryFull
         self._sequence += 1
-        heappush(self._heap, (until, self._sequence, token))
+        heappush(self.heap, (until, self._sequence, waiter))
 
-    def watch(self, token: object) -> int:
-        """Hand `token` back at the next move of the high watermark, once. Returns the key for `unwatch`.
+    def watch(self, waiter: Waiter) -> int:
+        """Release `waiter` at the next move of the high watermark, once. Returns the key for `unwatch`.
         Raises PurgatoryFull.
         """
         if len(self) >= self._limit:
             raise PurgatoryFull
         self._sequence += 1
-        self._watchers[self._sequence] = token
+        self.watchers[self._sequence] = waiter
         return self._sequence
 
     def unwatch(self, key: int) -> None:
-        """Forget a watcher; nothing happens if it was already handed back."""
-        self._watchers.pop(key, None)
+        """Remove a watcher, unless it is already released."""
+        self.watchers.pop(key, None)
 
-    def release(self, high_watermark: Offset, released: list[object]) -> None:
-        """Add to `released` every token the high watermark has reached, in the order of their offsets,
-        then every watcher.
+    def release(self, high_watermark: Offset) -> None:
+        """Release the waiters that the high watermark has reached, in the order of their offsets, then
+        every watcher.
         """
-        heap = self._heap
+        heap = self.heap
         while heap and heap[0][0] <= high_watermark:
-            released.append(heappop(heap)[2])
-        if self._watchers:
-            released.extend(self._watchers.values())
-            self._watchers.clear()
+            heappop(heap)[2].released()
+        if self.watchers:
+            self._release_watchers()
 
-    def release_all(self, released: list[object]) -> None:
-        """Add every token to `released`: the partition goes offline, is deleted, or changes its leader."""
-        released.extend(token for _, _, token in sorted(self._heap, key=lambda entry: entry[:2]))
-        self._heap.clear()
-        released.extend(self._watchers.values())
-        self._watchers.clear()
+    def release_all(self) -> None:
+        """Release every waiter: the role of the partition ends."""
+        parked, self.heap = sorted(self.heap, key=lambda entry: entry[:2]), []
+        for _, _, waiter in parked:
+            waiter.released()
+        self._release_watchers()
+
+    def _release_watchers(self) -> None:
+        watchers, self.watchers = self.watchers, {}
+        for waiter in watchers.values():
+            waiter.released()

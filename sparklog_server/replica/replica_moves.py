@@ -485,7 +485,7 @@ class ReplicaMoves:
                 move.partition.log.segments.active.base_offset
             }
             if all(piece.base_offset in bases for piece in todo.pieces):
-                move.partition.storage_failed(result.error)
+                move.partition.disk.storage_failed(result.error)
             move.leftovers = None  # else retention took a segment away while it was copied
         elif isinstance(result, Copied):
             move.copied_to(todo)
@@ -509,7 +509,7 @@ class ReplicaMoves:
         """
         if error.is_full:
             return self._cancel(move, str(error))
-        at_fault = move.partition if error.path.startswith(f"{move.source}/") else move.target
+        at_fault = move.partition.disk if error.path.startswith(f"{move.source}/") else move.target
         at_fault.storage_failed(error)
         return self._cancel(move, str(error))
 

@@ -144,7 +144,7 @@ class Retention:
         del self.renaming[partition.topic_partition]
         removal = go_on(result)
         if removal is not None:
-            delay_ms = 0 if partition.room.is_full else partition.log.settings.file_delete_delay_ms
+            delay_ms = 0 if partition.home.room.is_full else partition.log.settings.file_delete_delay_ms
             self._held.append((partition, log_start, removal, Micros(now.mono_us + delay_ms * 1000)))
             self.log_starts_written()
         elif isinstance(result, StorageError) and result.is_full:
@@ -152,7 +152,7 @@ class Retention:
             self._trace("removal-failed", reason=str(result))
         elif isinstance(result, StorageError) and not partition.log.is_closed:
             # Where the log is closed its directory has another name by now, and what is in it goes with it.
-            partition.storage_failed(result)
+            partition.disk.storage_failed(result)
         return []
 
     def log_starts_written(self) -> None:
@@ -164,9 +164,9 @@ class Retention:
         """
         held, self._held = self._held, []
         for partition, log_start, removal, due_us in held:
-            durable_start = partition.durable_log_start
-            if not partition.room.is_full:
-                durable_start = min(durable_start, partition.durable_epochs_start)
+            durable_start = partition.durability.log_start
+            if not partition.home.room.is_full:
+                durable_start = min(durable_start, partition.durability.epochs_start)
             if durable_start >= log_start:
                 self._removals.add(removal, due_us)
             elif not partition.log.is_closed:  # else the files go with their directory

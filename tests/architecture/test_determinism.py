@@ -19,16 +19,27 @@ OUTSIDE = MAY_TOUCH_THE_WORLD - {"sparklog_server.simulation"}
 LINES_MAX = 500
 LONGER_FOR_A_REASON = dict.fromkeys(
     """
-    benchmarks/harness.py sparklog/client/consumer.py sparklog/client/fetch.py
-    sparklog/client/membership_classic.py sparklog/client/outbound.py sparklog/client/transaction.py
-    sparklog/client/transport.py sparklog/spark/options.py sparklog_server/config/settings.py
-    sparklog_server/config/topic_settings.py sparklog_server/coordinator/group/modern_groups.py
-    sparklog_server/coordinator/runtime.py sparklog_server/coordinator/txn/shard.py
-    sparklog_server/disk/os_disk.py sparklog_server/log/log_dir.py sparklog_server/metadata/image.py
-    sparklog_server/replica/replica_moves.py sparklog_server/replica/partition.py
+    benchmarks/harness.py
+    sparklog/client/consumer.py
+    sparklog/client/fetch.py
+    sparklog/client/membership_classic.py
+    sparklog/client/outbound.py
+    sparklog/client/transaction.py
+    sparklog/client/transport.py
+    sparklog/spark/options.py
+    sparklog_server/coordinator/runtime.py
+    sparklog_server/coordinator/txn/shard.py
+    sparklog_server/disk/os_disk.py
+    sparklog_server/log/log_dir.py
+    sparklog_server/metadata/image.py
     sparklog_server/replica/partitions.py
-    tests/broker/imagined.py tests/broker/test_administration.py tests/broker/test_full_disk.py
-    tests/client/test_shells.py tests/coordinator/test_runtime.py tests/log/history.py
+    sparklog_server/replica/replica_moves.py
+    tests/broker/imagined.py
+    tests/broker/test_administration.py
+    tests/broker/test_full_disk.py
+    tests/client/test_shells.py
+    tests/coordinator/test_runtime.py
+    tests/log/history.py
     tests/spark/test_exactly_once.py
     """.split(),
     "was written 140 columns wide: to be split",

@@ -138,7 +138,7 @@ def test_compaction_works_within_limits_that_are_set_while_it_runs(world: World)
     assert set_to(world, client, BROKER, "", log_cleaner_threads="4") == DONE
     assert set_to(world, client, BROKER, "", log_cleaner_threads="9")[0] == ErrorCode.INVALID_REQUEST
     settings = world.node.running.settings
-    assert (settings.log_cleaner_threads, settings.log_cleaner_io_max_bytes_per_second) == (4, 1_000_000)
+    assert (settings.cleaner.threads, settings.cleaner.io_max_bytes_per_second) == (4, 1_000_000)
 
 
 def beat(

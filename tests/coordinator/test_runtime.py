@@ -2,6 +2,8 @@
 everybody when it is lost.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from sparklog.effects import FileSlice
@@ -12,7 +14,7 @@ from sparklog.record.batch import build_batch, decode_records, iterate_headers
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog_server.coordinator.command import Command
-from sparklog_server.coordinator.runtime import CoordinatorRuntime, ShardWaits
+from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision, InTransaction
 from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
@@ -51,7 +53,7 @@ class ListPartition:
         self.high_watermark = Offset(0)
         self.batch_bytes_max = batch_bytes_max
         self.batches: list[bytes] = []
-        self.parked: list[tuple[Offset, object]] = []
+        self.parked: list[tuple[Offset, Callable[[Instant], None]]] = []
         self.refusal: Refused | None = None
         self._commits_at_once = commits_at_once
 
@@ -82,14 +84,14 @@ class ListPartition:
             now,
         )
 
-    def commit(self) -> list[object]:
+    def commit(self) -> list[Callable[[Instant], None]]:
         self.high_watermark = self.log_end_offset
-        released = [token for until, token in self.parked if until <= self.high_watermark]
-        self.parked = [(until, token) for until, token in self.parked if until > self.high_watermark]
+        released = [wake for until, wake in self.parked if until <= self.high_watermark]
+        self.parked = [(until, wake) for until, wake in self.parked if until > self.high_watermark]
         return released
 
-    def park(self, until: Offset, token: object) -> None:
-        self.parked.append((until, token))
+    def park(self, until: Offset, wake: Callable[[Instant], None]) -> None:
+        self.parked.append((until, wake))
 
     def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
         content = b""
@@ -265,9 +267,8 @@ def test_an_answer_waits_until_what_it_rests_on_is_committed(stage: Stage) -> No
     assert stage.turn_ends() == []
     stage.decide("get")
     assert stage.turn_ends() == []
-    for token in partition.commit():
-        assert isinstance(token, ShardWaits)
-        stage.runtime.woken(token, NOW)
+    for wake in partition.commit():
+        wake(NOW)
     assert stage.turn_ends() == [put(b"a", b"1"), ("get",)]
 
 
@@ -523,7 +524,6 @@ def test_a_marker_waits_until_it_is_committed_and_is_refused_by_a_shard_that_is_
     stage.load()
     assert end(stage, ControlType.COMMIT, "marker") is ErrorCode.NONE
     assert stage.turn_ends() == []
-    for token in partition.commit():
-        assert isinstance(token, ShardWaits)
-        stage.runtime.woken(token, NOW)
+    for wake in partition.commit():
+        wake(NOW)
     assert stage.turn_ends() == ["marker"]

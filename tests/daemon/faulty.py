@@ -32,6 +32,6 @@ if __name__ == "__main__":
             OsDisk(),
             lambda *_: faulty(),
             TraceLog(sys.stderr),
-            connections_max=settings.max_connections,
+            connections_max=settings.connections.max_connections,
         ).run()
     )

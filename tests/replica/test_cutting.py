@@ -7,9 +7,11 @@ from random import Random
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket
+from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.metadata.image import PartitionImage
 from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.partition import Partition
@@ -26,7 +28,7 @@ class World:
         self.disk = SimulatedDisk()
         self.directory = self._opened()
         log = self.directory.log_dir.create(T0, TOPIC_ID, SMALL, NOW)
-        self.partition = Partition(log, self.directory, parked_max=10, released=[])
+        self.partition = self.opened(log)
         self.directory.partitions[self.partition] = None
         self.lead()
 
@@ -44,10 +46,30 @@ class World:
             trace=lambda *_, **__: None,
         )
 
-    def lead(self) -> None:
-        self.partition.lead(
-            EPOCH, followers=(), isr=(NodeId(1),), high_watermark=Offset(0), waits_for_sync=True, now=NOW
+    def opened(self, log: PartitionLog, *, high_watermark: int = 0, waits_for_sync: bool = True) -> Partition:
+        return Partition(
+            log,
+            self.directory,
+            node_id=NodeId(1),
+            high_watermark=Offset(high_watermark),
+            waits_for_sync=waits_for_sync,
+            parked_max=10,
         )
+
+    def lead(self, epoch: int = EPOCH) -> bool:
+        return self.place(1, epoch)
+
+    def place(self, leader: int, epoch: int) -> bool:
+        """Have the image name the leader of the partition, whose only in-sync replica that is."""
+        placement = PartitionImage(
+            replicas=(NodeId(1), NodeId(2)),
+            isr=(NodeId(leader),),
+            leader=NodeId(leader),
+            leader_epoch=LeaderEpoch(epoch),
+            partition_epoch=0,
+            directories=(ZERO_UUID, ZERO_UUID),
+        )
+        return self.partition.placed(placement, NOW)
 
     def append(self, count: int, value: bytes) -> None:
         for _ in range(count):

@@ -1,31 +1,43 @@
-"""Where the high watermark begins with a leadership: at what may be shown, and never below what this life
-has shown already.
+"""The roles of a partition: what each serves, what the end of one releases, and the high watermark, which
+outlives them all.
 """
 
-from sparklog.model import LeaderEpoch, NodeId, Offset
-from sparklog_server.replica.partition import Partition
-from tests.log.logs import EPOCH, NOW
+import pytest
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Offset
+from sparklog_server.replica.leader import Following
+from sparklog_server.replica.purgatory import Waiter
+from sparklog_server.replica.unavailable import PartitionUnavailable
+from tests.log.logs import EPOCH, NOW, batch
 from tests.replica.test_cutting import World
+from tests.replica.test_purgatory import Named
 
 
-def lead(world: World, *, epoch: int = EPOCH, high_watermark: int = 0, waits_for_sync: bool) -> None:
-    world.partition.lead(
-        LeaderEpoch(epoch),
-        followers=(),
-        isr=(NodeId(1),),
-        high_watermark=Offset(high_watermark),
-        waits_for_sync=waits_for_sync,
-        now=NOW,
-    )
+def leading(*, waits_for_sync: bool = True) -> World:
+    """A fresh partition that leads."""
+    world = World()
+    world.partition = world.opened(world.partition.log, waits_for_sync=waits_for_sync)
+    world.directory.partitions = {world.partition: None}
+    world.lead()
+    return world
+
+
+def three_waiters(world: World, released: list[str]) -> list[Waiter]:
+    """A request of each kind that waits for the partition: for records, for news, and for a checkpoint."""
+    waiters = [Named(name, released) for name in ("produce", "fetch", "deletion")]
+    world.partition.park(Offset(100), waiters[0])
+    world.partition.watch(waiters[1])
+    world.partition.park_until_durable(Offset(100), waiters[2], NOW)
+    return list(waiters)
 
 
 def test_a_leader_that_leads_on_in_a_new_epoch_takes_nothing_back_that_it_has_shown() -> None:
-    world = World()
-    lead(world, waits_for_sync=False)
+    world = leading(waits_for_sync=False)
     world.append(5, b"shown before it was synced")
     assert world.partition.high_watermark == 5
     world.partition.wait_for_sync(True, NOW)
-    lead(world, epoch=EPOCH + 1, waits_for_sync=True)
+    world.lead(EPOCH + 1)
     assert world.partition.high_watermark == 5
     world.append(1, b"x")
     assert world.partition.high_watermark == 5
@@ -36,10 +48,77 @@ def test_a_leader_that_leads_on_in_a_new_epoch_takes_nothing_back_that_it_has_sh
 def test_what_the_checkpoint_calls_committed_is_shown_in_the_next_life_only_when_it_is_durable() -> None:
     world = World()
     world.append(5, b"shown by a topic that was not to be synced, and read back after a crash")
-    del world.directory.partitions[world.partition]
-    world.partition = Partition(world.partition.log, world.directory, parked_max=10, released=[])
-    world.directory.partitions[world.partition] = None
-    lead(world, high_watermark=5, waits_for_sync=True)
+    world.partition = world.opened(world.partition.log, high_watermark=5)
+    world.directory.partitions = {world.partition: None}
+    world.lead()
     assert world.partition.high_watermark == 0
     world.sync()
     assert world.partition.high_watermark == 5
+
+
+def test_the_high_watermark_of_a_leader_does_not_follow_its_log_back() -> None:
+    world = leading(waits_for_sync=False)
+    world.append(9, b"committed")
+    world.partition.wait_for_sync(True, NOW)  # nothing is synced
+    assert world.partition.high_watermark == 9
+
+
+def test_a_partition_that_was_never_placed_serves_nothing() -> None:
+    world = World()
+    world.partition = world.opened(world.partition.log)
+    with pytest.raises(PartitionUnavailable) as refused:
+        world.partition.append(batch(), NOW)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("leader", [2, -1])
+def test_a_leader_that_resigns_releases_every_waiter_and_keeps_its_high_watermark(leader: int) -> None:
+    world, released = leading(), []
+    world.append(3, b"committed")
+    world.sync()
+    under = world.partition.leader
+    three_waiters(world, released)
+    assert not world.place(leader, EPOCH + 1)
+    assert released == ["produce", "fetch", "deletion"]
+    assert world.partition.loss_of(under) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.partition.high_watermark == 3
+    assert world.directory.high_watermarks() == {world.partition.topic_partition: 3}
+    with pytest.raises(PartitionUnavailable) as refused:
+        world.partition.leader_for(-1)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_follower_knows_its_leader() -> None:
+    world = leading()
+    world.place(2, EPOCH + 1)
+    assert world.partition.role == Following(2, EPOCH + 1)
+    world.place(-1, EPOCH + 2)
+    assert world.partition.role is None
+
+
+def test_a_new_epoch_of_the_same_leader_ends_the_waits_of_the_old() -> None:
+    world, released = leading(), []
+    under = world.partition.leader
+    three_waiters(world, released)
+    assert world.lead(EPOCH + 1)
+    assert released == ["produce", "fetch", "deletion"]
+    assert world.partition.loss_of(under) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.partition.loss_of(world.partition.leader) is ErrorCode.NONE
+
+
+def test_a_change_within_an_epoch_ends_nothing() -> None:
+    world, released = leading(), []
+    under = world.partition.leader
+    three_waiters(world, released)
+    assert not world.lead(EPOCH)
+    assert released == []
+    assert world.partition.leader is under
+
+
+def test_an_offline_partition_takes_up_no_role() -> None:
+    world = leading()
+    world.partition.go_offline()
+    assert not world.lead(EPOCH + 1)
+    world.place(2, EPOCH + 2)
+    assert world.partition.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.partition.role is None

@@ -81,7 +81,7 @@ def fetch_beyond_the_last_stable_offset(
         partition = context.partitions.find(name, part.partition_index)
         if partition is not None and isinstance(part.records, FileSlice):
             start = Offset(starts[name, part.partition_index])
-            found = partition.aborted_within(part.records, start, partition.high_watermark)
+            found = partition.disk.aborted_within(part.records, start, partition.high_watermark)
             part.aborted_transactions = [
                 AbortedTransaction(one.producer_id, one.first_offset) for one in found
             ]

@@ -1,13 +1,15 @@
 """Tiny micro-batches are read where they are planned, and give what tasks give."""
 
 import io
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from chispa import assert_df_equality
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, datasource_internal
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as GivesRows
 from pyspark.sql.streaming import python_streaming_source_runner as runner
@@ -30,7 +32,7 @@ from sparklog import Admin, Producer
 from sparklog.model import Offset, TopicPartition
 from sparklog.spark import early_rows
 from sparklog.spark.connections import close_idle
-from sparklog.spark.early_rows import EarlyRows, can_take_early
+from sparklog.spark.early_rows import EarlyRows, can_take_early, rows_wrapper
 from sparklog.spark.options import Options
 from sparklog.spark.plan import OffsetRange
 from sparklog.spark.source import SparklogSource
@@ -89,11 +91,14 @@ def test_spark_takes_a_reader_for_one_with_rows_until_it_has_given_them(
     assert [row for batch in reader.read(tasks[0]) for row in batch.to_pylist()] == rows
 
 
-def test_rows_are_off_by_the_option(servers: str, make_topic: MakeTopic) -> None:
+def test_rows_are_off_by_the_option(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
     topic = make_topic()
     filled(servers, topic, [b"a"])
-    assert early(servers).read(task(topic, 0, 1)) is not None
-    assert early(servers, earlyRows="off").read(task(topic, 0, 1)) is None
+    reader = make_reader(topic, earlyRows="off")
+    start = reader.initialOffset()
+    assert len(reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))) == 1
+    assert type(reader) is reader.__class__ is StreamReader
+    assert not isinstance(reader, GivesRows)
 
 
 def test_rows_that_spark_does_not_ask_for_right_after_the_plan_are_off_from_then_on(
@@ -113,15 +118,32 @@ def test_rows_that_spark_does_not_ask_for_right_after_the_plan_are_off_from_then
 
 
 def test_rows_are_off_where_spark_asks_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert early_rows.is_order_tested()
+    assert rows_wrapper() is GivesRows
 
     def partitions_func(reader: Any, start: Any, end: Any) -> Any:
         return reader.getCache(start, end), reader.partitions(start, end)
 
     monkeypatch.setattr(runner, "partitions_func", partitions_func)
-    assert not early_rows.is_order_tested()
+    assert rows_wrapper() is None
     monkeypatch.delattr(runner, "partitions_func")
-    assert not early_rows.is_order_tested()
+    assert rows_wrapper() is None
+
+
+def test_a_pyspark_without_the_wrapper_is_logged_once_and_tasks_read_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(datasource_internal, "_SimpleStreamReaderWrapper")
+    source = SparklogSource({"kafka.bootstrap.servers": "nowhere:9092", "subscribe": "t"})
+    off = SparklogSource({**source.options, "earlyRows": "off"})
+    with warnings.catch_warnings(record=True) as logged:
+        warnings.simplefilter("default")
+        readers = [source.streamReader(source.schema()) for _ in range(3)]
+        off.streamReader(off.schema())
+    assert [type(reader) for reader in readers] == [StreamReader] * 3
+    assert [str(one.message) for one in logged] == [
+        f"option 'earlyRows' has no effect: PySpark {pyspark.__version__} plans micro-batches in another way "
+        "than 4.0 to 4.3. Tasks read all micro-batches; earlyRows=off omits this warning."
+    ]
 
 
 def test_spark_asks_a_reader_in_the_order_that_rows_rely_on() -> None:

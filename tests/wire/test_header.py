@@ -115,5 +115,5 @@ def test_bytes_behind_a_reply_are_refused() -> None:
 
 
 def test_the_table_names_every_api_once() -> None:
-    assert len({api.name for api in API_BY_KEY.values()}) == len(API_BY_KEY) == 89
+    assert len({api.name for api in API_BY_KEY.values()}) == len(API_BY_KEY) == 75
     assert all(API_BY_KEY[key].key == key for key in API_BY_KEY)

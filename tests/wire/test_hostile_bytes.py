@@ -13,12 +13,11 @@ from sparklog.errors import DecodeError
 from sparklog.wire import schema
 from sparklog.wire.codec import decode, encode
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.list_groups import ListGroupsResponse
 from sparklog.wire.messages.metadata import MetadataRequest
 from sparklog.wire.messages.produce import ProduceRequest
-from sparklog.wire.messages.share_fetch import ShareFetchRequest
-from sparklog.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
 from sparklog.wire.schema import Field, Message
 from tests.wire import fuzz
 from tests.wire.arbitrary import arbitrary, every_version, kernels
@@ -133,12 +132,12 @@ TINY: list[tuple[type[Message], int, bytes, bytes, bytes]] = [
     (ProduceRequest, 9, bytes(7), b"\x01\x02\0\0\0\0\x01\x00\x00", b"\x00"),
     (FetchRequest, 12, bytes(25), b"\x01\x01\x00", b"\x01\x01\x00"),
     (ListGroupsResponse, 5, bytes(6), b"\x01\x01\x01\x01\x00", b"\x00"),
-    (ShareFetchRequest, 2, b"\x00\x00" + bytes(25), bytes(16) + b"\x01\x00", b"\x01\x00"),
+    (FetchRequest, 13, bytes(25), bytes(16) + b"\x01\x00", b"\x01\x01\x00"),
     (
-        StreamsGroupDescribeResponse,
+        ConsumerGroupDescribeResponse,
         0,
         bytes(4),
-        bytes(2) + b"\x00\x01\x01\0\0\0\0\0\0\0\0\x00\x01\x80\0\0\0\x00",
+        bytes(2) + b"\x00\x01\x01\0\0\0\0\0\0\0\0\x01\x01\x80\0\0\0\x00",
         b"\x00",
     ),
 ]

@@ -63,6 +63,9 @@ _LOGICAL: Final[dict[tuple[str, str], DataType]] = {
     ("long", "local-timestamp-millis"): TimestampNTZType(),
     ("long", "local-timestamp-micros"): TimestampNTZType(),
 }
+_REFUSALS: Final = (ArithmeticError, AttributeError, EOFError, LookupError, TypeError, ValueError)
+"""The exceptions that fastavro raises for a value that the kernel has accepted (a decimal of too many digits,
+a symbol outside an enum) and, with its own, for a schema."""
 _DEPTH_MAX: Final = 64
 _WIDER: Final[tuple[tuple[frozenset[str], str], ...]] = (
     (frozenset({"int", "long"}), "long"),
@@ -121,9 +124,7 @@ class AvroDecoder:
             if content is not None:
                 try:
                     value = self._value(content, start)
-                except Exception as error:
-                    # Of what the kernel lets pass fastavro refuses a decimal that is none, say, by any kind
-                    # of exception.
+                except _REFUSALS as error:
                     refused[row] = f"not Avro of this schema: {reason_of(error)}"
             made.append(value)
         try:
@@ -195,9 +196,7 @@ class _Types:
             raise ValueError("a record without fields has no columns")
         try:
             fastavro().parse_schema(self.plain)
-        except SettingsError:
-            raise
-        except Exception as error:
+        except (fastavro().schema.SchemaParseException, *_REFUSALS) as error:
             raise ValueError(f"not an Avro schema ({reason_of(error)})") from error
 
     def _of(self, schema: Any, namespace: str, depth: int) -> tuple[DataType, bool, Any]:

@@ -7,6 +7,7 @@ import json
 import re
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -94,8 +95,7 @@ def _from_json(text: str) -> DataType:
         kind: DataType = sorts[parsed["type"]].fromJson(parsed)
     except (ValueError, KeyError, TypeError, AssertionError, RecursionError) as error:
         raise ValueError(f"not a Spark schema in JSON ({type(error).__name__}: {error})") from error
-    except Exception as error:
-        # pyspark's own errors are of no common built-in kind.
+    except PySparkException as error:
         raise ValueError(f"not a Spark schema in JSON ({error})") from error
     return kind
 

@@ -52,6 +52,7 @@ def message_descriptor(descriptors: str, message: str) -> Any:
     """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool
+        from google.protobuf.message import DecodeError
     except ImportError as error:
         raise SettingsError(
             f"format protobuf needs protobuf: pip install 'sparklog[formats]' on driver and executors "
@@ -59,7 +60,7 @@ def message_descriptor(descriptors: str, message: str) -> Any:
         ) from error
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(b64decode(descriptors, validate=True))
-    except Exception as error:
+    except (ValueError, DecodeError) as error:
         raise ValueError(
             f"not a descriptor set as `protoc --include_imports --descriptor_set_out` writes it "
             f"({reason_of(error)})"
@@ -93,11 +94,12 @@ class ProtobufDecoder:
     """Messages of one type as `wanted`, which may leave fields out."""
 
     def __init__(self, descriptor: Any, wanted: DataType, prefix: SchemaIdPrefix) -> None:
-        from google.protobuf import message_factory
+        from google.protobuf import message, message_factory
 
         assert isinstance(wanted, StructType), "a message is a struct"
         self._descriptor = descriptor
         self._parse = message_factory.GetMessageClass(descriptor).FromString
+        self._decode_error = message.DecodeError
         self._prefix = prefix
         self._path = _path_of(descriptor)
         self._type = arrow_type(wanted)
@@ -111,9 +113,7 @@ class ProtobufDecoder:
             if content is not None:
                 try:
                     message = self._parse(self._content(content))
-                except Exception as error:
-                    # Both of the library's implementations raise DecodeError, which cannot be named before it
-                    # is imported.
+                except (ValueError, self._decode_error) as error:
                     refused[row] = f"not a {self._descriptor.full_name}: {reason_of(error)}"
             messages.append(message)
         try:

@@ -19,8 +19,9 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.replica.partition import Partition, PartitionUnavailable
+from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _NO_LOW_WATERMARK = -1
 
@@ -30,7 +31,7 @@ def delete_records(
 ) -> DeleteRecordsResponse | Parked:
     """Move every log start that is asked for; errors are told per partition."""
     response = DeleteRecordsResponse(topics=[])
-    waiting = _ParkedDeletion(call, response)
+    waiting = _ParkedDeletion(context, call, response)
     for topic in request.topics:
         parts = []
         for asked in topic.partitions:
@@ -46,7 +47,7 @@ def delete_records(
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=parts))
     if not waiting.remaining:
         return response
-    is_alone = all(share.partition.is_alone for share in waiting.remaining)
+    is_alone = all(share.leader is not None and share.leader.is_alone for share in waiting.remaining)
     context.park(waiting, max(request.timeout_ms, OWN_DISK_WAIT_MS) if is_alone else request.timeout_ms, now)
     return Parked.FLOWING
 
@@ -67,7 +68,7 @@ class _Share:
     checkpoint.
     """
 
-    __slots__ = ("call", "is_moved", "part", "partition", "until", "whole")
+    __slots__ = ("call", "is_moved", "leader", "part", "partition", "until", "whole")
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class _Share:
         self.call = whole.call
         self.whole = whole
         self.partition = partition
+        self.leader = partition.leader
         self.until = until
         self.part = part
         self.is_moved = False
@@ -89,7 +91,7 @@ class _Share:
         """
         self.partition.delete_records(self.until)
         self.is_moved = True
-        if self.partition.durable_log_start >= self.until:
+        if self.partition.durability.log_start >= self.until:
             return False
         self.partition.park_until_durable(self.until, self, now)
         return True
@@ -97,16 +99,19 @@ class _Share:
     def fill(self) -> None:
         """Fill in the low watermark or the error."""
         partition = self.partition
-        if partition.durable_log_start >= self.until and partition.error is ErrorCode.NONE:
+        code = partition.loss_of(self.leader)
+        if code is ErrorCode.NONE and partition.durability.log_start >= self.until:
             self.part.low_watermark = partition.log.log_start_offset
         else:
-            self.part.error_code = (
-                partition.error if partition.error is not ErrorCode.NONE else ErrorCode.REQUEST_TIMED_OUT
-            )
+            self.part.error_code = code or ErrorCode.REQUEST_TIMED_OUT
+
+    def released(self) -> None:
+        self.whole.context.woken[self] = None
 
     def woken(self, now: Instant) -> DeleteRecordsResponse | None:
         try:
-            if not self.is_moved and self.move(now):
+            is_led = self.partition.loss_of(self.leader) is ErrorCode.NONE
+            if is_led and not self.is_moved and self.move(now):
                 return None
             self.fill()
         except PartitionUnavailable as unavailable:
@@ -118,9 +123,10 @@ class _Share:
 class _ParkedDeletion:
     """A DeleteRecords of which the log starts in `remaining` are not durable yet."""
 
-    __slots__ = ("call", "remaining", "response")
+    __slots__ = ("call", "context", "remaining", "response")
 
-    def __init__(self, call: Call, response: DeleteRecordsResponse) -> None:
+    def __init__(self, context: Context, call: Call, response: DeleteRecordsResponse) -> None:
+        self.context = context
         self.call = call
         self.response = response
         self.remaining: list[_Share] = []

@@ -14,7 +14,7 @@ from sparklog.wire.messages.offset_for_leader_epoch import (
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
-from sparklog_server.replica.partition import PartitionUnavailable
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
 def offset_for_leader_epoch(

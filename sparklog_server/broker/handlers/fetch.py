@@ -33,8 +33,9 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.log.aborted import IndexReading
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
-from sparklog_server.replica.partition import Partition, PartitionUnavailable
+from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
 # To name a member of an enum takes as long as two calls.
 _READ: Final = Operation.READ
@@ -95,7 +96,7 @@ class _ParkedFetch:
             if not isinstance(result, StorageError):  # else the loop meets it too, and tells whose it is
                 for partition, reading in unread:
                     with suppress(PartitionUnavailable):
-                        partition.learn(reading)
+                        partition.disk.learn(reading)
             is_wanted = self.call.answer is None and not self.call.session.is_closing
             return self.begin(now) if is_wanted else Parked.MUTING
 
@@ -136,7 +137,7 @@ class _ParkedFetch:
         """Whether a limit or the end of a segment, not the end of what is committed, ended what was given:
         waiting adds nothing to it.
         """
-        return any(partition.holds_beyond(part, limit) for partition, part, limit in self._given)
+        return any(partition.disk.holds_beyond(part, limit) for partition, part, limit in self._given)
 
     def watch(self) -> bool:
         """Watch every partition for its next move; False if one of them has no room for another watcher."""
@@ -152,6 +153,9 @@ class _ParkedFetch:
                     self._unwatch()
                     return False
         return True
+
+    def released(self) -> None:
+        self._context.woken[self] = None
 
     def woken(self, now: Instant) -> FetchResponse | Parked | None:
         """Something moved: answer if it is enough, else watch on."""
@@ -200,7 +204,7 @@ class _ParkedFetch:
             part.error_code = self._code_of(context.partitions.absence(topic, asked.partition))
             return part
         try:
-            leader = partition.leader_for(asked.current_leader_epoch)
+            partition.leader_for(asked.current_leader_epoch)
             if self._is_follower:
                 # No other broker has a replica here, so the one that asks is none: it looks at the metadata
                 # again, as in Kafka.
@@ -210,9 +214,9 @@ class _ParkedFetch:
                     else ErrorCode.NOT_LEADER_OR_FOLLOWER
                 )
             is_committed_only = self._request.isolation_level == _READ_COMMITTED
-            part.high_watermark = leader.high_watermark
-            part.last_stable_offset = partition.log.last_stable_offset(leader.high_watermark)
-            limit = part.last_stable_offset if is_committed_only else leader.high_watermark
+            high_watermark = part.high_watermark = partition.high_watermark
+            part.last_stable_offset = partition.log.last_stable_offset(high_watermark)
+            limit = part.last_stable_offset if is_committed_only else high_watermark
             if not is_committed_only:
                 part.aborted_transactions = None
             part.log_start_offset = partition.log.log_start_offset
@@ -226,9 +230,9 @@ class _ParkedFetch:
             # what is committed.
             if start < limit or start > partition.log.log_end_offset or start < part.log_start_offset:
                 most = asked.partition_max_bytes if asked.partition_max_bytes < room else room
-                given = partition.read(start, limit, most, at_least_one=at_least_one)
+                given = partition.disk.read(start, limit, most, at_least_one=at_least_one)
                 if given is not None and is_committed_only and self._readings < _READINGS_MAX:
-                    reading = partition.index_reading(given, start, limit)
+                    reading = partition.log.segments.index_reading(given, start, limit)
                     if reading is not None:
                         self._unread.append((partition, reading))
                         part.records = b""
@@ -240,7 +244,7 @@ class _ParkedFetch:
                         part.aborted_transactions = [
                             AbortedTransaction(aborted.producer_id, aborted.first_offset)
                             for aborted in sorted(
-                                partition.aborted_within(given, start, limit), key=_first_offset_of
+                                partition.disk.aborted_within(given, start, limit), key=_first_offset_of
                             )
                         ]
             if part.records is None:

@@ -27,8 +27,9 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.time_lookup import SEARCH_BYTES, Found, TimeSearch, run_all
 from sparklog_server.log.validate import RecordsRefused
-from sparklog_server.replica.partition import Partition, PartitionUnavailable
+from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
 LATEST = -1
 EARLIEST = -2
@@ -109,7 +110,7 @@ def _searched(
             elif attempt < _SEARCHES_MAX:
                 search.partition.leader_for(-1)
                 timestamp, limit = search.asked
-                again.append(search._replace(search=search.partition.time_search(timestamp, limit)))
+                again.append(search._replace(search=search.partition.log.time_search(timestamp, limit)))
             else:
                 part.error_code = _not_available(waiting.call)
         except PartitionUnavailable as unavailable:
@@ -149,7 +150,7 @@ def _answer(
     log = partition.log
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         part.offset = log.log_start_offset
-        part.leader_epoch = partition.epoch_at(log.log_start_offset)
+        part.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
     elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         part.offset = -1  # nothing is tiered
     else:
@@ -207,17 +208,20 @@ class _Share:
         except PartitionUnavailable as unavailable:
             self.part.error_code = unavailable.code
             return
-        if leader.high_watermark < self.until:
+        if partition.high_watermark < self.until:
             self.part.error_code = _not_available(self.call)
             return
-        limit = partition.last_stable_offset if self.whole.is_committed_only else leader.high_watermark
+        limit = partition.last_stable_offset if self.whole.is_committed_only else partition.high_watermark
         if self.timestamp == LATEST:
             self.part.offset, self.part.leader_epoch = OffsetAndEpoch(limit, leader.leader_epoch)
             return
         timestamp = None if self.timestamp == MAX_TIMESTAMP else Millis(self.timestamp)
         self.whole.searches.append(
-            _Search(partition, partition.time_search(timestamp, limit), self.part, (timestamp, limit))
+            _Search(partition, partition.log.time_search(timestamp, limit), self.part, (timestamp, limit))
         )
+
+    def released(self) -> None:
+        self.whole.context.woken[self] = None
 
     def woken(self, now: Instant) -> ListOffsetsResponse | Parked | None:
         self.fill()

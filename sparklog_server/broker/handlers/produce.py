@@ -28,12 +28,13 @@ from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.handlers.produce_verified import NO_PROOFS, Proofs, refuse_all, verify
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import Call, Parked, Wakeable
 from sparklog_server.log.validate import NeedsJob, RecordsRefused, Sent, check_client_batch
 from sparklog_server.log.validate_steps import ValidationMemory, check_all
 from sparklog_server.log.verification import Verification
-from sparklog_server.replica.partition import Partition, PartitionUnavailable
+from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
@@ -288,7 +289,7 @@ def _append(
         if isinstance(batch, RecordsRefused):
             _refuse(part, batch)
             return None
-        room = partition.room
+        room = partition.home.room
         if not room.takes(len(batch), now):
             raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, room.refusal)
         result = partition.append(batch, now, proof)
@@ -321,23 +322,24 @@ def _refuse(part: PartitionProduceResponse, refused: RecordsRefused) -> None:
 class _Share:
     """One partition's part of a parked produce: done when the high watermark reaches `until`."""
 
-    __slots__ = ("call", "part", "partition", "until", "whole")
+    __slots__ = ("call", "leader", "part", "partition", "until", "whole")
 
     call: Call
     whole: "_ParkedProduce"
 
     def __init__(self, partition: Partition, part: PartitionProduceResponse, until: Offset) -> None:
         self.partition = partition
+        self.leader = partition.leader
         self.part = part
         self.until = until
 
+    def released(self) -> None:
+        self.whole.woken[self] = None
+
     def woken(self, now: Instant) -> ProduceResponse | None:
-        if self.partition.high_watermark < self.until:
-            self.fail(
-                self.partition.error
-                if self.partition.error is not ErrorCode.NONE
-                else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            )
+        code = self.partition.loss_of(self.leader)
+        if code is not ErrorCode.NONE:
+            self.fail(code)
         return self.whole.share_done()
 
     def fail(self, code: ErrorCode) -> None:
@@ -350,10 +352,13 @@ class _Share:
 class _ParkedProduce:
     """A produce of which `remaining` partitions are not committed yet."""
 
-    __slots__ = ("call", "remaining", "response", "shares")
+    __slots__ = ("call", "remaining", "response", "shares", "woken")
 
-    def __init__(self, call: Call, response: ProduceResponse, shares: list[_Share]) -> None:
+    def __init__(
+        self, call: Call, response: ProduceResponse, shares: list[_Share], woken: dict[Wakeable, None]
+    ) -> None:
         self.call = call
+        self.woken = woken
         self.response = response
         self.shares = shares
         self.remaining = len(shares)
@@ -380,10 +385,10 @@ def _park(
     timeout_ms: int,
     now: Instant,
 ) -> ProduceResponse | Parked:
-    whole = _ParkedProduce(call, response, shares)
+    whole = _ParkedProduce(call, response, shares, context.woken)
     is_alone = True
     for share in shares:
-        is_alone = is_alone and share.partition.is_alone
+        is_alone = is_alone and share.leader is not None and share.leader.is_alone
         share.call = call
         share.whole = whole
         try:

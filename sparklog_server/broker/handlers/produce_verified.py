@@ -22,7 +22,8 @@ from sparklog_server.broker.transaction_verification import (
 )
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.log.verification import Verification
-from sparklog_server.replica.partition import Partition, PartitionUnavailable
+from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _ADDING_SINCE = 12
 """The version of Produce that adds its partitions to the transaction (KIP-890)."""

@@ -30,7 +30,7 @@ from sparklog_server.broker.transaction_verification import (
 from sparklog_server.coordinator.group.offsets import refused_txn_commit
 from sparklog_server.log.producer_state import NO_SEQUENCE
 from sparklog_server.log.validate import RecordsRefused
-from sparklog_server.replica.partition import PartitionUnavailable
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _LOADING_SINCE = 2
 """Earlier clients end when they hear of a coordinator that loads (KAFKA-7296)."""

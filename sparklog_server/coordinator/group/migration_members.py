@@ -134,7 +134,14 @@ class ClassicMembers:
             TopicPartitions(topic, sorted(some))
             for topic, some in by_id(subscription.owned_partitions, groups.image).items()
         ]
-        if groups.downgrade_for(change, owned, has_new_subscription=has_new_subscription, now=now):
+        if groups.downgrades.replacing_last(
+            change,
+            owned,
+            has_new_subscription=has_new_subscription,
+            settings=settings,
+            image=groups.image,
+            now=now,
+        ):
             member = change.settled or after
         else:
             change.settle_target(settings.consumer_assignors, soft.times.assignment_interval_ms, now)

@@ -13,10 +13,8 @@ import msgspec
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros
 from sparklog.wire.messages.consumer_group_heartbeat import (
-    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
 )
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
@@ -28,7 +26,7 @@ from .classic import ClassicGroup
 from .classic_requests import ClassicGroups
 from .group import Group
 from .group_config import GroupConfig
-from .migration import downgrade_record, downgraded, upgrade_records, upgraded
+from .migration import upgrade_records, upgraded
 from .modern import ModernGroup
 from .modern_change import Change, assignment_due_ms, left_for_a_moment
 from .modern_checks import (
@@ -40,18 +38,18 @@ from .modern_checks import (
     known_member,
     known_static_member,
 )
+from .modern_downgrade import Downgrades
 from .modern_limits import GROUP_RESOURCE, GroupTimes, advised_interval_ms, times_of
 from .modern_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
-    Assigned,
     MemberState,
     ModernMember,
-    names_of,
+    told_assignment,
+    updated,
 )
 from .modern_patterns import Patterns
-from .modern_reconcile import Owned
 from .modern_records import assignment_record, removal_records
 from .modern_replay import replay_modern
 from .modern_soft import Deadlines, GroupSoft, ModernDeadline, ModernDue
@@ -85,6 +83,7 @@ class ModernGroups:
         self.image = MetadataImage()
         self.deadlines = Deadlines()
         self._classic = classic
+        self.downgrades = Downgrades(classic, record_bytes_max)
         self._entropy = entropy
         self._patterns = Patterns(self.settings, describable, record_bytes_max)
         self.record_bytes_max = record_bytes_max
@@ -248,7 +247,7 @@ class ModernGroups:
         change = Change(group, self.image, records)
         before, known = self._member_for(change, request, member_id, is_joining=is_joining)
         owned = request.topic_partitions
-        names_changed = change.put_member(before, known, _told(known, request, command))
+        names_changed = change.put_member(before, known, updated(known, request, command))
         patterns_changed = self.settle_patterns(change, command, now)
         has_new_subscription = names_changed or patterns_changed
         change.bumps_epoch = change.bumps_epoch or names_changed
@@ -434,7 +433,7 @@ class ModernGroups:
             return []
         soft = self.soft(group.group_id)
         change = Change(group, self.image, [])
-        if self._downgrade_without(change, members, now):
+        if self.downgrades.without(change, members, self.settings, self.image, now):
             return change.records
         leaving: dict[str, int] = {}
         for member in members:
@@ -448,66 +447,6 @@ class ModernGroups:
         change.bumps_epoch = True
         self.settle_epoch(change, soft, now, members)
         return change.records
-
-    # -- the other kind
-
-    def _downgrade_without(self, change: Change, leaving: list[ModernMember], now: Instant) -> bool:
-        """Make the group a classic one if all that stay are classic members; whether it was done."""
-        group = change.group
-        classic_leaving = sum(member.classic is not None for member in leaving)
-        if group.classic_count == 0 or group.classic_count - classic_leaving != len(group.members) - len(
-            leaving
-        ):
-            return False
-        gone = {member.member_id for member in leaving}
-        staying = [member for member_id, member in group.members.items() if member_id not in gone]
-        classic = downgraded(group, staying, self.settings, self.image, now)
-        if classic is None:
-            return False
-        return self._become_classic(change, classic, rebalances=True, now=now)
-
-    def downgrade_for(
-        self, change: Change, owned: Owned, *, has_new_subscription: bool, now: Instant
-    ) -> bool:
-        """Make the group a classic one if a classic member takes the place of the last that is none, a
-        static one; whether it was done.
-        """
-        group, before, after = change.group, change.before, change.after
-        if (
-            before is None
-            or after is None
-            or before.classic is not None
-            or before.instance_id is None
-            or after.classic is None
-        ):
-            return False
-        if group.classic_count != len(group.members) - 1:
-            return False
-        mark = len(change.records)
-        has_target = not change.has_new_epoch and group.assignment_epoch == group.group_epoch
-        if has_target:
-            change.keep_target()
-            after = change.settle_member(owned, has_new_subscription=has_new_subscription)
-        members = [*(member for member in group.members.values() if member is not before), after]
-        rebalances = not has_target or not all(
-            member.is_reconciled_to(group.assignment_epoch) for member in members
-        )
-        classic = downgraded(group, members, self.settings, self.image, now)
-        if classic is not None and self._become_classic(change, classic, rebalances=rebalances, now=now):
-            return True
-        del change.records[mark:]
-        return False
-
-    def _become_classic(
-        self, change: Change, classic: ClassicGroup, *, rebalances: bool, now: Instant
-    ) -> bool:
-        record = downgrade_record(classic)
-        if len(record.key) + len(record.value or b"") > self.record_bytes_max():
-            return False
-        # Earlier changes of this decision to the group are discarded with it.
-        change.records[:] = [*change.group.tombstones(), record]
-        self._classic.adopt(classic, now, rebalances=rebalances)
-        return True
 
     # -- time
 
@@ -556,30 +495,3 @@ def _is_late(member: ModernMember, deadline: ModernDeadline) -> bool:
 def session_timeout_ms(member: ModernMember, soft: GroupSoft) -> int:
     """A classic member brings its own."""
     return soft.times.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
-
-
-def told_assignment(assigned: Assigned) -> Assignment:
-    """The partitions that a member may consume, as the heartbeat response lists them."""
-    return Assignment(
-        [TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)]
-    )
-
-
-def _told(known: ModernMember, request: ConsumerGroupHeartbeatRequest, command: Command) -> ModernMember:
-    """The member with what it says now; what it leaves out stays as it was."""
-    return msgspec.structs.replace(
-        known,
-        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
-        rebalance_timeout_ms=known.rebalance_timeout_ms
-        if request.rebalance_timeout_ms == -1
-        else request.rebalance_timeout_ms,
-        assignor=known.assignor if request.server_assignor is None else request.server_assignor,
-        topics=known.topics
-        if request.subscribed_topic_names is None
-        else names_of(request.subscribed_topic_names),
-        pattern=known.pattern if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
-        client_id=command.client_id,
-        client_host=command.client_host,
-        classic=None,
-    )

@@ -15,6 +15,12 @@ from enum import IntEnum
 import msgspec
 
 from sparklog.model import Uuid
+from sparklog.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+from sparklog_server.coordinator.command import Command
 
 from .records import (
     ClassicMemberMetadata,
@@ -174,3 +180,30 @@ def _read(told: list[CurrentTopicPartitions], epoch: int) -> Assigned:
             epochs = [epoch] * len(topic.partitions)
         assigned[Uuid(topic.topic_id)] = dict(zip(topic.partitions, epochs, strict=True))
     return assigned
+
+
+def told_assignment(assigned: Assigned) -> Assignment:
+    """The partitions that a member may consume, as the heartbeat response lists them."""
+    return Assignment(
+        [TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)]
+    )
+
+
+def updated(known: ModernMember, request: ConsumerGroupHeartbeatRequest, command: Command) -> ModernMember:
+    """The member as a heartbeat changes it; the fields that the request leaves out stay."""
+    return msgspec.structs.replace(
+        known,
+        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=known.rebalance_timeout_ms
+        if request.rebalance_timeout_ms == -1
+        else request.rebalance_timeout_ms,
+        assignor=known.assignor if request.server_assignor is None else request.server_assignor,
+        topics=known.topics
+        if request.subscribed_topic_names is None
+        else names_of(request.subscribed_topic_names),
+        pattern=known.pattern if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        classic=None,
+    )

@@ -1,0 +1,154 @@
+"""The disk under one partition: every StorageError of its log is caught here.
+
+    call      error            effect                               the request gets KAFKA_STORAGE_ERROR
+    append    disk full        none: earlier records stay served    with the message of the disk
+    read      any              the partition goes offline           without a message
+    other     any              its log directory goes offline       without a message
+
+As in Kafka, a write or sync that fails takes the whole log directory offline. A read that fails takes only
+this partition offline.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sparklog.effects import FileSlice
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, LeaderEpoch, Offset, TopicPartition
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.aborted import IndexReading
+from sparklog_server.log.answers import BrokenFrame
+from sparklog_server.log.partition_log import AppendResult, PartitionLog
+from sparklog_server.log.removal import Removal
+from sparklog_server.log.txn_index import AbortedTxn
+from sparklog_server.log.validate import Sent
+from sparklog_server.log.verification import Verification
+from sparklog_server.replica.disk_reserve import DiskReserve
+from sparklog_server.replica.unavailable import PartitionUnavailable
+
+
+class DirectoryDisk(Protocol):
+    """The log directory of a partition, as far as errors of its disk go."""
+
+    room: DiskReserve
+
+    def storage_failed(self, error: StorageError) -> None:
+        """Take every partition of the directory offline, the caller's too."""
+
+    def frame_broken(self, topic_partition: TopicPartition, broken: BrokenFrame) -> None:
+        """Report bytes that are no batch; the partition stays online."""
+
+
+class DiskGuard:
+    """Access to the log of one partition; raises PartitionUnavailable in place of StorageError.
+
+    `directory` follows the partition when it moves to another log directory. `unreadable` takes the
+    partition offline alone.
+    """
+
+    __slots__ = ("_log", "_take_offline", "directory")
+
+    def __init__(
+        self, log: PartitionLog, directory: DirectoryDisk, unreadable: Callable[[StorageError], None]
+    ) -> None:
+        self._log = log
+        self.directory = directory
+        self._take_offline = unreadable
+
+    def append(
+        self, records: Sent, leader_epoch: LeaderEpoch, now: Instant, proof: Verification | None
+    ) -> AppendResult:
+        """Append a client's batch. Raises PartitionUnavailable or RecordsRefused."""
+        try:
+            return self._log.append(records, leader_epoch, now, proof)
+        except StorageError as error:
+            raise self._not_appended(error, now) from error
+
+    def append_own(self, batch: bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
+        """Append a batch that this broker built. Raises PartitionUnavailable."""
+        try:
+            return self._log.append_own(batch, leader_epoch, now)
+        except StorageError as error:
+            raise self._not_appended(error, now) from error
+
+    def read(self, start: Offset, limit: Offset, bytes_max: int, *, at_least_one: bool) -> FileSlice | None:
+        """Whole batches of `[start, limit)`; None if there are none. Raises PartitionUnavailable,
+        OffsetOutOfRange or BrokenFrame.
+        """
+        try:
+            return self._log.read(start, limit, bytes_max, at_least_one=at_least_one)
+        except BrokenFrame as broken:
+            # The damage is in one file: the other segments of the log stay readable.
+            self.directory.frame_broken(self._log.topic_partition, broken)
+            raise
+        except StorageError as error:
+            raise self.unreadable(error) from error
+
+    def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
+        """Whether the log has batches below `limit` after those that `read` returned. Raises
+        PartitionUnavailable.
+        """
+        try:
+            return self._log.holds_beyond(part, limit)
+        except StorageError as error:
+            raise self.unreadable(error) from error
+
+    def aborted_within(self, part: FileSlice, start: Offset, limit: Offset) -> list[AbortedTxn]:
+        """The aborted transactions that overlap the batches that `read` returned. Raises
+        PartitionUnavailable.
+        """
+        try:
+            return self._log.aborted_within(part, start, limit)
+        except StorageError as error:
+            raise self.unreadable(error) from error
+
+    def learn(self, reading: IndexReading) -> None:
+        """Keep the transaction index that a job has read. Raises PartitionUnavailable."""
+        try:
+            reading.learn()
+        except StorageError as error:
+            raise self.unreadable(error) from error
+
+    def retire(self, high_watermark: Offset, now: Instant) -> Callable[[], Removal] | None:
+        """Remove the segments beyond retention from the log; returns the job that renames their files.
+        Raises PartitionUnavailable.
+        """
+        try:
+            return self._log.retire(high_watermark, now)
+        except StorageError as error:
+            raise self._failed(error) from error
+
+    def synced(self, end_offset: Offset) -> None:
+        """Tell the log that its records below `end_offset` are durable. Raises PartitionUnavailable."""
+        try:
+            self._log.synced(end_offset)
+        except StorageError as error:
+            raise self._failed(error) from error
+
+    def unreadable(self, error: StorageError) -> PartitionUnavailable:
+        """Take this partition offline, because a file of its log cannot be read; returns the exception to
+        raise.
+        """
+        self._take_offline(error)
+        return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def storage_failed(self, error: StorageError) -> None:
+        """Take this partition offline if a read failed, else its log directory."""
+        if error.call == "read":
+            self._take_offline(error)
+        else:
+            self.directory.storage_failed(error)
+
+    def _failed(self, error: StorageError) -> PartitionUnavailable:
+        self.storage_failed(error)
+        return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _not_appended(self, error: StorageError, now: Instant) -> PartitionUnavailable:
+        """The exception for a failed append. An append that finds no room has written nothing."""
+        if not error.is_full:
+            return self._failed(error)
+        room = self.directory.room
+        room.ran_out(error, now)
+        return PartitionUnavailable(
+            ErrorCode.KAFKA_STORAGE_ERROR, room.refusal if room.is_full else f"{error}."
+        )
