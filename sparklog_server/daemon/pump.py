@@ -268,6 +268,7 @@ class Pump:
         match effect:
             case Sync():
                 self._syncer.sync(effect)
+                self._reactor.expect_post()
             case Run(job, ticket, in_steps, is_background, session, memory_bytes):
                 done = partial(self._finished, ticket)
                 jobs = self._background if is_background else self._jobs
