@@ -344,7 +344,7 @@ class ReplicaMoves:
     def _begin(self, move: ReplicaMove, job: Callable[[], object], todo: Copying | None = None) -> Run:
         ticket = move.ticket = self._tickets()
         self._jobs[ticket] = move, todo
-        return Run(job, ticket)
+        return Run(job, ticket, is_background=True)
 
     def assigned(
         self, told: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant
