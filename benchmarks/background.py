@@ -64,8 +64,8 @@ SETTINGS = {
 
 
 class Latencies:
-    """What the producer's process has measured: when each request was sent, in seconds of the monotonic
-    clock, and how long it took.
+    """The samples of the producer's process: when each request was sent, in seconds of the monotonic clock,
+    and how long it took.
     """
 
     def __init__(self, sent_s: "array[float]", took_s: "array[float]") -> None:
@@ -105,7 +105,7 @@ def produce(
 
 @contextlib.contextmanager
 def producing(subject: harness.Subject, topic: str) -> Iterator[Callable[[], Latencies]]:
-    """A producer beside the block; the function that is given ends it and tells what it measured."""
+    """A producer beside the block; the yielded function ends it and returns its latencies."""
     harness.create_topic(subject, topic)
     context = multiprocessing.get_context("fork")
     is_over, found = context.Event(), context.Queue()

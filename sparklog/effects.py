@@ -1,7 +1,7 @@
-"""The six effects: all that a deterministic object may ask of the world outside.
+"""The six effects: all that a deterministic object may ask of the outside.
 
-A peer machine or a broker answers every call with a list of these, and the outside (daemon or simulation)
-carries them out in order.
+A peer machine or a broker answers every call with a list of effects, and the outside (daemon or simulation)
+executes them in order.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -46,7 +46,7 @@ class FileSlice(msgspec.Struct, gc=False, frozen=True):
 Chunk = bytes | bytearray | memoryview | FileSlice
 """A piece of an encoded frame, sent as it is."""
 CHUNK_BYTES: Final = 64
-"""What a chunk takes of memory beside its bytes."""
+"""The memory of a chunk besides its bytes."""
 
 
 def retain(chunks: list[Chunk]) -> int:
@@ -63,7 +63,7 @@ def retain(chunks: list[Chunk]) -> int:
 
 
 def release(chunks: list[Chunk]) -> None:
-    """The slices are sent or dropped: their files may close."""
+    """Release the files of slices that are sent or dropped."""
     for chunk in chunks:
         if type(chunk) is FileSlice:
             chunk.file.release()
@@ -77,7 +77,7 @@ class Reply(msgspec.Struct, gc=False, frozen=True):
 
 
 class SendTo(msgspec.Struct, gc=False, frozen=True):
-    """Send a whole request frame to another node; its answer returns by correlation id."""
+    """Send a whole request frame to another node; its response returns by correlation id."""
 
     node: NodeId
     chunks: list[Chunk]
@@ -141,7 +141,7 @@ class Disconnect(msgspec.Struct, gc=False, frozen=True):
 
 
 class Halt(msgspec.Struct, gc=False, frozen=True):
-    """Stop the process: going on could harm data."""
+    """Stop the process: continuing could damage data."""
 
     reason: str
 

@@ -1,15 +1,15 @@
-"""Runs jobs beside the loop: work over immutable inputs and the disk door that would take too long between
-two sockets.
+"""Runs jobs beside the loop: work over immutable inputs and the disk door that would delay other sessions if
+it ran within a turn.
 
     run ─► waiting, by rank ─► on a thread: one slice ─► result or error ─► back on the reactor's thread
                ▲                                  │
                └──────── has more steps ──────────┘
 
 The rank of a job is the time at which it starts to wait, plus a penalty for the processor time that its
-session has lately used in jobs (the logarithm of it: one half-life later the penalty is one less). So a
-session that uses little runs next, however many jobs of busy sessions wait, and none waits forever. A job
-in steps is interrupted after a slice, and jobs beyond their first slice leave one thread free for others.
-A session has one job at a time, since it is muted meanwhile, so it never occupies all threads.
+session has lately used in jobs (its logarithm: one half-life later the penalty is one less). So a session
+that uses little runs next, however many jobs of busy sessions wait, and none waits forever. A job in steps is
+interrupted after a slice, and jobs beyond their first slice leave one thread free for others. A session has
+one job at a time, since it is muted meanwhile, so it never occupies all threads.
 
 A job with `memory_bytes` starts when there is room for them, and holds them until its result was handled.
 Large ones may have three quarters of the room together, so that small ones do not wait for them.
@@ -32,7 +32,7 @@ from sparklog_server.disk.door import StorageError
 
 THREADS: Final = 2
 SLICE_S: Final = 0.01
-"""How much processor time a job in steps takes before others run that wait."""
+"""The processor time that a job in steps takes before a waiting job runs."""
 HALF_LIFE_S: Final = 1.0
 SMALL_BYTES: Final = 4 << 20
 
@@ -47,7 +47,7 @@ Done = Callable[[object], None]
 
 
 class _Work:
-    """A job: where its result goes, and how far it is."""
+    """A job, its progress, and the receiver of its result."""
 
     __slots__ = ("done", "in_steps", "job", "memory_bytes", "session", "steps", "tries")
 
@@ -114,7 +114,7 @@ class Jobs:
             self._threads += 1
             Thread(target=self._serve, name=f"job {self._threads}", daemon=True).start()
 
-    # -- which one is next
+    # -- the next job
 
     def _push(self, work: _Work) -> None:
         now_s = time.monotonic()
@@ -132,7 +132,7 @@ class Jobs:
         )
 
     def _pop(self) -> _Work | None:
-        """The first that may run; it holds its memory from now on."""
+        """The first job that may run, which holds its memory from now on."""
         heaps = [
             heap
             for heap in (self._begun, self._ready, self._small, self._large)
@@ -248,9 +248,7 @@ def _first(heap: _Heap) -> tuple[float, int]:
 
 
 def _told(error: Exception) -> Exception:
-    """The error without its frames. One that is the broker's own fault tells where it was raised in a
-    note, since it ends the process.
-    """
+    """The error without its frames. A bug, which ends the process, keeps its traceback in a note."""
     if not isinstance(error, StorageError):
         error.add_note("".join(traceback.format_exception(error)))
     return without_frames(error)

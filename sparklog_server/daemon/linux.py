@@ -16,13 +16,13 @@ _IOPRIO_WHO_PROCESS: Final = 1
 _IOPRIO_LOWEST: Final = 2 << 13 | 7  # of the class best-effort
 # A thread that holds the GIL must not be kept from the processor for long: with 19, the loop waited for it.
 _NICE: Final = 5
-# Keeps the GIL: a call takes a microsecond or two, and a thread that releases it may wait for a job to return
-# it.
+# Keeps the GIL: a call takes a microsecond or two, and a thread that releases the GIL may wait for a job to
+# release it again.
 _libc: Final = ctypes.PyDLL(None, use_errno=True)
 _libc_without_gil: Final = ctypes.CDLL(None)
-# M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc: the memory of a large frame is kept for the next one. Given
-# back and asked for again with each frame, its page faults were half of all processor time while librdkafka
-# wrote batches of 1 MB: 1.5 s/GB, 0.7 without them.
+# M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc: the memory of a large frame is kept for the next one. Page
+# faults of memory that is returned and allocated again with each frame were half of all processor time while
+# librdkafka wrote batches of 1 MB: 1.5 s/GB, 0.7 without them.
 _MALLOC_OPTIONS: Final = ((-1, 16 << 20), (-3, 4 << 20))
 
 
@@ -47,17 +47,17 @@ class _Mallinfo(ctypes.Structure):
 
 
 def set_malloc_options() -> None:
-    """Have the allocator keep memory for large frames. Other allocators than glibc's have their own ways."""
+    """Have the allocator keep memory for large frames. No effect with allocators other than glibc's."""
     with contextlib.suppress(AttributeError):
         for parameter, value in _MALLOC_OPTIONS:
             _libc.mallopt(parameter, value)
 
 
 def free_heap_bytes() -> int | None:
-    """The bytes that the allocator holds and nothing uses, given back or not; None where they are not
-    counted (before glibc 2.33).
+    """The free bytes of the heap, returned to the system or not; None where the C library does not count
+    them (before glibc 2.33).
 
-    It walks the free pieces: 16 ms for 50 000, in which other threads run but may wait for memory.
+    The call walks the free pieces: 16 ms for 50 000, during which other threads run but may wait for memory.
     """
     try:
         mallinfo = _libc_without_gil.mallinfo2
@@ -69,11 +69,11 @@ def free_heap_bytes() -> int | None:
 
 
 def trim_heap(free_before: int, bytes_min: int) -> int:
-    """Give free memory back to the system if there are `bytes_min` more of it than `free_before`; returns
-    this for the next call. Blocks.
+    """Return free memory to the system if there are `bytes_min` more of it than `free_before`; returns the
+    `free_before` of the next call. Blocks.
 
-    To give back 90 MiB that lie between used pieces takes 40 ms, in which other threads run but may wait
-    for memory.
+    Returning 90 MiB that lie between used pieces takes 40 ms, during which other threads run but may wait for
+    memory.
     """
     free = free_heap_bytes()
     if free is None or free - free_before < bytes_min:

@@ -27,7 +27,7 @@ CLIENT_ID: Final = "sparklog-resolver"
 CONNECT_US: Final = 10_000_000
 ANSWER_US: Final = 30_000_000
 IDLE_US: Final = 5_000_000
-"""How often to look whether connections may go."""
+"""How often to check whether idle connections can be closed."""
 
 
 class ResolverPort(Protocol):
@@ -71,19 +71,19 @@ class Resolving:
         after: Callable[[float, Callable[[], None]], None],
         run: Callable[[Job, Done], None],
     ) -> None:
-        """`after(seconds, call)` makes a call later, on the reactor's thread, and `run` has a job done
-        beside it.
+        """`after(seconds, call)` makes a call later, on the reactor's thread; `run` runs a job beside the
+        loop.
         """
         self._after = after
         self._run = run
-        self._next_us: Micros | None = None  # when the next turn is to come
+        self._next_us: Micros | None = None  # when the next turn is due
         self._resolver = resolver
         self._reactor = reactor
         self._buffers = ReceiveBuffers(kept_max=1)
         self._links: dict[NodeId, _Link] = {}
 
     def call_soon(self, delay_us: int = 0) -> None:
-        """Have a turn come after so long, unless one comes before."""
+        """Schedule a turn after `delay_us`, unless one is due earlier."""
         due = Micros(_now() + delay_us)
         if self._next_us is None or due < self._next_us:
             self._next_us = due
@@ -149,7 +149,7 @@ class Resolving:
         return link
 
     def _looked_up(self, node: NodeId, link: _Link, found: object) -> None:
-        """The addresses of a broker are here, or why there are none."""
+        """The name of a broker is resolved, or cannot be: `found` is its addresses or the error."""
         if self._links.get(node) is not link:
             return
         try:

@@ -1,12 +1,13 @@
 """One round of compaction over one log: the work of a job, a bounded piece at a time.
 
-    map       the dirty records' keys, from the first dirty offset on, until the table is full     ──► the offset the round ends at
-    rewrite   every group of segments below that offset, into one new segment each                  ──► Cleaned, one by one
+    map       the keys of dirty records, from the first dirty offset until the table is full
+              ──► the offset at which the round ends
+    rewrite   each group of segments below that offset, into one new segment ──► Cleaned, one by one
 
-A round is built from values and paths and touches no state of the broker; it is worked by one job at a
-time. New files are named `.cleaned`, and are durable when a job gives them back; what becomes of them is
-told in `swap`. Records are looked at by the `clean` kernel alone, without the GIL.
-"""  # noqa: E501
+A round is built from values and paths and touches no state of the broker; one job at a time works on it. New
+files are named `.cleaned` and are durable when a job returns them; `swap` puts them in place. Only the
+`clean` kernel reads records, without the GIL.
+"""
 
 from array import array
 from collections.abc import Generator
@@ -46,7 +47,7 @@ class UncleanableLog(Exception):
 
 
 _ANY_RATIO = 1 << 31
-"""What a log holds was let in once, under whatever ratio was allowed then."""
+"""The batches of a log were accepted before, under the ratio that was allowed then."""
 
 
 class Source(NamedTuple):
@@ -80,8 +81,8 @@ class RoundPlan(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What one piece of work came to: bytes read and written, the segment it finished if any, and whether
-    the round is done.
+    """The result of one piece of work: bytes read and written, the finished segment if any, and whether the
+    round is done.
     """
 
     io_bytes: int
@@ -186,7 +187,7 @@ class Round:
         yield cleaned
 
     def _filter_chunk(self, view: memoryview, output: "_Output", keep_end: int, room: int) -> int:
-        """Write what remains of the whole batches in `view`, and say how many bytes they took."""
+        """Write the retained records of the whole batches in `view`; returns the size of these batches."""
         at = filled = 0
         while True:
             begin, written = at, filled
@@ -211,7 +212,7 @@ class Round:
                 room += size - len(piece)
 
     def _filter_compressed(self, batch: memoryview, keep_end: int, room: int) -> Buffer:
-        """What remains of one compressed batch, in its own codec."""
+        """The retained records of one compressed batch, in its own codec."""
         (crc,) = unpack_from(">I", batch, CRC_POSITION)
         if scan.crc(batch[CRC_START:]) != crc:
             raise DecodeError("CRC-32C does not match")
@@ -283,7 +284,7 @@ def grouped(sources: list[Source], segment_bytes: int) -> list[list[Source]]:
 
 
 class _Chunk:
-    """Some bytes of a segment; whoever gets it says in `used` how many of them were whole batches."""
+    """Some bytes of a segment; the consumer sets `used` to the size of the whole batches among them."""
 
     __slots__ = ("used", "view")
 

@@ -1,8 +1,9 @@
-"""How what retention or a topic leaves behind goes off the disk: a file at a time, or few small ones.
+"""Removal of the files that retention or a deleted topic leaves on a disk: one large file, or several small
+ones, per step.
 
-To free space takes some file systems time in which nobody else's sync returns: where freed blocks are
-discarded at once 1.7 ms per MiB was seen. A file is not cut bit by bit before it goes: pages of it may
-wait in a socket, and would be zeroed there.
+On some file systems no sync returns while space is freed: 1.7 ms per MiB were measured where freed blocks are
+discarded at once. A file is not truncated in parts before its removal: its pages may wait in a socket, and
+truncation would zero them.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ STEP_BYTES: Final = 4 << 20
 _PATHS_PER_STEP: Final = 64
 
 Removal = Callable[[], object]
-"""A job that removes some, and returns the one that goes on, or None when all is gone. Blocks. Raises
+"""A job that takes one step and returns the job of the next, or None after the last. Blocks. Raises
 StorageError.
 """
 
@@ -52,5 +53,5 @@ def remove_all(removal: Removal) -> None:
 
 
 def go_on(result: object) -> Removal | None:
-    """The job to go on with, from what one returned or raised."""
+    """The job of the next step, from the result or error of a step."""
     return cast(Removal, result) if callable(result) else None

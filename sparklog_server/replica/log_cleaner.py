@@ -1,15 +1,15 @@
 """When compacted logs are cleaned, how fast, and by how many jobs at once.
 
-    look ── the dirtiest log that is due ──► work … ─┬─ a segment is finished: swap it in ──► commit ──► work …
-      ▲  └─ who was aborted there must be read ──► read ─┐
-      │                                              └─ done ──► checkpoint ─┐
-      └───────────── at once after either; after the backoff if nothing was due ┘
+    look ── the dirtiest log that is due ──► work … ─┬─ segment finished: swap it in ──► commit ──► work …
+      ▲  └─ its aborted transactions ──► read ─┐     └─ done ──► checkpoint ─┐
+      │     are not in memory                  │                             │
+      └── at once after either; after the backoff if no log was due ◄────────┘
 
-Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of
-bytes allows. A round that met a removed segment or log is dropped: its
-files count for nothing. `cleaner-offset-checkpoint` has the first dirty offset of every log. What a full
-disk has no room for is dropped likewise, and the log is looked at again a minute later.
-"""  # noqa: E501
+Each arrow to the right is a job that does a bounded piece; the next one starts no sooner than the rate of
+bytes allows. A round that meets a removed segment or log is dropped, and its files are ignored.
+`cleaner-offset-checkpoint` has the first dirty offset of every log. A round for which a full disk has no
+room is dropped too, and the log is examined again a minute later.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,15 +30,15 @@ from sparklog_server.replica.partition import Partition
 
 CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 WORK_BYTES = 8 << 20
-"""What one job reads and writes at most: about 50 ms of it."""
+"""The most bytes that one job reads and writes, in about 50 ms."""
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
 _PUT_OFF_US = 60_000_000
-"""How long a log is left alone for whose round a full disk had no room: each attempt writes into the
+"""How long a log is not cleaned after a full disk had no room for its round: each attempt writes into the
 reserve.
 """
 _AGAIN_US = 1_000_000
-"""After which time renames and checkpoints are tried again that a full disk refused."""
+"""The delay before renames and checkpoints that a full disk refused are tried again."""
 
 
 class CleaningLimits(NamedTuple):
@@ -61,9 +61,7 @@ class Uncleanable(NamedTuple):
 
 
 class _Work:
-    """One round, or what is read before it, and the job it waits for; `partition.log` may be closed
-    meanwhile.
-    """
+    """One round, or the reading before it, and the job under way; `partition.log` may be closed meanwhile."""
 
     __slots__ = ("directory", "is_committing", "partition", "resume_at_us", "step", "ticket")
 
@@ -202,7 +200,7 @@ class LogCleaner:
         return not self._waiting and not self._checkpoints
 
     def stop(self) -> None:
-        """Begin nothing more; what is swapped in is committed still."""
+        """Begin no further job, except the commit of a segment that is swapped in."""
         self.is_stopping = True
 
     def due_jobs(self, now: Instant) -> list[Run]:
@@ -285,7 +283,7 @@ class LogCleaner:
     # -- results
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:
-        """The result of a job of ours and what follows at once; None if the ticket is somebody else's."""
+        """The result of a job of ours and what follows at once; None if the ticket belongs to another."""
         directory = self._checkpoints.pop(ticket, None)
         if directory is not None:
             rendered = self._rendered.pop(directory)
@@ -325,7 +323,7 @@ class LogCleaner:
         return []
 
     def _read(self, work: _Work, reading: IndexReading, now: Instant) -> None:
-        """Look again: what is due may have changed meanwhile, and a round of it begins at once now."""
+        """Look again: another log may be due by now. A round of this one needs no further reading."""
         self._drop(work)
         self.look_at_us = now.mono_us
         try:
@@ -374,8 +372,8 @@ class LogCleaner:
             self._drop(work)
 
     def _found_full(self, work: _Work, error: StorageError, now: Instant) -> None:
-        """A full disk has no room for a round, or for a name: try again later. What was swapped in must
-        come to its names.
+        """A full disk has no room for a round, or for a rename: try again later. A segment that is swapped in
+        is renamed until that succeeds.
         """
         work.directory.room.ran_out(error, now)
         if work.is_committing is not None:
