@@ -37,8 +37,8 @@ VALUE_BYTES = 1_024
 PHASE_S = 4.0
 FILL_S = 8.0
 BUSY_S_MAX = 30.0
-REQUESTS_MIN = 200
-COMPACTED_BYTES = 200 << 20
+REQUESTS_MIN = 100
+COMPACTED_BYTES = 400 << 20
 COMPACTED_SEGMENT_BYTES = 32 << 20
 KEYS = 100_000
 BATCH_RECORDS = 160
@@ -210,11 +210,10 @@ def beside_maintenance(
         busy_until = time.monotonic()
         retired = before[aged] - log_bytes(subject, aged)
         time.sleep(PHASE_S / 4)
-        path, seconds, kept = (
-            subject.data_dir / "control",
-            busy_until - busy_from,
-            log_bytes(subject, compacted),
-        )
+        # As long as a p99 needs, at the rate at which the broker wrote.
+        seconds = max(COLD_S, busy_until - busy_from)
+        kept = int(log_bytes(subject, compacted) * seconds / (busy_until - busy_from))
+        path = subject.data_dir / "control"
         control = context.Process(target=rewrite_plainly, args=(path, seconds, kept), daemon=True)
         control_from = time.monotonic()
         control.start()
