@@ -14,7 +14,7 @@ _IS_HERE: Final = sys.platform == "linux"
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30, "riscv64": 30}.get(os.uname().machine)
 _IOPRIO_WHO_PROCESS: Final = 1
 _IOPRIO_LOWEST: Final = 2 << 13 | 7  # of the class best-effort
-# A thread that holds the GIL must not be kept from the processor for long: with 19, the loop waited for it.
+# Low, but not the lowest: the loop waits while a thread that holds the GIL has no processor (decision 0009).
 _NICE: Final = 5
 # Keeps the GIL: a call takes a microsecond or two, and a thread that releases the GIL may wait for a job to
 # release it again.
