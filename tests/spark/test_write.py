@@ -140,7 +140,7 @@ def test_a_frame_of_another_shape_names_the_column(
 
 
 def test_without_a_topic_the_remedies_are_told(spark: SparkSession, servers: str) -> None:
-    assert "give the option 'topic' or a column 'topic'" in refusal(texts(spark, ["x"]), servers, None)
+    assert "set the option 'topic' or add a column 'topic'" in refusal(texts(spark, ["x"]), servers, None)
 
 
 def test_overwriting_a_topic_is_refused_with_the_way_to_append(spark: SparkSession, servers: str) -> None:

@@ -1,6 +1,7 @@
 """The compiled codec equals the reference, on messages and on hostile bytes."""
 
 import operator
+import sys
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -84,12 +85,15 @@ def test_other_threads_run_while_a_long_array_is_written() -> None:
 
     other = Thread(target=run)
     other.start()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)  # the other thread requests the GIL soon, well within one call of the kernel
     # Unpacked in one step: between the bytecodes that these would be otherwise, the other thread may run too.
     calls = (turns.__len__, partial(compiled.encode, program, message), turns.__len__)
     before = after = tries = 0
     while after == before and tries < 50:  # a busy machine may not wake the other thread in time
         before, _, after = map(operator.call, calls)
         tries += 1
+    sys.setswitchinterval(interval)
     is_over = True
     other.join()
     assert after > before
