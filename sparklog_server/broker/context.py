@@ -5,7 +5,7 @@ disconnect.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappush
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sparklog.effects import Steps
 from sparklog.model import Instant, Micros, Uuid, earlier
@@ -299,3 +299,9 @@ class Context:
     def disconnect(self, session: Session, reason: str) -> None:
         """Close the session and serve nothing more that it sent."""
         self.disconnects.append((session, reason))
+
+
+# Any: each handler takes the request class of its own API, which the type of the table cannot express.
+Handler = Callable[[Context, Call, Any, Instant], Message | Parked]
+Handlers = dict[int, tuple[Handler, type[Message]]]
+"""By API key."""

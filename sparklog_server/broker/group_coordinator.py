@@ -18,8 +18,7 @@ from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.group.group_config import GroupConfig
 from sparklog_server.coordinator.group.joining_clients import JoiningClients
-from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
-from sparklog_server.coordinator.group.shard import RECORD_BYTES_MAX, GroupShard
+from sparklog_server.coordinator.shard import Shard
 from sparklog_server.replica.directory import Trace
 
 _INITIAL_DELAY = "group.initial.rebalance.delay.ms"
@@ -46,16 +45,6 @@ def open_groups(
             topic for topic in topics if allow(command.principal, Operation.DESCRIBE, Resource.TOPIC, topic)
         ]
 
-    def record_bytes_max() -> int:
-        return min(RECORD_BYTES_MAX, live.log(OFFSETS_TOPIC).max_message_bytes - _AROUND_A_RECORD)
-
-    make_modern = partial(
-        ModernGroupKind,
-        settings=lambda: group_settings_of(live.settings),
-        entropy=entropy,
-        describable=describable,
-        record_bytes_max=record_bytes_max,
-    )
     topic = compacted_topic(
         OFFSETS_TOPIC,
         partition_count=settings.internal_topics.offsets_topic_num_partitions,
@@ -71,7 +60,21 @@ def open_groups(
         # them (decision 0014).
         return group_settings.initial_rebalance_delay_ms if is_delay_set or not live.is_only_broker else 0
 
-    def make_shard() -> GroupShard:
+    def make_shard() -> Shard:
+        # Here, since a start without groups does without these modules.
+        from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
+        from sparklog_server.coordinator.group.shard import RECORD_BYTES_MAX, GroupShard
+
+        def record_bytes_max() -> int:
+            return min(RECORD_BYTES_MAX, live.log(OFFSETS_TOPIC).max_message_bytes - _AROUND_A_RECORD)
+
+        make_modern = partial(
+            ModernGroupKind,
+            settings=lambda: group_settings_of(live.settings),
+            entropy=entropy,
+            describable=describable,
+            record_bytes_max=record_bytes_max,
+        )
         return GroupShard(
             group_settings,
             entropy=entropy,

@@ -10,7 +10,8 @@ from sparklog.wire.api_keys import API_BY_KEY
 from sparklog.wire.codec import decode_request
 from sparklog.wire.header import RequestHeader, UnsupportedVersion, decode_request_header
 from sparklog.wire.schema import Message
-from sparklog_server.broker.dispatch import Handler
+from sparklog_server.broker.context import Handler, Handlers
+from sparklog_server.broker.dispatch import import_handler
 from sparklog_server.config.settings import BrokerSettings
 
 BEGIN_WITH_TOPICS: Final = frozenset(
@@ -30,7 +31,7 @@ class NotServed(Exception):
 
 def read_request(
     frame: memoryview,
-    handlers: Mapping[int, tuple[Handler, type[Message]]],
+    handlers: Handlers,
     newest: Mapping[int, int],
     settings: BrokerSettings,
 ) -> tuple[RequestHeader, Handler, Message]:
@@ -40,7 +41,7 @@ def read_request(
     try:
         header, body = decode_request_header(frame)
         api_key = header.api_key
-        entry = handlers.get(api_key)
+        entry = handlers.get(api_key) or import_handler(handlers, api_key)
         if entry is None:
             raise NotServed(f"API {api_key} is not served here")
         if header.api_version > newest[api_key]:

@@ -10,7 +10,7 @@ handler, produce ─► send, vouch ─► the shard of the id ─► the answer
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 
@@ -30,11 +30,13 @@ from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.txn.events import Answer as Outcome
 from sparklog_server.coordinator.txn.events import MarkersDue, MarkersWritten, Verdict, VerdictDue
-from sparklog_server.coordinator.txn.shard import TxnShard
 from sparklog_server.coordinator.txn.states import FINISHED
 from sparklog_server.coordinator.txn.transaction_config import TransactionConfig
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
+
+if TYPE_CHECKING:
+    from sparklog_server.coordinator.txn.shard import TxnShard
 
 _BROKERS_VERSION = 5
 """The version of AddPartitionsToTxn that brokers speak among each other."""
@@ -92,7 +94,12 @@ class TransactionCoordinator:
     are set once, at the start.
     """
 
-    shard: ClassVar[type[TxnShard]] = TxnShard
+    @staticmethod
+    def shard_class() -> "type[TxnShard]":
+        """The class of the shards; a start without transactions does without it."""
+        from sparklog_server.coordinator.txn.shard import TxnShard
+
+        return TxnShard
 
     def __init__(
         self,
@@ -115,8 +122,8 @@ class TransactionCoordinator:
             },
         )
 
-        def make_shard() -> TxnShard:
-            return self.shard(txn_settings, take_producer_id=self._take_producer_id, trace=trace)
+        def make_shard() -> "TxnShard":
+            return self.shard_class()(txn_settings, take_producer_id=self._take_producer_id, trace=trace)
 
         self.producer_ids = ProducerIds()
         self.shards = CoordinatorShards(

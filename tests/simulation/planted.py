@@ -201,15 +201,15 @@ class ForgetfulShard(TxnShard):
 
 
 class EpochBlindTransactions(TransactionCoordinator):
-    shard = EpochBlindShard
+    shard_class = staticmethod(lambda: EpochBlindShard)
 
 
 class FencelessTransactions(TransactionCoordinator):
-    shard = FencelessShard
+    shard_class = staticmethod(lambda: FencelessShard)
 
 
 class ForgetfulTransactions(TransactionCoordinator):
-    shard = ForgetfulShard
+    shard_class = staticmethod(lambda: ForgetfulShard)
 
 
 class EpochNotChecked(Broker):

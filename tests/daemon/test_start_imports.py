@@ -1,0 +1,73 @@
+"""The modules that a broker imports before its ready line: imports are most of the time of a start."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from sparklog_server.broker.dispatch import (
+    ADMINISTRATION_APIS,
+    GROUP_APIS,
+    HANDLERS,
+    SERVED,
+    TRANSACTION_APIS,
+    import_handler,
+)
+from sparklog_server.broker.dispatch_administration import ADMINISTRATION
+from sparklog_server.broker.dispatch_groups import GROUPS
+from sparklog_server.broker.dispatch_transactions import TRANSACTIONS
+
+MODULES_MAX = 420
+LATER = (
+    "asyncio",
+    "hmac",
+    "pyarrow",
+    "pyspark",
+    "sparklog.client.consumer",
+    "sparklog.client.producer",
+    "sparklog.spark",
+    "sparklog_server.broker.dispatch_administration",
+    "sparklog_server.broker.dispatch_groups",
+    "sparklog_server.broker.dispatch_transactions",
+    "sparklog_server.broker.handlers.groups",
+    "sparklog_server.coordinator.group.shard",
+    "sparklog_server.coordinator.txn.shard",
+    "sparklog_server.log.examine_directory",
+    "sparklog_server.log.repair",
+    "sparklog_server.simulation",
+    "ssl",
+)
+START = "from sparklog_server.cli.main import main; main()"
+
+
+def test_a_first_start_imports_only_what_its_ready_line_needs(tmp_path: Path) -> None:
+    arguments = ["start", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    with (
+        (tmp_path / "imports").open("w+") as imports,
+        subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-c", START, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=imports,
+            text=True,
+        ) as broker,
+    ):
+        assert broker.stdout is not None
+        assert broker.stdout.readline().startswith("ready ")
+        imports.seek(0)
+        imported = re.findall(r"^import time:[ \d|]*\| +(\S+)$", imports.read(), re.MULTILINE)
+        broker.terminate()
+    assert "sparklog_server.broker.broker" in imported
+    assert [name for name in LATER if name in imported] == []
+    assert len(imported) <= MODULES_MAX
+
+
+def test_the_families_of_handlers_have_the_apis_that_are_imported_for_them() -> None:
+    assert (GROUPS.keys(), TRANSACTIONS.keys(), ADMINISTRATION.keys()) == (
+        GROUP_APIS,
+        TRANSACTION_APIS,
+        ADMINISTRATION_APIS,
+    )
+    handlers = HANDLERS.copy()
+    assert all(import_handler(handlers, api_key) for api_key in SERVED if api_key not in handlers)
+    assert sorted(handlers) == sorted(SERVED)
+    assert import_handler(handlers, 1_000) is None
