@@ -1,16 +1,15 @@
 """Admission of connections: each is accepted, delayed, or closed.
 
-    connects ─► no slot left ─────────────────► replaces the connection that has been idle longest
-            │                                     └─► all have requests in flight: stays in the kernel's backlog
-            └─► connection rate exceeded ───────► accepting pauses, then this connection is admitted first
-            └─► rate of its address exceeded ───► held unread for the delay, then closed
-            └─► limit of its address exceeded ──► closed
+    connects ─┬─► no slot left ─────────────────► replaces the connection that has been idle longest
+              │                                     └─► all have requests in flight: stays in the backlog
+              ├─► connection rate exceeded ───────► accepting pauses, then this connection is admitted first
+              ├─► rate of its address exceeded ───► held unread for the delay, then closed
+              └─► limit of its address exceeded ──► closed
 
 The number of slots is `max.connections`, or the number of descriptors available to connections. With several
 listeners, client listeners leave `sparklog.inter.broker.connections.reserve` slots to the inter-broker
-listener,
-whose connections are never evicted.
-"""  # noqa: E501
+listener, whose connections are never evicted.
+"""
 
 import errno
 import socket

@@ -1,10 +1,11 @@
 """Division of the process's descriptors, so that connections never use those reserved for files.
 
 limit (RLIMIT_NOFILE)
-├── reserve        sockets that listen, locks, syncs, checkpoints, jobs: 256, or a quarter of a small limit
-├── files          segments held open, also removed ones that are still read: `sparklog.open.files.max`, or half of the rest
+├── reserve        listening sockets, locks, syncs, checkpoints, jobs: 256, or a quarter of a small limit
+├── files          open segments, and removed ones that are still read: `sparklog.open.files.max`, or half
+│                  of the rest
 └── connections    `max.connections`, or the rest
-"""  # noqa: E501
+"""
 
 import resource
 import sys

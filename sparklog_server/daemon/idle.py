@@ -1,11 +1,13 @@
 """Choice of the connection that a new one evicts: the longest idle, never one with a request in flight whose
-peer is there.
+peer is connected.
 
-    connections ─► sorted by when they were last active ─► looked at in this order, each once ─► sorted anew when all have been looked at
+    connections ─► sorted by last activity ─► inspected in this order, each once ─┐
+                      ▲                                                           │
+                      └───────────────── all inspected: sorted again ◄────────────┘
 
 A connection active since the sorting is younger than all others, so the order stays exact, and an eviction
 inspects one connection on average.
-"""  # noqa: E501
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Final

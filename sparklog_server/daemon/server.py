@@ -1,13 +1,14 @@
 """A broker on its sockets, from bind to exit.
 
-    bind ─► open directories, join the quorum ─► listen, say ready ─► serve ─► a signal: listen no more, stop the broker ─► exit 0
-      │          │                                                      │
-      └──────────┴── said on stderr, exit 1                             └── a bug or a halt: the last lines of the log, exit 1
+    bind ─► open directories, join the quorum ─► listen, report ready ─► serve ─► signal: close the listeners,
+      │          │                                                         │      stop the broker ─► exit 0
+      └──────────┴── error on stderr, exit 1                               └── bug or halt: the last lines of
+                                                                               the log, exit 1
 
 SIGTERM, SIGINT and SIGHUP stop the broker cleanly. A second SIGTERM or SIGINT ends the process at once;
 SIGHUP never does, because systemd may send it together with SIGTERM. A broker started with SIGHUP ignored,
 as nohup does, ignores it.
-"""  # noqa: E501
+"""
 
 import errno
 import gc

@@ -1,12 +1,14 @@
 """One round of compaction over one log: the work of a job, a bounded piece at a time.
 
-    map       the dirty records' keys, from the first dirty offset on, until the table is full     ──► the offset the round ends at
-    rewrite   every group of segments below that offset, into one new segment each                  ──► Cleaned, one by one
+    map       the keys of the dirty records, from the first dirty offset on, until the table is full
+              ──► the end offset of the round
+    rewrite   every group of segments below that offset, into one new segment each
+              ──► Cleaned, one by one
 
-A round is built from values and paths and touches no state of the broker; it is worked by one job at a
-time. New files are named `.cleaned`, and are durable when a job gives them back; what becomes of them is
-told in `swap`. Records are looked at by the `clean` kernel alone, without the GIL.
-"""  # noqa: E501
+A round is built from values and paths and touches no state of the broker; one job at a time runs it. New
+files are named `.cleaned`, and are durable when a job returns them; `swap` describes the next steps. Records
+are read by the `clean` kernel alone, without the GIL.
+"""
 
 from array import array
 from collections.abc import Generator

@@ -1,14 +1,15 @@
 """The copy of a log in another log directory, as it grows: whole segments first, then the active one, byte
 for byte.
 
-    <topic>-<n>.<uuid>-future/     .log files, each with its indexes once it is sealed; snapshots, leader epochs, partition.metadata
+    <topic>-<n>.<uuid>-future/     .log files, each with its indexes once it is sealed; snapshots, leader
+                                   epochs, partition.metadata
 
-A job copies some pieces and makes them durable before it returns, so what is left for the turn of the swap
-is little, and little of it is unsynced. The copy has no state but its files. What an earlier life of the
-move has left of them may be torn, or of a log that was cut or compacted since: it is held against the log
-before it counts, which takes no writing. The caller sees to it that nothing is cut off or compacted
-meanwhile; that segments go by retention is told by `gone`.
-"""  # noqa: E501
+A job copies some pieces and makes them durable before it returns, so little is left for the turn of the
+swap, and little of it is unsynced. The copy has no state but its files. Files left by an earlier run of the
+move may be torn, or belong to a log that was truncated or compacted since: they are compared with the log
+before they count, which writes nothing. The caller ensures that the log is not truncated or compacted
+meanwhile; `gone` reports segments removed by retention.
+"""
 
 from typing import NamedTuple
 

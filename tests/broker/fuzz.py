@@ -1,14 +1,13 @@
-"""Fuzzing of a broker's state: long sequences of requests that each could be meant, to one broker in
-virtual time.
+"""Fuzzing of a broker's state: long sequences of plausible requests, to one broker in virtual time.
 
-    python -m tests.broker.fuzz --requests 1000000 --seed 7        (without arguments: another seed each time, until interrupted)
+    python -m tests.broker.fuzz --requests 1000000 --seed 7
+    python -m tests.broker.fuzz                              another seed each time, until interrupted
 
 Each history has a seed of its own: a new broker, a few connections, `REQUESTS` requests over all APIs that
-are served, pauses, disconnections, a wall clock that steps, restarts and power cuts. The broker must go
-on: nothing may be raised, no shard may become unreadable, every request must be answered or its connection
-closed. A finding is shortened and printed as a file for the corpus (`fuzz_corpus/`), and the exit code is
-1.
-"""  # noqa: E501
+are served, pauses, disconnections, a wall clock that steps, restarts and power cuts. The broker must
+continue: it raises nothing, every shard stays readable, every request is answered or its connection closed.
+A finding is shortened and printed as a file for the corpus (`fuzz_corpus/`), and the exit code is 1.
+"""
 
 import argparse
 import gc

@@ -1,19 +1,19 @@
-"""What a transaction coordinator answers to each request in each state: cells of (history, request,
-producer), asked of any broker.
+"""The replies of a transaction coordinator to each request in each state: cells of (history, request,
+producer), run against any broker.
 
 A cell begins with a history, steps that bring a new transactional id into a state:
 
     init     InitProducerId by a new producer; after an open transaction, the fence of the older one
     keep     InitProducerId that names the present producer id and epoch
-    add      a partition takes part: AddPartitionsToTxn of a client (TV1), of a broker (TV2, as Produce 12 has it)
+    add      adds a partition: AddPartitionsToTxn of a client (TV1), of a broker (TV2, as Produce 12 does)
     commit, abort    EndTxn, and the end of its markers unless they are held
-    hold, release    markers are written no more, or again
+    hold, release    stop writing markers, or resume
 
 The request of the cell then comes from the current producer, from its previous or next epoch, or from
-another producer id. `outcome` tells the error, the identity in the answer, and what DescribeTransactions
-tells afterwards. Identities are relative to the one before the request: `same+1` is the same producer id
-in the next epoch, `new0` another producer id in epoch 0.
-"""  # noqa: E501
+another producer id. `outcome` returns the error, the identity in the reply, and the result of
+DescribeTransactions afterwards. Identities are relative to the one before the request: `same+1` is the same
+producer id in the next epoch, `new0` another producer id in epoch 0.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -69,7 +69,8 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
 
 
 def test_the_discovery_module_never_fails_to_import(tmp_path: Path) -> None:
-    # -S: no site-packages, so no pyspark either. Were this import to fail, Spark would lose every Python data source.  # noqa: E501
+    # -S: no site-packages, so no pyspark either. If this import failed, Spark would lose every Python data
+    # source.
     code = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); import pyspark_sparklog as p; print(hasattr(p, 'DefaultSource'))"  # noqa: E501
     assert run(sys.executable, "-S", "-c", code, cwd=tmp_path) == "False\n"
 

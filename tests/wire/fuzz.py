@@ -1,13 +1,14 @@
-"""Fuzzing of everything that meets foreign bytes first: framing, headers, and every message in every
-version, in both kernels.
+"""Fuzzing of every decoder of foreign bytes: framing, headers, and every message in every version, in both
+kernels.
 
-    python -m tests.wire.fuzz --seconds 60 --seed 7        (without arguments: another seed each time, until interrupted)
+    python -m tests.wire.fuzz --seconds 60 --seed 7
+    python -m tests.wire.fuzz                           another seed each time, until interrupted
 
-Starts from the corpus (`fuzz_corpus/`) and from arbitrary messages, bends them and checks that decoding
-answers or raises the one decode error, that both kernels answer alike, that what was decoded can be
-written again, and, now and then, what it allocates. A finding is printed as a case for the corpus, and the
-exit code is 1.
-"""  # noqa: E501
+Starts from the corpus (`fuzz_corpus/`) and from arbitrary messages, mutates them and checks that decoding
+returns or raises the one decode error, that both kernels agree, that a decoded message can be written again,
+and, for a sample, the memory it allocates. A finding is printed as a case for the corpus, and the exit code
+is 1.
+"""
 
 import argparse
 import gc
