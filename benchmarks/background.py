@@ -1,19 +1,23 @@
-"""What other work of the broker does to a producer: p99 of Produce beside retention and compaction, and
-beside a fetch of cold segments.
+"""Throughput of background work against the p99 of a producer beside it: retention and compaction, and
+fetches of cold segments.
 
 Run as `python -m benchmarks.background [--json FILE] [--against kafka]`. One producer sends 1 KB records,
-one in flight, acks=all, the whole time, in a process of its own; phases in which nothing else happens
-alternate with busy ones. Logs are filled beforehand with records whose timestamps make them due for
-compaction and retention when the busy phase begins. A cold fetch reads a log whose pages were dropped.
+one in flight, acks=all, the whole time, in a process of its own; idle phases alternate with busy ones. Each
+busy phase runs at several rates, which gives the curve: the fetcher paces itself, and
+`log.cleaner.io.max.bytes.per.second` bounds compaction, which counts bytes read and written. Logs are filled
+beforehand with records whose timestamps make them due for compaction and retention when the busy phase
+begins. A cold fetch reads a log whose pages were dropped.
 
-What part of it is the machine's tell the controls: the producer beside processes that do as much, at the
-same rate, but no broker: one that sends the same cold file to another over a socket; one that burns a core
-as long as the compaction took, and writes and syncs as much.
+The controls tell the machine's part: the producer beside processes that do as much, at the same rate, but no
+broker: one that sends the same cold file to another over a socket; one that burns a core as long as the
+compaction took, and writes and syncs as much.
 """
 
 import argparse
 import contextlib
+import itertools
 import multiprocessing
+import multiprocessing.process
 import os
 import random
 import socket
@@ -21,7 +25,7 @@ import time
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -33,8 +37,8 @@ VALUE_BYTES = 1_024
 PHASE_S = 4.0
 FILL_S = 8.0
 BUSY_S_MAX = 30.0
-REQUESTS_MIN = 200
-COMPACTED_BYTES = 200 << 20
+REQUESTS_MIN = 100
+COMPACTED_BYTES = 400 << 20
 COMPACTED_SEGMENT_BYTES = 32 << 20
 KEYS = 100_000
 BATCH_RECORDS = 160
@@ -44,6 +48,10 @@ AGED_APART_MS = 50
 AGE_MS = 3_600_000
 COLD_BYTES = 400_000_000
 COLD_FETCH_BYTES = 1 << 20
+COLD_S = 3.0
+COLD_RATES = (100e6, 250e6, float("inf"))
+CLEANER_RATES = (50_000_000, 200_000_000)
+"""In bytes per second, beside a broker without a bound."""
 SETTINGS = {
     "log.cleaner.backoff.ms": "100",
     "log.retention.check.interval.ms": "200",
@@ -56,8 +64,8 @@ SETTINGS = {
 
 
 class Latencies:
-    """What the producer's process has measured: when each request was sent, in seconds of the monotonic
-    clock, and how long it took.
+    """The samples of the producer's process: when each request was sent, in seconds of the monotonic clock,
+    and how long it took.
     """
 
     def __init__(self, sent_s: "array[float]", took_s: "array[float]") -> None:
@@ -97,7 +105,7 @@ def produce(
 
 @contextlib.contextmanager
 def producing(subject: harness.Subject, topic: str) -> Iterator[Callable[[], Latencies]]:
-    """A producer beside the block; the function that is given ends it and tells what it measured."""
+    """A producer beside the block; the yielded function ends it and returns its latencies."""
     harness.create_topic(subject, topic)
     context = multiprocessing.get_context("fork")
     is_over, found = context.Event(), context.Queue()
@@ -175,8 +183,10 @@ def log_bytes(subject: harness.Subject, topic: str) -> int:
     return size
 
 
-def beside_maintenance(figures: harness.Figures, subject: harness.Subject, repeat: int) -> None:
-    """One idle phase, then one that lasts until the log is compacted."""
+def beside_maintenance(
+    figures: harness.Figures, subject: harness.Subject, repeat: int, *, cleaner_rate: int = 0
+) -> None:
+    """One idle phase, then one that lasts until the log is compacted; at `cleaner_rate` if there is one."""
     compacted, aged = f"compacted-{repeat}", f"aged-{repeat}"
     due_s = time.time() + FILL_S + PHASE_S
     fill_compacted(subject, compacted, int(due_s * 1000))
@@ -200,11 +210,10 @@ def beside_maintenance(figures: harness.Figures, subject: harness.Subject, repea
         busy_until = time.monotonic()
         retired = before[aged] - log_bytes(subject, aged)
         time.sleep(PHASE_S / 4)
-        path, seconds, kept = (
-            subject.data_dir / "control",
-            busy_until - busy_from,
-            log_bytes(subject, compacted),
-        )
+        # As long as a p99 needs, at the rate at which the broker wrote.
+        seconds = max(COLD_S, busy_until - busy_from)
+        kept = int(log_bytes(subject, compacted) * seconds / (busy_until - busy_from))
+        path = subject.data_dir / "control"
         control = context.Process(target=rewrite_plainly, args=(path, seconds, kept), daemon=True)
         control_from = time.monotonic()
         control.start()
@@ -212,15 +221,16 @@ def beside_maintenance(figures: harness.Figures, subject: harness.Subject, repea
         control_until = time.monotonic()
         found = finish()
     idle, busy = found.p99_us(idle_from, idle_until), found.p99_us(busy_from, busy_until)
-    figures.add("produce p99, idle", "µs", subject.name, idle)
-    figures.add("produce p99, beside compaction and retention", "µs", subject.name, busy)
-    figures.add("beside compaction and retention / idle", "", subject.name, busy / idle, bound="<= 2")
     plain = found.p99_us(control_from, control_until)
-    figures.add(
-        "control: beside a process that works and writes as much / idle", "", subject.name, plain / idle
-    )
-    figures.add("until compacted", "s", subject.name, busy_until - busy_from)
-    figures.add("retired meanwhile", "MB", subject.name, retired / 1e6)
+    rate = before[compacted] / 1e6 / (busy_until - busy_from)
+    is_promised = not cleaner_rate and subject.name.endswith("never")
+    label = f"compaction at {cleaner_rate / 1e6:.0f} MB/s of I/O" if cleaner_rate else "compaction"
+    figures.add(f"{label}: compacted", "MB/s", subject.name, rate, bound=">= 100" * is_promised)
+    figures.add(f"{label}: produce p99, idle", "µs", subject.name, idle)
+    figures.add(f"{label}: produce p99", "µs", subject.name, busy)
+    figures.add(f"{label}: p99 / idle", "", subject.name, busy / idle, bound="<= 4" * is_promised)
+    figures.add(f"{label}: p99 beside the control / idle", "", subject.name, plain / idle)
+    figures.add(f"{label}: retired meanwhile", "MB", subject.name, retired / 1e6)
 
 
 def rewrite_plainly(path: Path, seconds: float, size: int) -> None:
@@ -258,28 +268,42 @@ def drop_pages(subject: harness.Subject, topic: str) -> None:
 
 
 def fetch_cold(
-    subject: harness.Subject, topic: str, found: "multiprocessing.Queue[tuple[float, float, int]]"
+    subject: harness.Subject,
+    topic: str,
+    rate: float,
+    found: "multiprocessing.Queue[tuple[float, float, int]]",
 ) -> None:
-    """The fetcher's process: the whole log once; tells when it began and ended, and how many bytes came."""
+    """The fetcher's process: the whole log again and again for `COLD_S`, at no more than `rate` bytes per
+    second; tells when it began and ended, and how many bytes came.
+    """
     with raw.connect(subject) as connection:
         room = raw.FetchedTo(COLD_FETCH_BYTES + (2 << 20))
         end_offset = raw.log_end_offset(connection, topic, 0)
-        begin_s, offset, received = time.monotonic(), 0, 0
-        while offset < end_offset:
+        begin_s, offset, received = time.monotonic(), end_offset, 0
+        while time.monotonic() < begin_s + COLD_S:
+            if offset >= end_offset:
+                drop_pages(subject, topic)
+                offset = 0
             connection.sendall(raw.fetch_request(topic, offset=offset, max_bytes=COLD_FETCH_BYTES))
             size, offset = room.receive(connection, topic)
             received += size
+            time.sleep(max(0.0, begin_s + received / rate - time.monotonic()))
         found.put((begin_s, time.monotonic(), received))
 
 
 def send_plainly(subject: harness.Subject, topic: str, rate: float, listening: socket.socket) -> None:
-    """The control's sender: the topic's files to whoever connects, at no more than `rate` bytes per
-    second.
+    """The control's sender: the topic's files to the process that connects, for `COLD_S`, at no more than
+    `rate` bytes per second.
     """
     connected, _ = listening.accept()
     begin_s, sent = time.monotonic(), 0
+    paths = sorted(Path(subject.data_dir / f"{topic}-0").glob("*.log"))
     with connected:
-        for path in sorted(Path(subject.data_dir / f"{topic}-0").glob("*.log")):
+        for path in itertools.cycle(paths):
+            if time.monotonic() > begin_s + COLD_S:
+                break
+            if path is paths[0]:
+                drop_pages(subject, topic)
             with path.open("rb") as file:
                 while size := os.sendfile(connected.fileno(), file.fileno(), file.tell(), COLD_FETCH_BYTES):
                     file.seek(size, os.SEEK_CUR)
@@ -298,53 +322,52 @@ def receive_plainly(port: int, found: "multiprocessing.Queue[tuple[float, float,
 
 
 def beside_cold_fetch(figures: harness.Figures, subject: harness.Subject, repeat: int) -> None:
-    """A fetch without a producer; then a phase of the producer alone, and one that lasts as long as the
-    fetch beside it.
+    """A fetch without a producer; then, at each rate, a phase of the producer alone and a phase beside a
+    fetch.
     """
     context = multiprocessing.get_context("fork")
-    drop_pages(subject, "cold")
     told: multiprocessing.Queue[tuple[float, float, int]] = context.Queue()
-    lonely = context.Process(target=fetch_cold, args=(subject, "cold", told), daemon=True)
-    lonely.start()
-    lonely_from, lonely_until, lonely_received = told.get(timeout=120)
-    lonely.join(10)
-    drop_pages(subject, "cold")
+
+    def run(target: Callable[..., None], *arguments: object) -> multiprocessing.process.BaseProcess:
+        process = context.Process(target=target, args=arguments, daemon=True)
+        process.start()
+        return process
+
+    process = run(fetch_cold, subject, "cold", float("inf"), told)
+    begin_s, end_s, received = told.get(timeout=120)
+    process.join(10)
+    rate_alone = received / 1e6 / (end_s - begin_s)
+    figures.add("cold fetch, without a producer", "MB/s", subject.name, rate_alone)
+    spans = []
     with producing(subject, f"hot-{repeat}") as finish:
-        time.sleep(PHASE_S / 4)
-        alone_from = time.monotonic()
-        time.sleep(PHASE_S / 2)
-        alone_until = time.monotonic()
-        fetcher = context.Process(target=fetch_cold, args=(subject, "cold", told), daemon=True)
-        fetcher.start()
-        begin_s, end_s, received = told.get(timeout=120)
-        fetcher.join(10)
-        drop_pages(subject, "cold")
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            rate = received / (end_s - begin_s)
-            controls = [
-                context.Process(target=send_plainly, args=(subject, "cold", rate, listening), daemon=True),
-                context.Process(target=receive_plainly, args=(listening.getsockname()[1], told), daemon=True),
-            ]
-            for control in controls:
-                control.start()
-            plain_from, plain_until, plain_received = told.get(timeout=120)
-            for control in controls:
-                control.join(10)
+        for rate in COLD_RATES:
+            time.sleep(PHASE_S / 4)
+            alone = time.monotonic(), time.monotonic() + PHASE_S / 2
+            time.sleep(PHASE_S / 2)
+            process = run(fetch_cold, subject, "cold", rate, told)
+            begin_s, end_s, received = told.get(timeout=120)
+            process.join(10)
+            reached = received / (end_s - begin_s)
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                sender = run(send_plainly, subject, "cold", reached, listening)
+                receiver = run(receive_plainly, listening.getsockname()[1], told)
+                plain = told.get(timeout=120)
+                for control in (sender, receiver):
+                    control.join(10)
+            spans.append((rate, alone, (begin_s, end_s), reached, plain))
         found = finish()
-    alone, beside = found.p99_us(alone_from, alone_until), found.p99_us(begin_s, end_s)
-    figures.add("produce p99, alone", "µs", subject.name, alone)
-    figures.add("produce p99, beside a cold fetch", "µs", subject.name, beside)
-    figures.add("beside a cold fetch / alone", "", subject.name, beside / alone, bound="<= 2")
-    plain = found.p99_us(plain_from, plain_until)
-    figures.add("control: beside a process that sends the same file / alone", "", subject.name, plain / alone)
-    figures.add(
-        "cold fetch, without a producer",
-        "MB/s",
-        subject.name,
-        lonely_received / 1e6 / (lonely_until - lonely_from),
-    )
-    figures.add("cold fetch, beside a producer", "MB/s", subject.name, received / 1e6 / (end_s - begin_s))
-    figures.add("control: sent", "MB/s", subject.name, plain_received / 1e6 / (plain_until - plain_from))
+    for rate, alone, beside, reached, plain in spans:
+        label = "cold fetch" if rate == float("inf") else f"cold fetch at {rate / 1e6:.0f} MB/s"
+        is_promised = rate == float("inf") and subject.name.endswith("never")
+        alone_us, beside_us = found.p99_us(*alone), found.p99_us(*beside)
+        figures.add(f"{label}: reached", "MB/s", subject.name, reached / 1e6, bound=">= 250" * is_promised)
+        figures.add(f"{label}: produce p99, alone", "µs", subject.name, alone_us)
+        figures.add(f"{label}: produce p99", "µs", subject.name, beside_us)
+        figures.add(
+            f"{label}: p99 / alone", "", subject.name, beside_us / alone_us, bound="<= 4" * is_promised
+        )
+        plain_us = found.p99_us(plain[0], plain[1])
+        figures.add(f"{label}: p99 beside the control / alone", "", subject.name, plain_us / alone_us)
 
 
 def fill_cold(subject: harness.Subject) -> None:
@@ -356,28 +379,31 @@ def fill_cold(subject: harness.Subject) -> None:
         raw.pour(connection, "cold", (frame for _ in range(COLD_BYTES // len(frame))))
 
 
-def brokers(options: argparse.Namespace) -> Iterator[harness.Subject]:
+def brokers(options: argparse.Namespace, settings: Mapping[str, str]) -> Iterator[harness.Subject]:
     """Ours under each way to flush, then a real Kafka, all told to look for work often."""
     if options.only != "kafka":
         for flush in FLUSH:
-            with harness.sparklog(
-                {"sparklog.ack.flush": flush, **SETTINGS}, name=f"sparklog {flush}"
-            ) as subject:
+            ours = {"sparklog.ack.flush": flush, **SETTINGS, **settings}
+            with harness.sparklog(ours, name=f"sparklog {flush}") as subject:
                 yield subject
     if options.against == "kafka" or options.only == "kafka":
-        with harness.kafka({**SETTINGS, "log.cleaner.enable": "true"}) as subject:
+        with harness.kafka({**SETTINGS, **settings, "log.cleaner.enable": "true"}) as subject:
             yield subject
 
 
 def main() -> None:
     options = harness.options(__doc__, against=True)
     figures = harness.Figures("background")
-    for subject in brokers(options):
+    for subject in brokers(options, {}):
         fill_cold(subject)
         for repeat in range(options.repeats):
             beside_cold_fetch(figures, subject, repeat)
         for repeat in range(options.repeats):
             beside_maintenance(figures, subject, repeat)
+    for rate in CLEANER_RATES:
+        for subject in brokers(options, {"log.cleaner.io.max.bytes.per.second": str(rate)}):
+            for repeat in range(options.repeats):
+                beside_maintenance(figures, subject, repeat, cleaner_rate=rate)
     figures.note("producer, fetcher and broker share the machine's cores")
     figures.report(options)
 

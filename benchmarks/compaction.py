@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import harness
-from sparklog.effects import take_all
 from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, Millis, TopicPartition
 from sparklog.record.batch import build_batch
 from sparklog_server.daemon.server import prepare_process
@@ -65,7 +64,7 @@ def compact_beside_a_loop(disk: OsDisk, log: PartitionLog, late_us: list[float])
     with ThreadPoolExecutor(1) as pool:
         is_done = False
         while not is_done:
-            job = pool.submit(take_all, work.work(WORK_BYTES))
+            job = pool.submit(work.work, WORK_BYTES)
             wait(job, late_us)  # type: ignore[arg-type]
             progress = job.result()
             is_done = progress.is_done

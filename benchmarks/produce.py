@@ -2,10 +2,13 @@
 request and per gigabyte.
 
 One connection over loopback, acks=1, one replica. Client and broker share the machine. Nothing is
-compressed. Beside the processor time per gigabyte stands what a bare `pwrite` of as many bytes takes at
-that time: the page cache has a slow mode, which every broker pays.
+compressed. Under `sparklog.ack.flush=auto`, a request with acks=all waits for a sync; rounds of such
+requests alternate with rounds of bare appends that are synced, on the same disk. Beside the processor time
+per gigabyte stands what a bare `pwrite` of as many bytes takes at that time: the page cache has a slow mode,
+which every broker pays.
 """
 
+import os
 import time
 
 from benchmarks import cpu, harness, raw, rdkafka
@@ -13,6 +16,7 @@ from benchmarks import cpu, harness, raw, rdkafka
 WARM_UP = 500
 REQUESTS = 5_000
 PIPELINED = 60_000
+SYNCED_ROUNDS, SYNCED_PER_ROUND = 20, 100
 IN_FLIGHT = 16
 LOADS = ((1_024, 500_000, "<= 1.5"), (100, 2_000_000, "<= 2.5"))
 
@@ -37,6 +41,32 @@ def one_in_flight(figures: harness.Figures, subject: harness.Subject, topic: str
     figures.add(
         "100 B, one in flight: p99", "µs", subject.name, harness.percentile(measured, 99), bound="<= 150"
     )
+
+
+def synced(figures: harness.Figures, subject: harness.Subject, topic: str) -> None:
+    """Send, wait for the sync, send; beside it a bare append of 200 bytes and fdatasync."""
+    frame = raw.produce_request(topic, value_bytes=100, acks=-1)
+    reply_bytes = raw.produce_reply_bytes(topic)
+    ours_us, bare_us = [], []
+    with raw.connect(subject) as connection, (subject.data_dir / "bare").open("wb", buffering=0) as file:
+        for _ in range(SYNCED_ROUNDS):
+            for _ in range(SYNCED_PER_ROUND):
+                began = time.perf_counter_ns()
+                connection.sendall(frame)
+                reply = connection.recv(4096)
+                while len(reply) < reply_bytes:
+                    reply += connection.recv(4096)
+                ours_us.append((time.perf_counter_ns() - began) / 1e3)
+            for _ in range(SYNCED_PER_ROUND):
+                began = time.perf_counter_ns()
+                file.write(bytes(200))
+                os.fdatasync(file.fileno())
+                bare_us.append((time.perf_counter_ns() - began) / 1e3)
+    assert raw.produce_error(reply, topic) == 0
+    ours, bare = harness.percentile(ours_us, 50), harness.percentile(bare_us, 50)
+    figures.add("100 B, one in flight, acks=all: p50", "µs", subject.name, ours)
+    figures.add("bare append and fdatasync of 200 B: p50", "µs", subject.name, bare)
+    figures.add("acks=all / bare append and fdatasync", "", subject.name, ours / bare, bound="<= 1.6")
 
 
 def pipelined(figures: harness.Figures, subject: harness.Subject, topic: str) -> None:
@@ -95,6 +125,8 @@ def main() -> None:
             harness.create_topic(subject, topic)
             one_in_flight(figures, subject, topic)
             pipelined(figures, subject, topic)
+            if subject.name.endswith("auto"):
+                synced(figures, subject, topic)
             if rdkafka.is_available():
                 librdkafka(figures, subject, repeat)
             else:

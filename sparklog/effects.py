@@ -1,7 +1,7 @@
-"""The six effects: all that a deterministic object may ask of the world outside.
+"""The six effects: all that a deterministic object may ask of the outside.
 
-A peer machine or a broker answers every call with a list of these, and the outside (daemon or simulation)
-carries them out in order.
+A peer machine or a broker answers every call with a list of effects, and the outside (daemon or simulation)
+executes them in order.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -46,7 +46,7 @@ class FileSlice(msgspec.Struct, gc=False, frozen=True):
 Chunk = bytes | bytearray | memoryview | FileSlice
 """A piece of an encoded frame, sent as it is."""
 CHUNK_BYTES: Final = 64
-"""What a chunk takes of memory beside its bytes."""
+"""The memory of a chunk besides its bytes."""
 
 
 def retain(chunks: list[Chunk]) -> int:
@@ -63,7 +63,7 @@ def retain(chunks: list[Chunk]) -> int:
 
 
 def release(chunks: list[Chunk]) -> None:
-    """The slices are sent or dropped: their files may close."""
+    """Release the files of slices that are sent or dropped."""
     for chunk in chunks:
         if type(chunk) is FileSlice:
             chunk.file.release()
@@ -77,7 +77,7 @@ class Reply(msgspec.Struct, gc=False, frozen=True):
 
 
 class SendTo(msgspec.Struct, gc=False, frozen=True):
-    """Send a whole request frame to another node; its answer returns by correlation id."""
+    """Send a whole request frame to another node; its response returns by correlation id."""
 
     node: NodeId
     chunks: list[Chunk]
@@ -94,18 +94,18 @@ class Sync(msgspec.Struct, gc=False, frozen=True):
 
 
 Result = TypeVar("Result")
-Steps = Generator[None, bool, Result]
-"""A long job that yields before each step. Each step learns whether other sessions are active; if so, it
-does less work and may have to rest before the next. Its return value is the job's result.
+Steps = Generator[None, None, Result]
+"""A long job that yields before each step, so that jobs of other sessions can run in between. Its return
+value is the job's result.
 """
 
 
 def take_all(steps: Steps[Result]) -> Result:
-    """Take all steps at once, as if no other session were active; returns the result."""
+    """Take all steps at once; returns the result."""
     try:
         next(steps)
         while True:
-            steps.send(False)
+            next(steps)
     except StopIteration as end:
         return cast(Result, end.value)
 
@@ -114,16 +114,15 @@ class Run(msgspec.Struct, gc=False, frozen=True):
     """Run a job beside the loop: a function over immutable inputs and the disk door; its result returns
     through `finished`.
 
-    One `in_steps` gives its `Steps` when called, and works when they are taken; one that `is_calm` rests
-    between them while other sessions are active. `memory_bytes` are made by the job at most, which starts
-    when the outside has room for them. A job that a `session` waits for shares the processor with the jobs
-    of other sessions.
+    A job `in_steps` returns its `Steps` when called. A job `is_background` runs on a thread of low processor
+    and disk priority. `memory_bytes` is the most memory that the job allocates; it starts when the outside
+    has room for them. A job that a `session` waits for shares the processor with the jobs of other sessions.
     """
 
     job: Callable[[], object]
     ticket: Ticket
     in_steps: bool = False
-    is_calm: bool = False
+    is_background: bool = False
     session: SessionId | None = None
     memory_bytes: int = 0
 
@@ -142,7 +141,7 @@ class Disconnect(msgspec.Struct, gc=False, frozen=True):
 
 
 class Halt(msgspec.Struct, gc=False, frozen=True):
-    """Stop the process: going on could harm data."""
+    """Stop the process: continuing could damage data."""
 
     reason: str
 

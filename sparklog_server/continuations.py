@@ -55,6 +55,7 @@ class Continuations:
         job: Callable[[], R],
         then: Callable[[R | StorageError, Instant], None],
         *,
+        is_background: bool = False,
         session: SessionId | None = None,
         memory_bytes: int = 0,
         out_of_memory: Callable[[Instant], None] | None = None,
@@ -64,21 +65,21 @@ class Continuations:
         A job without `out_of_memory` must not fail for want of memory.
         """
         ticket = self._await(then, out_of_memory)
-        self.effects.append(Run(job, ticket, session=session, memory_bytes=memory_bytes))
+        self.effects.append(Run(job, ticket, False, is_background, session, memory_bytes))
 
     def run_in_steps(
         self,
         job: Callable[[], Steps[R]],
         then: Callable[[R | StorageError, Instant], None],
         *,
-        is_calm: bool = False,
+        is_background: bool = False,
         session: SessionId | None = None,
         memory_bytes: int = 0,
         out_of_memory: Callable[[Instant], None] | None = None,
     ) -> None:
         """As `run`, for a job that works in steps."""
         ticket = self._await(then, out_of_memory)
-        self.effects.append(Run(job, ticket, True, is_calm, session, memory_bytes))
+        self.effects.append(Run(job, ticket, True, is_background, session, memory_bytes))
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> None:
         """Hand the result of a sync (None or StorageError) or of a job (its result or its exception) on.

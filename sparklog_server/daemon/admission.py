@@ -1,10 +1,11 @@
 """Admission of connections: each is accepted, delayed, or closed.
 
-    connects ─┬─► no slot left ─────────────────► replaces the connection that has been idle longest
-              │                                     └─► all have requests in flight: stays in the backlog
-              ├─► connection rate exceeded ───────► accepting pauses, then this connection is admitted first
-              ├─► rate of its address exceeded ───► held unread for the delay, then closed
-              └─► limit of its address exceeded ──► closed
+    connects ─► no slot left ─────────────────► replaces the connection that has been idle longest
+            │                                     └─► all have requests in flight: stays in the
+            │                                         kernel's backlog
+            └─► connection rate exceeded ───────► accepting pauses, then this connection is admitted first
+            └─► rate of its address exceeded ───► held unread for the delay, then closed
+            └─► limit of its address exceeded ──► closed
 
 The number of slots is `max.connections`, or the number of descriptors available to connections. With several
 listeners, client listeners leave `sparklog.inter.broker.connections.reserve` slots to the inter-broker
@@ -27,12 +28,12 @@ from sparklog_server.daemon.pump import Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
 
 ACCEPTED_PER_TURN: Final = 16
-"""About a millisecond of work, for which requests of other connections wait."""
+"""About a millisecond of work, during which requests of other connections wait."""
 ACCEPT_AGAIN_S: Final = 0.1
 LOGGED_EVERY_US: Final = 10_000_000
 """Connections that are displaced are logged at most this often."""
 _RESERVE_SHARE: Final = 4
-"""The listener of the brokers has at most this part of the slots to itself."""
+"""The inter-broker listener reserves at most one slot in so many."""
 OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -64,10 +65,10 @@ class Admission:
             self._displaceable, lambda one: broker.has_request_in_flight(one.session)
         )
         self._is_retrying = False
-        self._is_full = False  # told, and since then some have always waited
+        self._is_full = False  # logged, and connections have waited ever since
         self._displaced_logged_us = -LOGGED_EVERY_US
         self._is_ended = False
-        self._held_count = 0  # accepted, to be closed when its address has waited long enough
+        self._held_count = 0  # accepted connections that are closed when the delay of their address is over
         self._full: list[tuple[Listener, socket.socket]] = []  # not watched, until there is a slot
         self._known = broker.settings
 
@@ -84,8 +85,8 @@ class Admission:
             bound.close()
 
     def turned(self) -> None:
-        """A turn is over: accept those for whom there is a slot now, and make room where a new setting
-        leaves less.
+        """At the end of a turn, accept waiting connections if there are slots, and close connections in
+        excess of a lowered `max.connections`.
         """
         settings = self._broker.settings
         if settings is not self._known:
@@ -106,7 +107,7 @@ class Admission:
         for accepted in range(ACCEPTED_PER_TURN):
             if not self._has_slot(listener):
                 if accepted:
-                    # there may be no other newcomer for whom to displace a connection: the reactor knows
+                    # The reactor reports whether another connection waits; only then is one displaced.
                     return
                 if not self._displace():
                     self._hold_back(listener, bound)
@@ -127,7 +128,7 @@ class Admission:
                     self._accept_none()
                     self._after(ACCEPT_AGAIN_S, self._accept_again)
                     return
-                continue  # this one was gone before we came
+                continue  # the peer closed before the connection was accepted
             if not self._knocked(connected, (address[0], address[1]), listener):
                 return
 
@@ -186,7 +187,7 @@ class Admission:
         return len(self._sockets) > 1 and listener_name == self._settings.inter_broker_listener_name
 
     def _close_excess(self) -> None:
-        """Close those that were silent longest while there are more than a lowered `max.connections`."""
+        """Close the connections in excess of a lowered `max.connections`, the longest idle first."""
         excess = len(self._pump.connections) - self._slots
         if excess > 0:
             closable = self._displaceable()

@@ -1,60 +1,65 @@
-"""One socket of a session: receives into the broker's buffer and sends chunks in order.
+"""One connection of a session: receives into the broker's buffer and sends chunks in order.
 
-    memory chunks   gathered, one sendmsg for all queued chunks
-    file slices     sendfile, at most 1 MiB per turn; small ones are read into memory and gathered
+    memory chunks   gathered: one system call for all queued chunks
+    file slices     sent from the page cache, at most `Owner.turn_bytes` per turn; small ones are read into
+                    memory and gathered
     cold slices     a job first reads pages that are not in the page cache: the loop never waits for a disk
 
-A connection has no buffers: an idle one is this object and its socket. Reading stops while the broker has
-muted
-the session, while more than `Owner.unsent_bytes_max` bytes are unsent, and when the session is about to
-close.
+A connection has no buffers: an idle one is this object and its transport. Reading stops while the broker has
+muted the session, while more than `Owner.unsent_bytes_max` bytes are unsent, and while the session waits to
+be closed.
 """
 
 import errno
 import os
-import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, cast
 
-from sparklog.effects import CHUNK_BYTES, Chunk, FileSlice, Sliceable, Steps, release
+from sparklog.effects import CHUNK_BYTES, Chunk, FileSlice, Sliceable, release
 from sparklog.model import SessionId
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
+from sparklog_server.daemon.transport import Transport
 from sparklog_server.disk.door import StorageError
 from sparklog_server.disk.failures import storage_error
 
 READ_AHEAD_BYTES: Final = 1 << 20
-READ_BEYOND_BYTES: Final = 256 << 10
-TAKEN_FOR_COLD_BYTES: Final = 64 << 20
 GATHERED_BYTES_MAX: Final = 256 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
 GATHERED_CHUNKS_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
-# Less than this in one connection is not counted: a reply that waits for the socket for a moment costs no
+# Fewer bytes than this in one connection are not counted: a reply that waits a moment for the socket costs no
 # turn of the broker.
 UNREAD_BYTES_MIN: Final = 1024
-# Tells the kernel that a slice follows at once, so that a reply's first bytes do not travel alone. macOS has
-# no such flag.
-MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class Owner(Protocol):
-    """What a connection tells: bytes may have come, the connection is no more, its peer has read
-    something, so many bytes of memory wait until it does (and whether the socket has taken some since), a
-    file must be read beside the loop first.
+    """The pump, as a connection calls it.
 
-    `turn_bytes` is how much of a file may go out before others have their turn.
+    `turn_bytes` is the number of bytes of a file that one connection may send before the next has its turn.
     """
 
     unsent_bytes_max: int
     turn_bytes: int
 
-    def readable(self, connection: "Connection") -> None: ...
-    def lost(self, connection: "Connection", failure: str) -> None: ...
-    def taken(self, connection: "Connection") -> None: ...
-    def unread(self, connection: "Connection", size: int, *, has_read: bool) -> None: ...
-    def read_ahead(self, steps: Steps[bool], done: Callable[[object], None]) -> None: ...
-    def unreadable(self, file: Sliceable, error: StorageError) -> None: ...
+    def readable(self, connection: "Connection") -> None:
+        """Bytes may have arrived."""
+
+    def lost(self, connection: "Connection", failure: str) -> None:
+        """The connection has closed."""
+
+    def taken(self, connection: "Connection") -> None:
+        """The peer has read some of the bytes queued for it."""
+
+    def unread(self, connection: "Connection", size: int, *, has_read: bool) -> None:
+        """`size` bytes of memory wait until the peer reads; `has_read` if the socket has taken some since."""
+
+    def read_ahead(self, job: Callable[[], None], done: Callable[[object], None]) -> None:
+        """Run a job that reads a file into the page cache."""
+
+    def unreadable(self, file: Sliceable, error: StorageError) -> None:
+        """The disk cannot read a file of a slice."""
 
 
 class OpenFile(Protocol):
@@ -67,20 +72,16 @@ class OpenFile(Protocol):
 
 
 class Connection:
-    """A non-blocking socket and its unsent chunks.
+    """A transport and its unsent chunks.
 
     `_waiting` begins with the first unsent byte: a partly sent chunk is replaced by its rest, and its
-    `_sent_bytes`
-    stay in memory. `_waiting_bytes` is the number of unsent bytes, `_sliced_bytes` those of them in slices. A
-    closed
-    connection sends and receives nothing, and has called `Owner.lost` exactly once.
+    `_sent_bytes` stay in memory. `_waiting_bytes` is the number of unsent bytes, `_sliced_bytes` those of
+    them in slices. A closed connection sends and receives nothing, and has called `Owner.lost` exactly once.
     """
 
     __slots__ = (
-        "_cold_bytes",
         "_events",
         "_is_closing",
-        "_is_looking_further",
         "_is_muted",
         "_is_open",
         "_is_reading_ahead",
@@ -97,13 +98,13 @@ class Connection:
         "listener",
         "peer_host",
         "session",
-        "socket",
+        "transport",
     )
 
     def __init__(
         self,
         session: SessionId,
-        connected: socket.socket,
+        transport: Transport,
         listener: str,
         peer_host: str,
         reactor: Reactor,
@@ -112,26 +113,22 @@ class Connection:
         self.session = session
         self.listener = listener
         self.peer_host = peer_host
-        self.socket = connected
-        self.active_us = (
-            0  # on the monotonic clock, when something last came or, while it is being answered, went
-        )
+        # On the monotonic clock, when bytes last arrived or, while a reply is unsent, left.
+        self.active_us = 0
         self.is_half_closed = False  # the peer sends no more, and was not being read when it said so
+        self.transport = transport
         self._reactor = reactor
         self._owner = owner
         self._waiting: list[Chunk] = []
         self._waiting_bytes = self._sliced_bytes = self._sent_bytes = 0
         self._unread_bytes = 0  # as last told
         self._events = READ | PEER_CLOSED
-        # Of the first waiting slice's file: below this position it is in the page cache.
-        self._resident_limit = 0
+        self._resident_limit = 0  # the first waiting slice is in the page cache below this position
         self._is_muted = False
         self._is_closing = False
         self._is_reading_ahead = False
-        self._is_looking_further = False  # a job reads ahead
-        self._cold_bytes = 0  # bytes still to be sent that count as cold, because a range before them was
         self._is_open = True
-        reactor.watch(connected.fileno(), self._ready, self._events)
+        reactor.watch(transport.fileno(), self._ready, self._events)
 
     def queue(self, chunks: list[Chunk]) -> None:
         """Queue chunks for the next `flush`; their slices are retained, and released when they are sent."""
@@ -146,18 +143,13 @@ class Connection:
             release(chunks)
 
     @property
-    def reads_cold(self) -> bool:
-        """Whether bytes sent lately came from the disk."""
-        return self._cold_bytes > 0
-
-    @property
     def is_open(self) -> bool:
         """Whether it has not been closed."""
         return self._is_open
 
     @property
     def is_sending(self) -> bool:
-        """Whether something waits to be sent."""
+        """Whether chunks are unsent."""
         return bool(self._waiting)
 
     def flush(self) -> None:
@@ -168,7 +160,7 @@ class Connection:
             self._send()
 
     def mute(self, *, is_muted: bool) -> None:
-        """Stop reading, or go on."""
+        """Stop reading, or resume it."""
         self._is_muted = is_muted
         self._settle()
 
@@ -184,8 +176,8 @@ class Connection:
         self._is_open = False
         release(self._waiting)
         self._waiting = []
-        self._reactor.forget(self.socket.fileno())
-        self.socket.close()
+        self._reactor.forget(self.transport.fileno())
+        self.transport.close()
         self._owner.lost(self, failure)
 
     def _ready(self, events: int) -> None:
@@ -198,7 +190,7 @@ class Connection:
             self.is_half_closed = True
             self._settle()
         elif not events & (READ | WRITE):
-            # Broken, and we do not read now: the kernel would report it for ever.
+            # Broken, and not being read: the kernel would report it again in every turn.
             self.close()
 
     def _settle(self, *, has_sent: bool = False) -> None:
@@ -218,7 +210,7 @@ class Connection:
             events |= WRITE
         if events != self._events:
             self._events = events
-            self._reactor.change(self.socket.fileno(), events)
+            self._reactor.change(self.transport.fileno(), events)
         if waiting or self._unread_bytes:
             self._tell_unread(has_sent=has_sent)
 
@@ -236,7 +228,7 @@ class Connection:
         try:
             if len(waiting) == 1 and type(waiting[0]) is bytes:
                 # The common case, one small reply: one system call and no lists.
-                self._drop(self.socket.send(waiting[0]))
+                self._drop(self.transport.send(waiting[0]))
             budget = self._owner.turn_bytes
             while waiting and budget > 0 and not self._is_reading_ahead:
                 budget -= self._send_first()
@@ -263,12 +255,12 @@ class Connection:
     def _send_gathered(self) -> int:
         waiting = self._waiting
         gathered: list[bytes | bytearray | memoryview] = []
-        size, flags = 0, 0
+        size, is_slice_next = 0, False
         for index in range(min(len(waiting), GATHERED_CHUNKS_MAX)):
             chunk = waiting[index]
             if isinstance(chunk, FileSlice):
                 if chunk.length > GATHERED_SLICE_BYTES_MAX:
-                    flags = MORE
+                    is_slice_next = True
                     break
                 content = read_if_resident(_descriptor(chunk), chunk.position, chunk.length)
                 if content is None:
@@ -287,7 +279,7 @@ class Connection:
             assert isinstance(waiting[0], FileSlice)
             self._read_ahead(waiting[0], waiting[0].length)
             return 0
-        sent = self.socket.sendmsg(gathered, (), flags)
+        sent = self.transport.send_gathered(gathered, is_more_to_come=is_slice_next)
         self._drop(sent)
         return sent if sent == size else self._owner.turn_bytes
 
@@ -296,13 +288,11 @@ class Connection:
         descriptor = _descriptor(first)
         if first.position + length > self._resident_limit:
             ahead = min(first.length, READ_AHEAD_BYTES)
-            # What follows a range that was cold is on its way from the disk, of which the probes may miss a
-            # part; and somebody must go on asking for what comes after it.
-            if self._cold_bytes > 0 or not is_resident(descriptor, first.position, ahead):
+            if not is_resident(descriptor, first.position, ahead):
                 self._read_ahead(first, ahead)
                 return 0
             self._resident_limit = first.position + ahead
-        sent = os.sendfile(self.socket.fileno(), descriptor, first.position, length)
+        sent = self.transport.send_slice(descriptor, first.position, length)
         if sent == 0:
             raise _cut(first)
         self._waiting_bytes -= sent
@@ -339,52 +329,28 @@ class Connection:
             waiting[0] = memoryview(first)[sent:]
 
     def _read_ahead(self, part: FileSlice, length: int) -> None:
-        """Bring the beginning of the first slice into the page cache, then go on sending."""
+        """Read the beginning of the first slice into the page cache, then resume sending."""
         self._is_reading_ahead = True
-        if self._cold_bytes <= 0:
-            self._cold_bytes = TAKEN_FOR_COLD_BYTES
-        self._cold_bytes -= length
-        # A probe of the loop's own would find what the last answers had read ahead, and the rest would be
-        # cold again.
-        looks_beyond = self._cold_bytes <= 0
-        position, limit = part.position, part.position + length
+        borrow, limit = cast(OpenFile, part.file).borrow, part.position + length
         self._owner.read_ahead(
-            read_ahead(cast(OpenFile, part.file).borrow, position, limit, looks_beyond=looks_beyond),
-            lambda result: self._was_read_ahead(part, length, result),
+            partial(read_ahead, borrow, part.position, limit), partial(self._was_read_ahead, part, limit)
         )
 
-    def _was_read_ahead(self, part: FileSlice, length: int, result: object) -> None:
+    def _was_read_ahead(self, part: FileSlice, limit: int, result: object) -> None:
         self._is_reading_ahead = False
         was_open = self._is_open
         if isinstance(result, OSError | StorageError):
             self.close(f"read ahead: {result}")
             error = result if isinstance(result, StorageError) else _unreadable(part, result)
-            # Once the connection is closed its file may be, and that cannot be opened is not the file's
-            # fault.
+            # The file of a closed connection may be closed too: that it cannot be opened is no fault of the
+            # disk.
             if was_open and error.call == "read" and not error.is_full:
                 self._owner.unreadable(part.file, error)
         elif self._is_open:
-            # Taken on trust this once: memory so short that it is gone again must not send us round for ever.
-            self._resident_limit = part.position + length
-            if result:
-                self._cold_bytes = TAKEN_FOR_COLD_BYTES
-            if not self._is_looking_further:
-                self._look_further(part, length)
+            # Not probed again: where memory is so short that the pages are gone already, probing would read
+            # ahead for ever.
+            self._resident_limit = limit
             self._send()
-
-    def _look_further(self, part: FileSlice, length: int) -> None:
-        """The disk works on what is sent next meanwhile, and on the next answer of this size: looking for
-        its end must not wait either.
-        """
-        position = part.position + length
-        limit = position + min(part.length, READ_AHEAD_BYTES) + READ_BEYOND_BYTES
-        self._is_looking_further = True
-        self._owner.read_ahead(
-            read_ahead(cast(OpenFile, part.file).borrow, position, limit), self._looked_further
-        )
-
-    def _looked_further(self, _result: object) -> None:
-        self._is_looking_further = False  # a failed read fails again when these bytes are sent
 
 
 def _descriptor(part: FileSlice) -> int:

@@ -2,8 +2,8 @@
 
 limit (RLIMIT_NOFILE)
 ├── reserve        listening sockets, locks, syncs, checkpoints, jobs: 256, or a quarter of a small limit
-├── files          open segments, and removed ones that are still read: `sparklog.open.files.max`, or half
-│                  of the rest
+├── files          open segments, and removed ones that replies still read: `sparklog.open.files.max`,
+│                  or half of the rest
 └── connections    `max.connections`, or the rest
 """
 

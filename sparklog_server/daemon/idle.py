@@ -1,9 +1,7 @@
-"""Choice of the connection that a new one evicts: the longest idle, never one with a request in flight whose
-peer is connected.
+"""Choice of the connection that a new one evicts: the longest idle, never one with a request in flight while
+its peer is connected.
 
-    connections ─► sorted by last activity ─► inspected in this order, each once ─┐
-                      ▲                                                           │
-                      └───────────────── all inspected: sorted again ◄────────────┘
+    connections ─► sorted by last activity ─► examined in this order, each once ─► sorted again
 
 A connection active since the sorting is younger than all others, so the order stays exact, and an eviction
 inspects one connection on average.
@@ -16,9 +14,9 @@ from sparklog.model import Micros
 from sparklog_server.daemon.connection import Connection
 
 SETTLING_US: Final = 100_000
-"""A connection is not idle before this: its first request, or its next, may be on its way."""
+"""A connection is not idle before this: its next request may be in transit."""
 STALLED_US: Final = 10_000_000
-"""A connection that has read nothing of its reply for so long counts as idle."""
+"""A connection that has not read its reply for this long counts as idle."""
 
 
 class IdleConnections:

@@ -1,15 +1,15 @@
-"""Runs jobs beside the loop: work over immutable inputs and the disk door that would take too long between
-two sockets.
+"""Runs jobs beside the loop: work over immutable inputs and the disk door that would delay other sessions if
+it ran within a turn.
 
     run ─► waiting, by rank ─► on a thread: one slice ─► result or error ─► back on the reactor's thread
                ▲                                  │
                └──────── has more steps ──────────┘
 
 The rank of a job is the time at which it starts to wait, plus a penalty for the processor time that its
-session has lately used in jobs (the logarithm of it: one half-life later the penalty is one less). So a
-session that uses little runs next, however many jobs of busy sessions wait, and none waits forever. A job
-in steps is interrupted after a slice, and jobs beyond their first slice leave one thread free for others.
-A session has one job at a time, since it is muted meanwhile, so it never occupies all threads.
+session has lately used in jobs (its logarithm: one half-life later the penalty is one less). So a session
+that uses little runs next, however many jobs of busy sessions wait, and none waits forever. A job in steps is
+interrupted after a slice, and jobs beyond their first slice leave one thread free for others. A session has
+one job at a time, since it is muted meanwhile, so it never occupies all threads.
 
 A job with `memory_bytes` starts when there is room for them, and holds them until its result was handled.
 Large ones may have three quarters of the room together, so that small ones do not wait for them.
@@ -17,7 +17,7 @@ Large ones may have three quarters of the room together, so that small ones do n
 
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 from math import log2
@@ -27,12 +27,12 @@ from typing import Final, cast
 from sparklog.effects import Steps
 from sparklog.errors import without_frames
 from sparklog.model import SessionId
-from sparklog_server.daemon.linux import lengthen_slice
+from sparklog_server.daemon.linux import lower_priority
 from sparklog_server.disk.door import StorageError
 
 THREADS: Final = 2
 SLICE_S: Final = 0.01
-"""How much processor time a job in steps takes before others run that wait."""
+"""The processor time that a job in steps takes before a waiting job runs."""
 HALF_LIFE_S: Final = 1.0
 SMALL_BYTES: Final = 4 << 20
 
@@ -42,18 +42,12 @@ OWN_REST_S: Final = 0.5
 _USE_MIN_S: Final = 1e-6
 _SESSIONS_SWEPT_FROM: Final = 1024
 
-# A rest takes fourteen times as long as the step before it, within these bounds: at 256 KiB each, 128 MB/s at
-# most.
-REST_SHARE: Final = 14
-REST_S_MIN: Final = 0.002
-REST_S_MAX: Final = 0.05
-
 Job = Callable[[], object]
 Done = Callable[[object], None]
 
 
 class _Work:
-    """A job: where its result goes, and how far it is."""
+    """A job, its progress, and the receiver of its result."""
 
     __slots__ = ("done", "in_steps", "job", "memory_bytes", "session", "steps", "tries")
 
@@ -80,9 +74,16 @@ class Jobs:
     were not handled yet.
     """
 
-    def __init__(self, post: Callable[[Callable[[], None]], None], *, memory_max: int = 0) -> None:
+    def __init__(
+        self,
+        post: Callable[[Callable[[], None]], None],
+        *,
+        memory_max: int = 0,
+        is_background: bool = False,
+    ) -> None:
         self._post = post
         self._memory_max = memory_max
+        self._is_background = is_background
         self._changed = Condition()
         self._begun: _Heap = []  # jobs that were interrupted
         self._ready: _Heap = []
@@ -113,7 +114,7 @@ class Jobs:
             self._threads += 1
             Thread(target=self._serve, name=f"job {self._threads}", daemon=True).start()
 
-    # -- which one is next
+    # -- the next job
 
     def _push(self, work: _Work) -> None:
         now_s = time.monotonic()
@@ -131,7 +132,7 @@ class Jobs:
         )
 
     def _pop(self) -> _Work | None:
-        """The first that may run; it holds its memory from now on."""
+        """The first job that may run, which holds its memory from now on."""
         heaps = [
             heap
             for heap in (self._begun, self._ready, self._small, self._large)
@@ -178,7 +179,8 @@ class Jobs:
     # -- on the threads
 
     def _serve(self) -> None:
-        lengthen_slice()
+        if self._is_background:
+            lower_priority()
         while True:
             # a call of its own: nothing of a job may stay in the frame of a thread that waits
             self._serve_one()
@@ -221,10 +223,10 @@ class Jobs:
         steps = work.steps
         try:
             if steps is None:
-                steps = work.steps = cast(Generator[None, bool, object], work.job())
+                steps = work.steps = cast(Steps[object], work.job())
                 next(steps)
             while True:
-                steps.send(False)
+                next(steps)
                 if time.thread_time() - begun_s >= SLICE_S:
                     return None, False
         except StopIteration as end:
@@ -246,25 +248,7 @@ def _first(heap: _Heap) -> tuple[float, int]:
 
 
 def _told(error: Exception) -> Exception:
-    """The error without its frames. One that is the broker's own fault tells where it was raised in a
-    note, since it ends the process.
-    """
+    """The error without its frames. A bug, which ends the process, keeps its traceback in a note."""
     if not isinstance(error, StorageError):
         error.add_note("".join(traceback.format_exception(error)))
     return without_frames(error)
-
-
-def take_calmly(steps: Steps[object], hears_others: Callable[[], bool]) -> object:
-    """Take all steps, and rest after each but the last as long as others are heard; returns the result.
-    Blocks.
-    """
-    try:
-        next(steps)
-        while True:
-            is_calm = hears_others()
-            began_s = time.monotonic()
-            steps.send(is_calm)
-            if is_calm:
-                time.sleep(min(max(REST_SHARE * (time.monotonic() - began_s), REST_S_MIN), REST_S_MAX))
-    except StopIteration as end:
-        return end.value

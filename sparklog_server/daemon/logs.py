@@ -1,7 +1,7 @@
 """The log: one line per state transition, `time event key=value …`, on stderr.
 
-Written straight to the stream: the lines have one form, one destination and no levels, so the standard
-library's logging would add only its import to the time it takes to start.
+The lines have one form, one destination and no levels, so they are written straight to the stream: importing
+the standard library's logging would only lengthen the start.
 """
 
 import time
@@ -12,16 +12,14 @@ KEPT_LINES: Final = 200
 
 
 class TraceLog:
-    """Writes each line as it comes and keeps the last ones, for the account of a halt."""
+    """Writes each line at once and keeps the last ones, which `halt` prints."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._last: deque[str] = deque(maxlen=KEPT_LINES)
 
     def trace(self, event: str, **fields: object) -> None:
-        """One line. A value with a space or a quote in it is quoted, so that a line can be taken apart
-        again.
-        """
+        """Write one line. A value with a space or a quote is quoted, so that the line can be parsed."""
         text = " ".join([_timestamp(), event, *(f"{key}={_value(value)}" for key, value in fields.items())])
         self._last.append(text)
         self._write(text)
@@ -37,12 +35,13 @@ class TraceLog:
             self._stream.write(text + "\n")
             self._stream.flush()
         except (OSError, ValueError):
-            pass  # the log's reader is gone; the broker goes on
+            pass  # the reader of the log is gone; the broker continues
 
 
 def _timestamp() -> str:
     now_ns = time.time_ns()
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now_ns // 1_000_000_000))}.{now_ns // 1_000_000 % 1000:03}Z"  # noqa: E501
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_ns // 1_000_000_000))
+    return f"{seconds}.{now_ns // 1_000_000 % 1000:03}Z"
 
 
 def _value(value: object) -> str:

@@ -1,7 +1,7 @@
-"""The process that an embedded broker lives for: gone when its end of our standard input closes, or when
-we have another parent.
+"""The process that an embedded broker belongs to: it is gone when its end of our standard input closes, or
+when our parent has changed.
 
-The pipe tells at once. The pid is the backstop: a fork of the parent that runs on may hold the pipe open.
+The pipe reports the end at once. The pid is the backstop: another child of the parent may hold the pipe open.
 """
 
 import os

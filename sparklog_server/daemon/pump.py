@@ -1,9 +1,8 @@
-"""Between sockets and broker: received bytes and the time go in, effects come out and are carried out in
-order.
+"""Between sockets and broker: received bytes and the time go in, effects come out and are executed in order.
 
-One turn is one call of the broker. Its replies are queued first and sent at its end, so that all that one
-session gets leaves in one system call; a connection that breaks while sending is told to the broker in the
-same turn.
+One turn is one call of the broker. Its replies are queued first and sent at its end, so that all replies of
+one session leave in one system call; the broker learns of a connection that breaks while sending in the same
+turn.
 """
 
 import socket
@@ -11,18 +10,19 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
-from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sliceable, Steps, Sync, release
+from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sliceable, Sync, release
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.log_settings import decompress_memory
 from sparklog_server.broker.transaction_coordinator import Resolver
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
-from sparklog_server.daemon.jobs import Done, Job, Jobs, take_calmly
+from sparklog_server.daemon.jobs import Done, Job, Jobs
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.syncer import Syncer
+from sparklog_server.daemon.transport import PlainTransport
 from sparklog_server.disk.door import Disk, StorageError
 
 
@@ -55,16 +55,12 @@ class Serving(Protocol):
 
 ALONE_TURN_BYTES: Final = 1 << 20
 SHARED_TURN_BYTES: Final = 128 << 10
-"""About 50 µs of copying, which is what a small request of somebody else may have to wait for a large
-answer.
-"""
+"""About 50 µs of copying: the time that a small request may wait for a large reply of another session."""
 SHARED_FOR_US: Final = 20_000
-HEARD_FOR_US: Final = 100_000
-"""Whoever waits for a sync is silent meanwhile, and has it the sooner the less is read."""
 
 
 class Halted(Exception):
-    """The broker found that going on could harm data."""
+    """The broker stopped because continuing could damage data."""
 
 
 def read_clock() -> Instant:
@@ -88,18 +84,17 @@ class Pump:
     ) -> None:
         self.unsent_bytes_max = unsent_bytes_max
         self.turn_bytes = ALONE_TURN_BYTES
-        self._heard: Connection | None = None  # of whom something came last
+        self._heard: Connection | None = None  # the connection that sent bytes last
         self._shared_until_us = 0
-        self._hears_until_us = 0
         self.connections: dict[SessionId, Connection] = {}
         self._counts: Counter[str] = Counter()  # of connections by listener
         self._broker = broker
         self._reactor = reactor
         self._trace = trace
         self._jobs = Jobs(reactor.post, memory_max=decompress_memory(broker.settings).jobs_bytes)
-        # Threads of their own: these jobs pause, and other jobs must not wait for that.
-        self._long_jobs = Jobs(reactor.post)
-        self._reads = Jobs(reactor.post)
+        # Threads of their own: no session waits for a background job, and none of these jobs is short.
+        self._background = Jobs(reactor.post, is_background=True)
+        self._reads = Jobs(reactor.post, is_background=True)
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._last_session = 0
         self._lost: list[SessionId] = []
@@ -119,7 +114,7 @@ class Pump:
         self._carry_out(self._broker.stop(now), now)
 
     def tick(self) -> float | None:
-        """Tell the broker the time if it waits for it; returns the seconds until it wants to be told next."""
+        """Tick the broker if its deadline has passed; returns the seconds until its next deadline."""
         deadline_us = self._broker.deadline()
         if deadline_us is None:
             return None
@@ -134,22 +129,22 @@ class Pump:
     # -- connections
 
     def accepted(self, connected: socket.socket, listener: str, peer: tuple[str, int]) -> None:
-        """A connection has come in; the socket is non-blocking."""
+        """A connection was accepted; its socket is non-blocking."""
         peer_host, peer_port = peer
         self._last_session += 1
         session = SessionId(self._last_session)
         now = read_clock()
         connection = self.connections[session] = Connection(
-            session, connected, listener, peer_host, self._reactor, self
+            session, PlainTransport(connected), listener, peer_host, self._reactor, self
         )
         connection.active_us = now.mono_us
         self._counts[listener] += 1
         self._carry_out(self._broker.connected(session, listener, f"{peer_host}:{peer_port}", now), now)
 
     def readable(self, connection: Connection) -> None:
-        """Receive once, straight into the broker's buffer, and let the broker work on it."""
+        """Receive once, into the broker's buffer, and have the broker process it."""
         try:
-            size = connection.socket.recv_into(self._broker.buffer(connection.session))
+            size = connection.transport.receive_into(self._broker.buffer(connection.session))
         except BlockingIOError:
             return
         except OSError:
@@ -164,8 +159,6 @@ class Pump:
             return
         now = read_clock()
         connection.active_us = now.mono_us
-        if not connection.reads_cold:
-            self._hears_until_us = now.mono_us + HEARD_FOR_US
         if connection is not self._heard:
             self._heard = connection
             self._shared_until_us = now.mono_us + SHARED_FOR_US
@@ -175,7 +168,7 @@ class Pump:
         self._carry_out(self._broker.receive(connection.session, size, now), now)
 
     def lost(self, connection: Connection, failure: str) -> None:
-        """A connection has closed: the broker hears of it at the end of this turn, or in one of its own."""
+        """A connection has closed: the broker is told at the end of this turn, or in a turn of its own."""
         if failure:
             self._trace("reply-broken-off", peer=connection.peer_host, reason=failure)
         del self.connections[connection.session]
@@ -191,8 +184,8 @@ class Pump:
         connection.active_us = time.monotonic_ns() // 1000
 
     def unread(self, connection: Connection, size: int, *, has_read: bool) -> None:
-        """So many bytes of memory wait to be read by the peer: the broker hears of it as of a connection
-        that has closed.
+        """`size` bytes of memory wait for the peer to read: the broker is told at the end of this turn, or in
+        a turn of its own.
         """
         _, had_read = self._unread.get(connection.session, (0, False))
         self._unread[connection.session] = size, has_read or had_read
@@ -200,33 +193,27 @@ class Pump:
             self._carry_out([], read_clock())
 
     def count_of(self, listener: str) -> int:
-        """How many connections came by this listener."""
+        """The number of connections of this listener."""
         return self._counts[listener]
 
-    def hears_others(self) -> bool:
-        """Whether a session that reads nothing cold was active lately: cold reads must not delay it. Thread-
-        safe.
-        """
-        return time.monotonic_ns() // 1000 < self._hears_until_us
-
     def run(self, job: Job, done: Done) -> None:
-        """Run a job of the daemon's own that may wait long for others, such as for a name server."""
-        self._long_jobs.run(job, done)
+        """Run a job of the daemon itself that may block for long, such as a name lookup."""
+        self._background.run(job, done)
 
     def unreadable(self, file: Sliceable, error: StorageError) -> None:
-        """A file could not be read for a connection: the broker hears of it in a turn of its own."""
+        """A file of a slice cannot be read: the broker is told in a turn of its own."""
         self._reactor.post(partial(self._unreadable, file, error))
 
     def _unreadable(self, file: Sliceable, error: StorageError) -> None:
         now = read_clock()
         self._carry_out(self._broker.unreadable(file, error, now), now)
 
-    def read_ahead(self, steps: Steps[bool], done: Done) -> None:
+    def read_ahead(self, job: Callable[[], None], done: Done) -> None:
         """Read ahead for a connection."""
-        self._reads.run(partial(take_calmly, steps, self.hears_others), done)
+        self._reads.run(job, done)
 
     def close_idle(self, idle_us_max: int) -> None:
-        """Close connections that for so long have sent nothing and read none of the bytes queued for them."""
+        """Close connections that have neither sent a byte nor read a queued one for `idle_us_max`."""
         oldest_us = read_clock().mono_us - idle_us_max
         for connection in list(self.connections.values()):
             if connection.active_us < oldest_us:
@@ -261,7 +248,7 @@ class Pump:
             for connection in replied:
                 connection.flush()
             replied.clear()
-            # Of a session that was muted and let go within the turn, only the end counts.
+            # Only the last change of a session within the turn counts.
             for session, is_muted in dict(self._broker.take_mute_changes()).items():
                 if session in self.connections:
                     self.connections[session].mute(is_muted=is_muted)
@@ -278,12 +265,11 @@ class Pump:
         match effect:
             case Sync():
                 self._syncer.sync(effect)
-            case Run(job, ticket, in_steps, is_calm, session, memory_bytes):
+                self._reactor.expect_post()
+            case Run(job, ticket, in_steps, is_background, session, memory_bytes):
                 done = partial(self._finished, ticket)
-                if is_calm:
-                    self._long_jobs.run(partial(_work_calmly, job, self.hears_others), done)
-                else:
-                    self._jobs.run(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes)
+                jobs = self._background if is_background else self._jobs
+                jobs.run(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes)
             case Disconnect(session, _, is_at_once):
                 if session in self.connections:
                     if is_at_once:
@@ -294,7 +280,3 @@ class Pump:
                 raise Halted(reason)
             case _:
                 raise AssertionError(f"no way to carry out {effect!r}")
-
-
-def _work_calmly(job: Job, hears_others: Callable[[], bool]) -> object:
-    return take_calmly(cast(Steps[object], job()), hears_others)

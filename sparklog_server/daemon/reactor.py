@@ -1,16 +1,14 @@
 """The event loop: one epoll, one wake-up descriptor, and calls posted by other threads.
 
 A turn costs one system call. Events are level-triggered: unfinished work is reported again, so a callback may
-do
-little and return, and every socket gets its turn.
+do little and return, and every socket gets its turn.
 
 A sleeping processor wakes slowly: 40 us on the virtual machines where this was measured, more than a whole
 request. While recent waits were short (a client sends its next request as soon as it has its response), the
-reactor polls for a short time before it sleeps, and yields the processor to other threads. It does not poll
-where
-waits are long, nor where each wait is ended by another descriptor: with a thousand idle clients, the last
-event
-does not predict the next.
+reactor polls for a short time before it sleeps, and yields the processor to other threads. It sleeps at once
+where waits are long, where each wait is ended by another descriptor (with a thousand idle clients, the last
+event does not predict the next), and while a sync is awaited: polling would compete with the thread of the
+sync for the interpreter.
 """
 
 import contextlib
@@ -29,8 +27,8 @@ PEER_CLOSED: Final = getattr(select, "EPOLLRDHUP", 0)
 Linux alone reports it.
 """
 EVENTS_PER_TURN: Final = 4096
-"""As many as a turn looks at, to find the requests among connections that have ended; it serves at most
-the next two numbers of them.
+"""The most events that a turn looks at, to find requests among connections that have ended; it serves at
+most as many as the next two numbers say.
 """
 SERVED_PER_TURN: Final = 256
 ENDED_PER_TURN: Final = 32
@@ -38,12 +36,12 @@ ENDED_PER_TURN: Final = 32
 SHORT_WAIT_NS: Final = 150_000
 """A wait that ended within this was short: the next one is begun awake."""
 AWAKE_NS: Final = 100_000
-"""How long to ask again before going to sleep."""
+"""How long to poll before sleeping."""
 CROWDED_NS: Final = 50_000
-"""A yield that took this long went to somebody who wants the processor."""
+"""A yield that took this long ran another thread."""
 CROWDED_FOR_NS: Final = 10_000_000
 FAMILIAR_MAX: Final = 4
-"""A client, its partner, the wake-up of the disk: more than that take turns in a crowd."""
+"""A client and its partners: with more descriptors than that, the last event does not predict the next."""
 
 
 class _Poll(Protocol):
@@ -94,10 +92,10 @@ class Reactor:
         self._ready: dict[int, Callable[[int], None]] = {}
         self._posted: deque[Callable[[], None]] = deque()
         self._alone_from_ns = 0
+        self._is_post_due = False
         self._waited_ns = SHORT_WAIT_NS
-        self._passed_over: dict[
-            int, int
-        ] = {}  # descriptors that are ready and were not called, and for how many turns
+        # Descriptors that are ready and were not called, and for how many turns.
+        self._passed_over: dict[int, int] = {}
         self._heard: tuple[int, ...] = ()  # descriptors that ended the last few waits, newest first
         self._is_closed = False
         self._closing = Lock()  # not for `wake`: a signal may come while its own thread posts
@@ -131,6 +129,10 @@ class Reactor:
             if not self._is_closed:
                 self.wake()
 
+    def expect_post(self) -> None:
+        """Sleep at once in the next wait: it ends with a call that another thread posts."""
+        self._is_post_due = True
+
     def wake(self) -> None:
         """End the wait of the current turn."""
         with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
@@ -149,9 +151,8 @@ class Reactor:
         """
         found = self._wait(timeout_s)
         waited, self._passed_over = self._passed_over, {}
-        if (
-            waited
-        ):  # the longest waiting come first: the kernel reports busy descriptors in the same order each time
+        if waited:
+            # The longest waiting come first: the kernel reports busy descriptors in the same order each time.
             found.sort(key=lambda one: waited.get(one[0], 0), reverse=True)
         due = [(descriptor, self._ready.get(descriptor), events) for descriptor, events in found]
         served_left, ended_left = SERVED_PER_TURN, ENDED_PER_TURN
@@ -171,6 +172,7 @@ class Reactor:
         began_ns = time.monotonic_ns()
         if (
             self._waited_ns < SHORT_WAIT_NS
+            and not self._is_post_due
             and began_ns >= self._alone_from_ns
             and (timeout_s is None or timeout_s > AWAKE_NS / 1e9)
         ):
@@ -188,25 +190,29 @@ class Reactor:
             if ready:
                 self._ended_by(ready, time.monotonic_ns() - began_ns)
                 return ready
+        self._is_post_due = False
         ready = self._poll.wait(timeout_s)
         self._ended_by(ready, time.monotonic_ns() - began_ns)
         return ready
 
     def _ended_by(self, ready: list[tuple[int, int]], waited_ns: int) -> None:
-        """Remember how short the wait was; one that a stranger ended counts as long."""
+        """Remember how short the wait was. One ended by an unfamiliar descriptor counts as long; one ended by
+        a posted call predicts nothing of the next request.
+        """
         if not ready:
             self._waited_ns = waited_ns
             return
         descriptor, heard = ready[0][0], self._heard
+        if descriptor == self._wake_reader:
+            return
         self._waited_ns = waited_ns if descriptor in heard else SHORT_WAIT_NS
         if not heard or heard[0] != descriptor:
             self._heard = (descriptor, *heard[: FAMILIAR_MAX - 1])
 
     def close(self) -> None:
         """Give back the descriptors; only for a reactor that will not turn again."""
-        with (
-            self._closing
-        ):  # a thread may still end its work, and the number of a closed descriptor soon names another file
+        # A thread may still end its work, and the number of a closed descriptor soon names another file.
+        with self._closing:
             self._is_closed = True
             self._poll.close()
             os.close(self._wake_reader)

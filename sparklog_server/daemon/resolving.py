@@ -21,12 +21,13 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.resolver import ResolverRequest
 from sparklog_server.daemon.jobs import Done, Job
 from sparklog_server.daemon.reactor import READ, WRITE, Reactor
+from sparklog_server.daemon.transport import PlainTransport, Transport
 
 CLIENT_ID: Final = "sparklog-resolver"
 CONNECT_US: Final = 10_000_000
 ANSWER_US: Final = 30_000_000
 IDLE_US: Final = 5_000_000
-"""How often to look whether connections may go."""
+"""How often to check whether idle connections can be closed."""
 
 
 class ResolverPort(Protocol):
@@ -46,10 +47,12 @@ class ResolverPort(Protocol):
 class _Link:
     """One broker's connection, the requests that wait until it is ready, and the unsent bytes."""
 
-    __slots__ = ("connection", "deadline", "output", "socket", "waiting", "wants_write")
+    __slots__ = ("connection", "deadline", "output", "socket", "transport", "waiting", "wants_write")
 
     def __init__(self, connection: Connection, deadline: Micros) -> None:
-        self.socket: socket.socket | None = None  # until the broker's name has become an address
+        # None until the broker's name is resolved to an address.
+        self.socket: socket.socket | None = None
+        self.transport: Transport | None = None
         self.connection = connection
         self.deadline = deadline  # until the handshake is done
         self.waiting: deque[ResolverRequest] = deque()
@@ -68,19 +71,19 @@ class Resolving:
         after: Callable[[float, Callable[[], None]], None],
         run: Callable[[Job, Done], None],
     ) -> None:
-        """`after(seconds, call)` makes a call later, on the reactor's thread, and `run` has a job done
-        beside it.
+        """`after(seconds, call)` makes a call later, on the reactor's thread; `run` runs a job beside the
+        loop.
         """
         self._after = after
         self._run = run
-        self._next_us: Micros | None = None  # when the next turn is to come
+        self._next_us: Micros | None = None  # when the next turn is due
         self._resolver = resolver
         self._reactor = reactor
         self._buffers = ReceiveBuffers(kept_max=1)
         self._links: dict[NodeId, _Link] = {}
 
     def call_soon(self, delay_us: int = 0) -> None:
-        """Have a turn come after so long, unless one comes before."""
+        """Schedule a turn after `delay_us`, unless one is due earlier."""
         due = Micros(_now() + delay_us)
         if self._next_us is None or due < self._next_us:
             self._next_us = due
@@ -146,7 +149,7 @@ class Resolving:
         return link
 
     def _looked_up(self, node: NodeId, link: _Link, found: object) -> None:
-        """The addresses of a broker are here, or why there are none."""
+        """The name of a broker is resolved, or cannot be: `found` is its addresses or the error."""
         if self._links.get(node) is not link:
             return
         try:
@@ -154,6 +157,7 @@ class Resolving:
                 raise OSError(f"its name cannot be looked up: {found}")
             family, _, _, _, address = cast(list[tuple[int, int, int, str, tuple[str, int]]], found)[0]
             link.socket = socket.socket(family, socket.SOCK_STREAM)
+            link.transport = PlainTransport(link.socket)
             link.socket.setblocking(False)
             link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link.socket.connect_ex(address)
@@ -186,11 +190,11 @@ class Resolving:
         self.call_soon()
 
     def _receive(self, node: NodeId, link: _Link) -> None:
-        assert link.socket is not None
+        assert link.transport is not None
         while True:
             buffer = link.connection.buffer()
             try:
-                size = link.socket.recv_into(buffer)
+                size = link.transport.receive_into(buffer)
             except BlockingIOError:
                 return
             if size == 0:
@@ -215,16 +219,16 @@ class Resolving:
         for chunk in link.connection.take_output():
             assert isinstance(chunk, bytes | bytearray | memoryview), "a client sends no files"
             link.output += chunk
-        if link.socket is None or link.connection.state is State.CONNECTING:
+        if link.transport is None or link.connection.state is State.CONNECTING:
             return
         try:
             while link.output:
-                del link.output[: link.socket.send(link.output)]
+                del link.output[: link.transport.send(link.output)]
         except BlockingIOError:
             pass
         if bool(link.output) is not link.wants_write:
             link.wants_write = bool(link.output)
-            self._reactor.change(link.socket.fileno(), READ | WRITE if link.wants_write else READ)
+            self._reactor.change(link.transport.fileno(), READ | WRITE if link.wants_write else READ)
 
     def _answered(self, answer: Answer) -> None:
         assert isinstance(answer.token, ResolverRequest)
@@ -255,9 +259,9 @@ class Resolving:
 
     def _drop(self, node: NodeId) -> None:
         link = self._links.pop(node)
-        if link.socket is not None:
-            self._reactor.forget(link.socket.fileno())
-            link.socket.close()
+        if link.transport is not None:
+            self._reactor.forget(link.transport.fileno())
+            link.transport.close()
 
 
 def _now() -> Micros:

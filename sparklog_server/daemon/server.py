@@ -1,9 +1,8 @@
 """A broker on its sockets, from bind to exit.
 
-    bind ─► open directories, join the quorum ─► listen, report ready ─► serve ─► signal: close the listeners,
-      │          │                                                         │      stop the broker ─► exit 0
-      └──────────┴── error on stderr, exit 1                               └── bug or halt: the last lines of
-                                                                               the log, exit 1
+    bind ─► open directories, join the quorum ─► listen, print ready ─► serve ─► signal ─► stop ─► exit 0
+      │          │                                                       │
+      └──────────┴── error on stderr, exit 1                             └── bug or halt: log, exit 1
 
 SIGTERM, SIGINT and SIGHUP stop the broker cleanly. A second SIGTERM or SIGINT ends the process at once;
 SIGHUP never does, because systemd may send it together with SIGTERM. A broker started with SIGHUP ignored,
@@ -41,15 +40,14 @@ from sparklog_server.log.log_dir import DirectoryRefused
 from sparklog_server.raft.election_state import ElectionStateCorrupt
 
 IDLE_SWEEPS: Final = 8
-# How long another thread may keep the interpreter when the loop comes back from a system call: Python's own 5
-# ms are a thousand requests.
+# How long another thread may hold the interpreter when the loop returns from a system call. Python's default
+# of 5 ms is the time of a hundred requests.
 SWITCH_INTERVAL_S: Final = 0.0005
 # Python's own thresholds but the last, which is 10 there. A full collection stops the loop for 3 ms per
 # thousand connections and finds next to nothing, since requests leave no rings of objects behind.
 GC_THRESHOLDS: Final = (700, 10, 100)
-# How often free memory is looked for, and how much more must be free than the last time before it is given
-# back: freed replies and requests leave it between pieces that are used, where the allocator keeps it for
-# ever.
+# How often the heap is trimmed, and by how much its free memory must have grown since: freed replies and
+# requests leave free memory between used pieces, where the allocator keeps it.
 TRIMMED_EVERY_S: Final = 5
 TRIMMED_BYTES_MIN: Final = 32 << 20
 
@@ -60,7 +58,7 @@ MakeBroker = Callable[[BrokerSettings, Disk, Callable[..., None]], Serving]
 
 
 class CannotListen(SparklogError):
-    """An address that cannot be bound, and why."""
+    """An address cannot be bound."""
 
 
 class Server:
@@ -111,7 +109,7 @@ class Server:
             self._watch_parent(Parent(parent_pid, self._reactor, self._want_stop))
 
     def run(self) -> int:
-        """Start, say so, serve until a signal, stop."""
+        """Start, print the ready line, serve until a signal, stop."""
         # A signal that arrives just before the wait would be handled only after it: the system's own handler
         # ends the wait.
         signal.set_wakeup_fd(self._reactor.wake_descriptor, warn_on_full_buffer=False)
@@ -204,9 +202,7 @@ class Server:
     # -- chores: periodic work
 
     def _run_due(self) -> float | None:
-        """Do the chores that are due, tell the broker the time; returns the seconds until there is
-        something to do again.
-        """
+        """Run due chores and tick the broker; returns the seconds until the next chore or tick."""
         if self._chores:
             now_s = time.monotonic()
             while self._chores and self._chores[0][0] <= now_s:
@@ -231,7 +227,7 @@ class Server:
         self._after(idle_ms / 1000 / IDLE_SWEEPS, self._sweep_idle)
 
     def _trim_heap(self) -> None:
-        """Give free memory back to the system, beside the loop, now and then."""
+        """Return free memory to the system, in a job, every few seconds."""
         self._pump.run(partial(trim_heap, self._untrimmed_bytes, TRIMMED_BYTES_MIN), self._trimmed)
 
     def _trimmed(self, untrimmed_bytes: object) -> None:

@@ -1,8 +1,7 @@
 """Makes files durable beside the loop: one thread per log directory and one for the metadata log.
 
-Each directory has its own queue, so a slow disk does not delay the others. The broker groups syncs: it has
-one
-sync in flight per directory, and records appended meanwhile go into the next.
+Each directory has its own queue, so a slow disk does not delay the others. The broker groups syncs: one sync
+per directory is in flight, and records appended meanwhile go into the next.
 """
 
 from collections.abc import Callable
@@ -42,6 +41,6 @@ class Syncer:
             error: BaseException | None = None
             try:
                 self._disk.sync(effect.files)
-            except BaseException as raised:  # judged where it is handed back: the disk's fault or ours
+            except BaseException as raised:  # the pump tells a disk error from a bug
                 error = raised
             self._post(partial(self._synced, effect.ticket, error))

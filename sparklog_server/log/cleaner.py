@@ -1,13 +1,12 @@
 """One round of compaction over one log: the work of a job, a bounded piece at a time.
 
-    map       the keys of the dirty records, from the first dirty offset on, until the table is full
-              ──► the end offset of the round
-    rewrite   every group of segments below that offset, into one new segment each
-              ──► Cleaned, one by one
+    map       the keys of dirty records, from the first dirty offset until the table is full
+              ──► the offset at which the round ends
+    rewrite   each group of segments below that offset, into one new segment ──► Cleaned, one by one
 
-A round is built from values and paths and touches no state of the broker; one job at a time runs it. New
-files are named `.cleaned`, and are durable when a job returns them; `swap` describes the next steps. Records
-are read by the `clean` kernel alone, without the GIL.
+A round is built from values and paths and touches no state of the broker; one job at a time works on it. New
+files are named `.cleaned` and are durable when a job returns them; `swap` puts them in place. Only the
+`clean` kernel reads records, without the GIL.
 """
 
 from array import array
@@ -16,7 +15,6 @@ from operator import attrgetter
 from struct import pack_into, unpack_from
 from typing import NamedTuple
 
-from sparklog.effects import Steps
 from sparklog.errors import DecodeError
 from sparklog.kernels import clean, scan
 from sparklog.model import Offset
@@ -36,15 +34,9 @@ from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, render
 
 CHUNK_BYTES = 1 << 20
 _CHUNK_BYTES_MIN = 64 << 10
-CALM_CHUNK_BYTES = 256 << 10
-"""While others are heard, who would wait for a chunk to be copied in the kernel, or for a request as large
-on the same disk.
-"""
-CALM_WORK_BYTES = 1 << 20
-"""A job with rests ends after so much: the log can be stopped, closed or paused between two jobs only."""
 UNSYNCED_BYTES_MAX = 2 << 20
-"""A disk that is given a whole segment at once lets everybody else's sync wait behind it, the producers'
-too: p99 of small ones beside it was 44 ms with one sync per 32 MiB, 19 ms with these."""
+"""A sync of a producer's records waits behind a larger one on the same disk: its p99 was 44 ms beside one
+sync per 32 MiB, 19 ms beside one per 2 MiB."""
 CRC_POSITION, CRC_START = 17, 21
 POSITION_MAX = (1 << 31) - 1
 """Index entries hold positions as int32."""
@@ -55,7 +47,7 @@ class UncleanableLog(Exception):
 
 
 _ANY_RATIO = 1 << 31
-"""Stored batches were admitted under the ratio of that time, which is not known."""
+"""The batches of a log were accepted before, under the ratio that was allowed then."""
 
 
 class Source(NamedTuple):
@@ -70,8 +62,6 @@ class Source(NamedTuple):
 class RoundPlan(NamedTuple):
     """All that a round needs to know. `groups` cover the sources that may be cleaned, in order; keys are
     mapped in `[dirty, end)`.
-
-    One that `is_late` rests for nobody: it would never come to an end of what is appended meanwhile.
     """
 
     directory: str
@@ -88,12 +78,11 @@ class RoundPlan(NamedTuple):
     slots: int
     keys_max: int
     seed: bytes
-    is_late: bool
 
 
 class Progress(NamedTuple):
-    """What one piece of work came to: bytes read and written, the segment it finished if any, and whether
-    the round is done.
+    """The result of one piece of work: bytes read and written, the finished segment if any, and whether the
+    round is done.
     """
 
     io_bytes: int
@@ -105,8 +94,7 @@ class Round:
     """A round under way.
 
     Invariants: one job at a time calls `work`; `end_offset` is None until the keys are mapped, and then
-    the first offset that stays dirty; `chunk_bytes` are read at once, a stretch in the kernel in which
-    nobody else gets the processor.
+    the first offset that stays dirty.
     """
 
     def __init__(self, disk: Disk, plan: RoundPlan) -> None:
@@ -120,22 +108,18 @@ class Round:
             plan.producers, [one[:3] for one in plan.aborted], plan.now_ms, plan.delete_horizon_ms
         )
         self._target = bytearray(CHUNK_BYTES)
-        self.chunk_bytes = CHUNK_BYTES
+        self._chunk_bytes = CHUNK_BYTES
         self._steps = self._run()
 
-    def work(self, io_bytes_max: int) -> Steps[Progress]:
-        """Go on until about this many bytes were read and written, or a segment is finished.
+    def work(self, io_bytes_max: int) -> Progress:
+        """Go on until about this many bytes are read and written, or a segment is finished. Blocks.
 
-        The steps block. They raise StorageError, and UncleanableLog for what no reader could decode either.
+        Raises StorageError, and UncleanableLog for a batch that no reader could decode either.
         """
         io_bytes = 0
-        chunk_bytes_max = max(min(io_bytes_max // 2, CHUNK_BYTES), _CHUNK_BYTES_MIN)
+        self._chunk_bytes = max(min(io_bytes_max // 2, CHUNK_BYTES), _CHUNK_BYTES_MIN)
         try:
             while io_bytes < io_bytes_max:
-                is_calm = not self.plan.is_late and (yield)
-                self.chunk_bytes = min(chunk_bytes_max, CALM_CHUNK_BYTES) if is_calm else chunk_bytes_max
-                if is_calm:
-                    io_bytes_max = min(io_bytes_max, CALM_WORK_BYTES)
                 step = next(self._steps, None)
                 if step is None:
                     return Progress(io_bytes, None, True)
@@ -160,7 +144,7 @@ class Round:
         for source in self.plan.sources:
             if source.next_offset <= start:
                 continue
-            for content in _Reader(self, self._disk, source):
+            for content in _Reader(self._disk, source, self._chunk_bytes):
                 yield len(content.view)
                 content.used, is_full = self._map_chunk(content.view)
                 if is_full:
@@ -190,7 +174,7 @@ class Round:
         output = _Output(self._disk, self.plan, group[0].base_offset)
         try:
             for source in group:
-                for content in _Reader(self, self._disk, source):
+                for content in _Reader(self._disk, source, self._chunk_bytes):
                     before = output.size
                     content.used = self._filter_chunk(content.view, output, keep_end, room)
                     room += content.used - (output.size - before)
@@ -203,7 +187,7 @@ class Round:
         yield cleaned
 
     def _filter_chunk(self, view: memoryview, output: "_Output", keep_end: int, room: int) -> int:
-        """Write what remains of the whole batches in `view`, and say how many bytes they took."""
+        """Write the retained records of the whole batches in `view`; returns the size of these batches."""
         at = filled = 0
         while True:
             begin, written = at, filled
@@ -228,7 +212,7 @@ class Round:
                 room += size - len(piece)
 
     def _filter_compressed(self, batch: memoryview, keep_end: int, room: int) -> Buffer:
-        """What remains of one compressed batch, in its own codec."""
+        """The retained records of one compressed batch, in its own codec."""
         (crc,) = unpack_from(">I", batch, CRC_POSITION)
         if scan.crc(batch[CRC_START:]) != crc:
             raise DecodeError("CRC-32C does not match")
@@ -300,7 +284,7 @@ def grouped(sources: list[Source], segment_bytes: int) -> list[list[Source]]:
 
 
 class _Chunk:
-    """Some bytes of a segment; the reader sets `used` to how many of them were whole batches."""
+    """Some bytes of a segment; the consumer sets `used` to the size of the whole batches among them."""
 
     __slots__ = ("used", "view")
 
@@ -314,20 +298,20 @@ class _Reader:
     meanwhile.
     """
 
-    def __init__(self, of: Round, disk: Disk, source: Source) -> None:
-        self._round = of
+    def __init__(self, disk: Disk, source: Source, chunk_bytes: int) -> None:
         self._disk = disk
         self._source = source
+        self._chunk_bytes = chunk_bytes
 
     def __iter__(self) -> Generator[_Chunk, None, None]:
-        position, length = 0, self._round.chunk_bytes
+        position, length = 0, self._chunk_bytes
         file = self._disk.open(self._source.path)
         try:
             while position < self._source.size:
                 chunk = _Chunk(file.pread(position, min(length, self._source.size - position)))
                 yield chunk
                 position += chunk.used
-                length = self._round.chunk_bytes
+                length = self._chunk_bytes
                 if not chunk.used:
                     header = header_at(file, position)
                     if header is None or header.size <= len(chunk.view):

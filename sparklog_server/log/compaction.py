@@ -126,7 +126,6 @@ def plan_round(
     load_factor: float,
     seed: bytes,
     now_ms: Millis,
-    is_late: bool = False,
 ) -> RoundPlan:
     """All that the job needs to know, copied: the log may go on meanwhile. Reads what `reading_before`
     would. Raises StorageError.
@@ -158,5 +157,4 @@ def plan_round(
         slots,
         min(max(int(slots * load_factor), 1), slots - 1),
         seed,
-        is_late,
     )

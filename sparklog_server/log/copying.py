@@ -1,14 +1,14 @@
-"""The copy of a log in another log directory, as it grows: whole segments first, then the active one, byte
+"""The copy of a log in another log directory, as it grows: sealed segments first, then the active one, byte
 for byte.
 
-    <topic>-<n>.<uuid>-future/     .log files, each with its indexes once it is sealed; snapshots, leader
-                                   epochs, partition.metadata
+    <topic>-<n>.<uuid>-future/     .log files, each with its indexes once it is sealed; snapshots,
+                                   leader epochs, partition.metadata
 
-A job copies some pieces and makes them durable before it returns, so little is left for the turn of the
-swap, and little of it is unsynced. The copy has no state but its files. Files left by an earlier run of the
-move may be torn, or belong to a log that was truncated or compacted since: they are compared with the log
-before they count, which writes nothing. The caller ensures that the log is not truncated or compacted
-meanwhile; `gone` reports segments removed by retention.
+A job copies some pieces and makes them durable before it returns, so the turn of the swap has little left to
+copy and to sync. The copy has no state but its files. The files of an earlier, interrupted move may be torn,
+or belong to a log that was truncated or compacted since: they are compared with the log, and only differences
+are written. The caller makes sure that the log is not truncated or compacted during the copy; `gone` lists
+the segments that retention removed.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFI
 from .txn_index import TXN_INDEX_SUFFIX
 
 _WINDOW_BYTES = 256 << 10
-"""What is read at once: so little that to make room for it does not hold up the loop."""
+"""The size of one read: allocating more at once would delay the loop."""
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
 
@@ -39,8 +39,8 @@ class Piece(NamedTuple):
 
 
 class Copying(NamedTuple):
-    """What one job is to do. `snapshots` are those to bring along if they are there; with `leftovers` it
-    is the first job of a copy.
+    """The task of one job. `snapshots` are copied if they exist; `leftovers` is set for the first job of a
+    copy.
     """
 
     source: str
@@ -53,7 +53,7 @@ class Copying(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """What a job has come to; its pieces are durable."""
+    """The result of a job, whose pieces are durable."""
 
     io_bytes: int
     pieces: tuple[Piece, ...]
@@ -66,9 +66,9 @@ class SourceFailed(NamedTuple):
 
 
 def copy(disk: Disk, todo: Copying) -> Copied | SourceFailed:
-    """Bring a copy further. Blocks. Raises StorageError for the target's disk."""
+    """Continue a copy. Blocks. Raises StorageError for the target's disk."""
     if todo.leftovers is not None:
-        # Of an earlier life the logs alone are kept, which are looked at: the other files are copied again.
+        # Of an earlier move only the logs are kept, which are compared: the other files are copied again.
         names = disk.list(todo.target)
         old = (name for name in names if not name.endswith(LOG_SUFFIX) and name != PARTITION_METADATA_FILE)
         disk.remove(*todo.leftovers, *(f"{todo.target}/{name}" for name in old))
@@ -76,7 +76,7 @@ def copy(disk: Disk, todo: Copying) -> Copied | SourceFailed:
             disk.make_directory(todo.target)
             disk.sync([write_topic_id(disk, todo.target, todo.topic_id)])
     for base_offset in todo.gone:
-        # The log last: recovery ignores the others without it.
+        # The log last: recovery ignores index files without a log.
         disk.remove(*(f"{todo.target}/{file_name(base_offset, suffix)}" for suffix in reversed(_SUFFIXES)))
     before = 0
     files: list[DiskFile] = []
@@ -125,8 +125,8 @@ def _copy_piece(disk: Disk, todo: Copying, piece: Piece, files: list[DiskFile]) 
 
 
 def _grow(source: DiskFile, target: DiskFile, begin: int, end: int, size: int) -> int:
-    """Make `[begin, end)` of the target equal to the source, which has `size` bytes in all; gives the
-    bytes written.
+    """Make `[begin, end)` of the target equal to the source, which has `size` bytes in all; returns the
+    number of bytes written.
     """
     if target.size > size:
         target.truncate(size)
@@ -150,7 +150,7 @@ def _grow(source: DiskFile, target: DiskFile, begin: int, end: int, size: int) -
 
 
 def _copy_small(disk: Disk, todo: Copying, name: str, files: list[DiskFile]) -> int:
-    """A file that is written whole; none is left where there is none."""
+    """Copy a small file whole; a missing file is skipped. Returns the number of bytes written."""
     try:
         content = disk.read(f"{todo.source}/{name}")
     except StorageError as error:
@@ -172,11 +172,11 @@ def catch_up(
     has_aborted: bool,
     bytes_max: int,
 ) -> bool:
-    """Copy what is left of the active segment, whose log is copied up to `copied` and ends at `end`, now;
-    False if that is too much. Raises StorageError.
+    """Copy the rest of the active segment, of which `copied` bytes are copied and which ends at `end`;
+    returns False if more than `bytes_max` are missing. Raises StorageError.
 
-    Only with `has_aborted` is there an index of aborted transactions: one that cannot be opened must not
-    be taken for none.
+    The index of aborted transactions is copied only with `has_aborted`: an index that cannot be opened is
+    an error then, not a missing one.
     """
     grown: list[tuple[DiskFile, DiskFile]] = []
     for suffix in (LOG_SUFFIX, TXN_INDEX_SUFFIX) if has_aborted else (LOG_SUFFIX,):
@@ -186,7 +186,7 @@ def catch_up(
             old.size = end
         grown.append((old, disk.open(f"{target}/{name}", create=True)))
     if grown[0][1].size > copied:
-        grown[0][1].truncate(copied)  # the rest, left by an earlier process, is unchecked
+        grown[0][1].truncate(copied)  # bytes of an earlier move, which were not compared
     if sum(old.size - new.size for old, new in grown) > bytes_max:
         return False
     for old, new in grown:

@@ -1,23 +1,27 @@
-"""How what retention or a topic leaves behind goes off the disk: a file at a time, or few small ones.
+"""Removal of the files that retention or a deleted topic leaves on a disk: one large file, or several small
+ones, per step.
 
-To free space takes some file systems time in which no other sync returns: where freed blocks are
-discarded at once 1.7 ms per MiB was seen. A file is not cut bit by bit before it goes: pages of it may
-wait in a socket, and would be zeroed there.
+On some file systems no sync returns while space is freed: 1.7 ms per MiB were measured where freed blocks are
+discarded at once. A file is not truncated in parts before its removal: its pages may wait in a socket, and
+truncation would zero them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final, Protocol
 
 from sparklog_server.disk.door import Disk
 
 STEP_BYTES: Final = 4 << 20
 _PATHS_PER_STEP: Final = 64
 
-Removal = Callable[[], object]
-"""A job that removes some, and returns the one that goes on, or None when all is gone. Blocks. Raises
-StorageError.
-"""
+
+class Removal(Protocol):
+    """A job that removes some files and returns the job that continues, or None when all are removed.
+    Blocks. Raises StorageError.
+    """
+
+    def __call__(self) -> "Removal | None": ...
 
 
 def removal(disk: Disk, paths: Sequence[str]) -> Removal:
@@ -48,9 +52,4 @@ def remove_all(removal: Removal) -> None:
     """Take all steps at once. Blocks. Raises StorageError."""
     rest: Removal | None = removal
     while rest is not None:
-        rest = go_on(rest())
-
-
-def go_on(result: object) -> Removal | None:
-    """The job to go on with, from what one returned or raised."""
-    return cast(Removal, result) if callable(result) else None
+        rest = rest()

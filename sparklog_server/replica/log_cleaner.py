@@ -1,21 +1,20 @@
 """Schedules the compaction of logs: which log, at which rate, with how many jobs at once.
 
-    look ── the dirtiest due log ──► work … ─┬─ segment finished: swap it in ──► commit ──► work …
-      ▲  └─ aborted index unread ──► read ─┐ └─ done ──► checkpoint ─┐
-      └────── at once after either; after the backoff if none is due ┘
+    look ── the dirtiest log that is due ──► work … ─┬─ segment finished: swap it in ──► commit ──► work …
+      ▲  └─ its aborted transactions ──► read ─┐     └─ done ──► checkpoint ─┐
+      │     are not in memory                  │                             │
+      └── at once after either; after the backoff if no log was due ◄────────┘
 
-Each arrow to the right is a job that does a bounded piece; the next one begins no sooner than the rate limit
-allows. A job rests between its steps while other sessions are active, unless so much was appended during the
-previous round that the log would never become clean. A round that meets a removed segment or log is dropped,
-and its files are ignored. `cleaner-offset-checkpoint` holds the first dirty offset of every log. A round for
-which a full disk has no room is dropped too, and the log is considered again a minute later.
+Each arrow to the right is a job that does a bounded piece; the next one starts no sooner than the rate of
+bytes allows. A round that meets a removed segment or log is dropped, and its files are ignored.
+`cleaner-offset-checkpoint` has the first dirty offset of every log. A round for which a full disk has no
+room is dropped too, and the log is examined again a minute later.
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from sparklog.effects import Steps
 from sparklog.kernels import clean
 from sparklog.model import Instant, Micros, Offset, TopicPartition
 from sparklog_server.continuations import Continuations
@@ -31,15 +30,15 @@ from sparklog_server.replica.partition import Partition
 
 CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 WORK_BYTES = 8 << 20
-"""What one job reads and writes at most: about 50 ms of it."""
+"""The most bytes that one job reads and writes, in about 50 ms."""
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
 _PUT_OFF_US = 60_000_000
-"""How long a log is left alone for whose round a full disk had no room: each attempt writes into the
+"""How long a log is not cleaned after a full disk had no room for its round: each attempt writes into the
 reserve.
 """
 _AGAIN_US = 1_000_000
-"""After which time renames and checkpoints are tried again that a full disk refused."""
+"""The delay before renames and checkpoints that a full disk refused are tried again."""
 
 
 class CleaningLimits(NamedTuple):
@@ -62,19 +61,9 @@ class Uncleanable(NamedTuple):
 
 
 class _Work:
-    """One round, or what is read before it, and the job it waits for; `partition.log` may be closed
-    meanwhile.
-    """
+    """One round, or the reading before it, and the job under way; `partition.log` may be closed meanwhile."""
 
-    __slots__ = (
-        "directory",
-        "end_offset",
-        "is_committing",
-        "is_running",
-        "partition",
-        "resume_at_us",
-        "step",
-    )
+    __slots__ = ("directory", "is_committing", "is_running", "partition", "resume_at_us", "step")
 
     def __init__(
         self, directory: ReplicaDirectory, partition: Partition, step: Round | IndexReading, now: Instant
@@ -82,7 +71,6 @@ class _Work:
         self.directory = directory
         self.partition = partition
         self.step = step
-        self.end_offset = partition.log.log_end_offset  # when it began
         self.resume_at_us: Micros = now.mono_us
         self.is_running = False
         self.is_committing: Swap | None = None
@@ -121,9 +109,6 @@ class LogCleaner:
         ] = {}  # by the checkpoint on disk, or one on its way there
         self._dirty: dict[ReplicaDirectory, None] = {}
         self._uncleanable: dict[Partition, None] = {}
-        self._late: dict[
-            Partition, None
-        ] = {}  # more than half as much as their last round cleaned was appended during it
         self._paused: dict[Partition, None] = {}
         self._put_off: dict[Partition, Micros] = {}
         self._checkpoint_at_us = Micros(0)
@@ -148,7 +133,6 @@ class LogCleaner:
     def removed(self, partition: Partition, directory: ReplicaDirectory) -> None:
         """A log is gone: its checkpoint must not vouch for the next topic of its name."""
         self._uncleanable.pop(partition, None)
-        self._late.pop(partition, None)
         self._paused.pop(partition, None)
         self._put_off.pop(partition, None)
         work = self._rounds.get(partition)
@@ -215,7 +199,7 @@ class LogCleaner:
         return not self._jobs_running and not self._checkpoints
 
     def stop(self) -> None:
-        """Begin nothing more; what is swapped in is committed still."""
+        """Begin no further job, except the commit of a segment that is swapped in."""
         self.is_stopping = True
 
     def begin_due(self, now: Instant) -> None:
@@ -274,7 +258,6 @@ class LogCleaner:
             load_factor=self.limits.load_factor,
             seed=self._entropy(16),
             now_ms=now.wall_ms,
-            is_late=partition in self._late,
         )
         return Round(self._disk, plan)
 
@@ -290,13 +273,17 @@ class LogCleaner:
         io_bytes_max = int(min(WORK_BYTES, max(rate / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
         work.resume_at_us = now.mono_us
         self._began(work)
-        self._continuations.run_in_steps(
-            partial(_work, work.step, io_bytes_max), partial(self._worked, work, work.step), is_calm=True
+        self._continuations.run(
+            partial(_work, work.step, io_bytes_max),
+            partial(self._worked, work, work.step),
+            is_background=True,
         )
 
     def _commit(self, work: _Work, swap: Swap) -> None:
         self._began(work)
-        self._continuations.run(partial(commit, self._disk, swap), partial(self._committed, work, swap))
+        self._continuations.run(
+            partial(commit, self._disk, swap), partial(self._committed, work, swap), is_background=True
+        )
 
     def _began(self, work: _Work) -> None:
         work.is_running = True
@@ -319,7 +306,7 @@ class LogCleaner:
         return True
 
     def _read(self, work: _Work, reading: IndexReading, result: StorageError | None, now: Instant) -> None:
-        """Look again: what is due may have changed meanwhile, and a round of it begins at once now."""
+        """Look again: another log may be due by now. A round of this one needs no further reading."""
         if self._is_over(work, result, now):
             return
         self._drop(work)
@@ -353,9 +340,6 @@ class LogCleaner:
         if progress.is_done:
             log = work.partition.log
             assert one.end_offset is not None
-            self._late.pop(work.partition, None)
-            if 2 * (log.log_end_offset - work.end_offset) > one.end_offset - one.plan.first_dirty_offset:
-                self._late[work.partition] = None
             log.first_dirty_offset = min(one.end_offset, log.log_end_offset)
             self._trace(
                 "log-cleaned",
@@ -391,8 +375,8 @@ class LogCleaner:
             self._drop(work)
 
     def _found_full(self, work: _Work, error: StorageError, now: Instant) -> None:
-        """A full disk has no room for a round, or for a name: try again later. What was swapped in must
-        come to its names.
+        """A full disk has no room for a round, or for a rename: try again later. A segment that is swapped in
+        is renamed until that succeeds.
         """
         work.directory.room.ran_out(error, now)
         if work.is_committing is not None:
@@ -447,8 +431,8 @@ class LogCleaner:
             directory.storage_failed(result)
 
 
-def _work(one: Round, io_bytes_max: int) -> Steps[Progress | Uncleanable]:
+def _work(one: Round, io_bytes_max: int) -> Progress | Uncleanable:
     try:
-        return (yield from one.work(io_bytes_max))
+        return one.work(io_bytes_max)
     except UncleanableLog as error:
         return Uncleanable(str(error))

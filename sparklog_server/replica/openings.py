@@ -20,7 +20,7 @@ from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.removal import Removal, go_on
+from sparklog_server.log.removal import Removal
 from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.removals import Removals
 
@@ -165,11 +165,10 @@ class Openings:
         self._release(names)
         if isinstance(result, StorageError):
             directory.storage_failed(result)
-        elif (removal := go_on(result)) is not None:
-            if any(directory.log_dir.is_vouched(name) for name in names):
-                directory.hold(removal, now)
-            else:
-                self._removals.add(removal)
+        elif any(directory.log_dir.is_vouched(name) for name in names):
+            directory.hold(result, now)
+        else:
+            self._removals.add(result)
 
     def _release(self, names: Iterable[TopicPartition]) -> None:
         for name in names:

@@ -31,7 +31,7 @@ class ProducerSnapshots:
                 and (frozen := partition.log.producers_to_render()) is not None
             ):
                 rendered = partial(self._rendered, directory, partition, frozen)
-                self._continuations.run_in_steps(frozen.render, rendered, is_calm=True)
+                self._continuations.run_in_steps(frozen.render, rendered, is_background=True)
 
     def _rendered(
         self,

@@ -345,7 +345,7 @@ class ReplicaMoves:
 
         move.is_running = True
         self._running[move] = None
-        self._continuations.run(job, done)
+        self._continuations.run(job, done, is_background=True)
 
     def assigned(
         self, told: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant

@@ -15,7 +15,7 @@ from sparklog.model import Instant, Micros, Offset, TopicPartition, earlier
 from sparklog.record.batch import NO_TIMESTAMP
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.removal import Removal, go_on
+from sparklog_server.log.removal import Removal
 from sparklog_server.log.retention import Ages, note_ages, read_ages, unread
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.removals import Removals
@@ -131,16 +131,15 @@ class Retention:
     ) -> None:
         self._jobs_running -= 1
         del self.renaming[partition.topic_partition]
-        removal = go_on(result)
-        if removal is not None:
+        if not isinstance(result, StorageError):
             delay_ms = 0 if partition.home.room.is_full else partition.log.settings.file_delete_delay_ms
-            self._held.append((partition, log_start, removal, Micros(now.mono_us + delay_ms * 1000)))
+            self._held.append((partition, log_start, result, Micros(now.mono_us + delay_ms * 1000)))
             self.log_starts_written()
-        elif isinstance(result, StorageError) and result.is_full:
+        elif result.is_full:
             # The log has forgotten these files: they go after the next start.
             self._trace("removal-failed", reason=str(result))
-        elif isinstance(result, StorageError) and not partition.log.is_closed:
-            # Where the log is closed its directory has another name by now, and what is in it goes with it.
+        elif not partition.log.is_closed:
+            # The directory of a closed log has another name by now, and its files are removed with it.
             partition.disk.storage_failed(result)
 
     def log_starts_written(self) -> None:

@@ -38,10 +38,10 @@ def test_a_job_in_steps_is_marked_as_such() -> None:
 
     continuations = Continuations()
     told: list[object] = []
-    continuations.run_in_steps(job, noted(told), is_calm=True)
+    continuations.run_in_steps(job, noted(told), is_background=True)
     (run,) = continuations.take_effects()
     assert isinstance(run, Run)
-    assert (run.in_steps, run.is_calm) == (True, True)
+    assert (run.in_steps, run.is_background) == (True, True)
     continuations.finished(run.ticket, run.work(), NOW)
     assert told == [(3, NOW)]
 

@@ -22,7 +22,7 @@ from tests.broker.groups import ask_coordinator, join_alone, started
 from tests.broker.world import FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, produce
 
 SERVER, SIMULATION = (str(Path(package.__file__ or "").parent) for package in (sparklog_server, simulation))
-REQUESTS = {"produce": 56, "fetch": 42, "heartbeat": 66}
+REQUESTS = {"produce": 56, "fetch": 42, "heartbeat": 67}
 
 
 def request_of(kind: str, world: World, client: SimulatedConnection) -> tuple[Message, int, type[Message]]:

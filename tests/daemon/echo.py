@@ -114,15 +114,14 @@ class Echo:
                 return [Run(lambda: arguments[0], ticket)]
             case b"steps":
                 self._waiting[ticket] = session
-                return [Run(partial(_count_calm, int(arguments[0])), ticket, in_steps=True, is_calm=True)]
+                return [Run(partial(_count, int(arguments[0])), ticket, in_steps=True, is_background=True)]
         return [Reply(session, [arguments[0]])]
 
 
-def _count_calm(steps: int) -> Steps[int]:
-    """A long job, whose result is how many of its steps were taken while others were heard; of none at all
-    it breaks.
-    """
-    calm = 0
+def _count(steps: int) -> Steps[int]:
+    """A background job, whose result is the number of its steps; of none at all it fails."""
+    count = 0
     for _ in range(steps):
-        calm += yield
-    return calm // min(steps, 1)
+        yield
+        count += 1
+    return count // min(steps, 1)

@@ -3,11 +3,13 @@ fails.
 """
 
 import gc
+import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from queue import SimpleQueue
-from threading import Event
+from threading import Event, get_native_id
 from time import thread_time
 from typing import Self
 
@@ -206,3 +208,15 @@ def test_an_exception_without_frames_keeps_neither_cause_nor_context() -> None:
     except ValueError as error:
         kept = without_frames(error)
     assert (kept.__traceback__, kept.__cause__, kept.__context__) == (None, None, None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have a priority of their own on Linux alone")
+def test_background_jobs_run_at_a_lower_priority_than_the_loop(loop: Loop) -> None:
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, get_native_id())
+
+    own = priority()
+    Jobs(loop.posted.put, is_background=True).run(priority, loop.results.append)
+    background = loop.take(1)[0]
+    assert isinstance(background, int)
+    assert background > own == priority()

@@ -4,6 +4,8 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from sparklog_server.daemon.reactor import SERVED_PER_TURN, Reactor
 
 
@@ -71,3 +73,21 @@ def test_descriptors_that_are_always_ready_take_turns_and_posted_calls_are_made(
     for pair in pairs:
         for one in pair:
             one.close()
+
+
+def test_a_wait_for_a_posted_call_does_not_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    reactor, (ours, theirs) = Reactor(), socket.socketpair()
+    yields: list[None] = []
+    monkeypatch.setattr(os, "sched_yield", lambda: yields.append(None))
+    reactor.watch(ours.fileno(), lambda _: None)
+    theirs.send(b"x")
+    for _ in range(3):
+        reactor.turn(1)  # waits that end at once: the next ones poll
+    ours.recv(1)
+    yields.clear()
+    reactor.expect_post()
+    reactor.turn(0.001)
+    assert yields == []
+    for one in (ours, theirs):
+        one.close()
+    reactor.close()

@@ -2,7 +2,6 @@
 turns in one call.
 """
 
-from sparklog.effects import take_all
 from sparklog.model import Millis, Offset
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.cleaner import Round
@@ -36,7 +35,7 @@ def compact(
     )
     work = Round(disk, plan)
     while True:
-        progress = take_all(work.work(work_bytes))
+        progress = work.work(work_bytes)
         if progress.cleaned is not None:
             assert log.segments.swap_in(progress.cleaned)
             commit(disk, progress.cleaned.swap)

@@ -8,7 +8,6 @@ from random import Random
 import msgspec
 import pytest
 
-from sparklog.effects import take_all
 from sparklog.kernels import clean
 from sparklog.model import Millis, Offset
 from sparklog.record.batch import Record, build_batch, decode_records, read_header
@@ -306,7 +305,7 @@ def clean_first_group(disk: SimulatedDisk, log: PartitionLog) -> Cleaned:
     plan = plan_round(
         log, choice, table_bytes_max=1 << 16, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS)
     )
-    cleaned = take_all(Round(disk, plan).work(1 << 30)).cleaned
+    cleaned = Round(disk, plan).work(1 << 30).cleaned
     assert cleaned is not None
     return cleaned
 
@@ -355,7 +354,7 @@ def test_a_cleaned_segment_and_those_it_replaces_keep_their_descriptors_while_th
     plan = plan_round(
         log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS)
     )
-    cleaned = take_all(Round(disk, plan).work(1 << 20)).cleaned
+    cleaned = Round(disk, plan).work(1 << 20).cleaned
     assert cleaned is not None
     assert len(cleaned.replaced) > 4
     slices = [

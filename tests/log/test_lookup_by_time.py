@@ -76,7 +76,7 @@ def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_the
     plan = plan_round(
         log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=NOW.wall_ms
     )
-    cleaned = take_all(Round(disk, plan).work(1 << 20)).cleaned
+    cleaned = Round(disk, plan).work(1 << 20).cleaned
     assert cleaned is not None
     assert log.segments.swap_in(cleaned)
     outcomes: list[tuple[TimeSearch, object, bool]] = []

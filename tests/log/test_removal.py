@@ -7,7 +7,7 @@ import pytest
 
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.disk.os_disk import OsDisk
-from sparklog_server.log.removal import STEP_BYTES, Removal, go_on, removal, remove_all
+from sparklog_server.log.removal import STEP_BYTES, Removal, removal, remove_all
 from sparklog_server.simulation.disk import SimulatedDisk
 
 MIB = 1 << 20
@@ -33,7 +33,7 @@ def left_after_each_step(disk: Disk, paths: list[str]) -> list[list[str]]:
     left = []
     step: Removal | None = removal(disk, paths)
     while step is not None:
-        step = go_on(step())
+        step = step()
         left.append(disk.list("d"))
     return left
 

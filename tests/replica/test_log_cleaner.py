@@ -3,11 +3,9 @@ survives power cuts.
 """
 
 from random import Random
-from typing import cast
 
 import pytest
 
-from sparklog.effects import Steps
 from sparklog.record.batch import build_batch, decode_records, iterate_headers
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from sparklog.wire.messages.fetch import FetchResponse
@@ -210,39 +208,3 @@ def test_who_was_aborted_is_read_beside_the_loop_before_a_log_is_compacted() -> 
         assert read == []
         assert world.held, "compaction has come to a rest"
         world.run(world.held[0])
-
-
-def steps_of_next_job(world: Mover) -> int:
-    """The number of steps of a compaction job, between which it can rest for other sessions; the job is done
-    afterwards.
-    """
-    while not any(run.in_steps for run in world.held):
-        for other in list(world.held):
-            world.run(other)
-        world.wait(BACKOFF_MS)
-    run = next(run for run in world.held if run.in_steps)
-    world.held.remove(run)
-    steps, count = cast(Steps[object], run.job()), 0
-    try:
-        next(steps)
-        while True:
-            count += 1
-            steps.send(True)
-    except StopIteration as end:
-        world.end(run, end.value)
-    return count
-
-
-def test_compaction_gives_way_between_steps_but_not_once_a_log_grows_as_fast_as_it_is_cleaned() -> None:
-    world = Mover(0, **COMPACTED)
-    world.write(12, key=b"k")
-    assert steps_of_next_job(world) > 1
-    world.write(12, key=b"k")
-    while not any(line.startswith("log-cleaned") for line in world.trace):
-        steps_of_next_job(world)
-    assert steps_of_next_job(world) == 0
-    while sum(line.startswith("log-cleaned") for line in world.trace) < 2:
-        world.run_all()
-        world.wait(BACKOFF_MS)
-    world.write(12, key=b"k")
-    assert steps_of_next_job(world) > 1

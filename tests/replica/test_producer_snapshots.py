@@ -60,7 +60,7 @@ def rolled() -> ByHand:
 
 def test_the_snapshot_is_of_the_roll_though_rendered_later_and_recovery_begins_with_it() -> None:
     world = rolled()
-    assert sum(run.is_calm for run in world.held) == 1
+    assert sum(run.is_background for run in world.held) == 1
     assert snapshots(world) == []
     world.run_all()
     world.wait(2_000)

@@ -1,6 +1,4 @@
-"""File removals: one step at a time, with rests."""
-
-from itertools import pairwise
+"""File removals: one step at a time."""
 
 from sparklog.effects import Run
 from sparklog.model import Instant, Micros, Millis
@@ -47,18 +45,11 @@ class World:
                 assert self.continuations.take_effects() == []
 
 
-def test_after_a_step_there_is_a_rest_of_thirty_times_as_long() -> None:
+def test_one_step_is_under_way_at_a_time_until_the_files_are_gone() -> None:
     world = World()
     world.removals.add(world.removal(3), Micros(5_000))
     world.run(SECOND_US)
-    assert world.begun_us == [5_000, 36_000, 67_000]
-
-
-def test_a_rest_ends_after_300_ms() -> None:
-    world = World()
-    world.removals.add(world.removal(2))
-    world.run(2 * SECOND_US, step_us=100_000)
-    assert world.begun_us == [0, 400_000]
+    assert world.begun_us == [5_000, 6_000, 7_000]
 
 
 def test_who_was_due_first_goes_first_with_all_its_steps() -> None:
@@ -73,14 +64,6 @@ def test_who_was_due_first_goes_first_with_all_its_steps() -> None:
         world.removals.add(step, Micros(due_us))
     world.run(SECOND_US)
     assert done == ["sooner", "sooner", "later", "later"]
-
-
-def test_what_is_a_minute_late_goes_without_rests() -> None:
-    world = World()
-    world.removals.add(world.removal(1_000))
-    world.run(1_000 * SECOND_US, step_us=100_000)
-    apart_us = [after - before for before, after in pairwise(world.begun_us)]
-    assert apart_us == [400_000] * 150 + [100_000] * 849
 
 
 def test_a_step_that_fails_is_told_and_others_go_on() -> None:
