@@ -107,11 +107,11 @@ class GroupWorld:
 
     @property
     def users(self) -> list[str]:
-        """Who is there."""
+        """The present members."""
         return list(self._users)
 
     def held(self) -> list[TopicPartition]:
-        """What those hold who are in the group; a partition for every one that holds it."""
+        """The partitions of the group's members; a partition once for each of its owners."""
         inside = [
             user.group.member for user in self._users.values() if user.group.identity.generation_id >= 0
         ]

@@ -1,4 +1,4 @@
-"""What one Fetch brought: aborted transactions are left out by their headers, wherever reading begins."""
+"""The records of one Fetch: aborted transactions are left out by their headers, wherever reading begins."""
 
 import random
 

@@ -156,7 +156,7 @@ class TransactionWorld:
         self._version("2")
 
     def run(self, line: str) -> list[str]:
-        """One command, and what it led to."""
+        """One command, and its output."""
         (verb, *words), given = arguments(line)
         try:
             getattr(self, f"_{verb.replace('-', '_')}")(*words, **given)

@@ -1,4 +1,4 @@
-"""Files out of the page cache, and what may be said of a file that was read into it."""
+"""Files out of the page cache, and the state of a file that was read into it."""
 
 import os
 from collections.abc import Callable

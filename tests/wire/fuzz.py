@@ -44,7 +44,7 @@ ALLOWED_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One message's bytes, and for the corpus what must become of them: `decoded` or `refused: <reason>`."""
+    """One message's bytes, and for the corpus the expected result: `decoded` or `refused: <reason>`."""
 
     cls: type[Message]
     version: int
@@ -58,7 +58,7 @@ class Case:
 
 
 class Finding(Exception):
-    """What should not be possible, with the case that did it."""
+    """A violated property, with the case that violates it."""
 
     def __init__(self, what: str, case: Case) -> None:
         super().__init__(f"{what}\n{case}")
@@ -92,7 +92,7 @@ def outcome(call: Callable[..., Any], *arguments: object) -> tuple[str, Any]:
 
 
 class Fuzzer:
-    """Runs cases through every kernel that is there; counts what became of them."""
+    """Runs cases through every kernel that is there; counts the results."""
 
     def __init__(self) -> None:
         self.kernels = kernels()
@@ -110,7 +110,7 @@ class Fuzzer:
         return self._programs[cls, version]
 
     def run(self, case: Case) -> str:
-        """What became of the case; raises Finding."""
+        """The result of the case; raises Finding."""
         programs = self.programs(case.cls, case.version)
         # Of this thread, and without collecting what others left behind: only the decoding is to be judged.
         gc.disable()
