@@ -76,7 +76,7 @@ class Event(NamedTuple):
 
 
 class Finding(Exception):
-    """What should not be possible. `where` is the same for the same fault."""
+    """A violated property. `where` is the same for the same fault."""
 
     def __init__(self, where: str, told: str) -> None:
         super().__init__(told)
@@ -163,7 +163,7 @@ class Stage:
 
 
 def place_of(error: BaseException) -> str:
-    """The innermost line of our code, and what was raised there."""
+    """The innermost line of our code, and the exception raised there."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/sparklog" in frame.filename]
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} {Path(last.filename).name}:{last.name}"
@@ -178,7 +178,7 @@ def decoded(frame: bytes) -> tuple[Message, int, type[Message] | None]:
 
 
 def events(imagination: Imagination, stage: Stage, count: int) -> Iterator[Event]:
-    """What happens in one history; each event is to happen before the next is asked for."""
+    """The events of one history; each event is to happen before the next is asked for."""
     random = imagination.random
     asked: dict[SimulatedConnection, list[Message]] = {}
     beginnings = imagination.beginnings()

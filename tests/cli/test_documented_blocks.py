@@ -1,4 +1,4 @@
-"""Every block of README and of the page on the command line runs as it stands there, and prints what it
+"""Every block of README and of the page on the command line runs as it stands there, and prints the output it
 shows in kind.
 """
 

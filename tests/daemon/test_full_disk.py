@@ -1,4 +1,4 @@
-"""A real process on a real file system that fills up: by what it is sent, and to the last byte by others."""
+"""A real process on a real file system that fills up: by produced records, and fully by other programs."""
 
 import signal
 from pathlib import Path

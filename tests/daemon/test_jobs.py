@@ -1,4 +1,4 @@
-"""Jobs beside the loop: who runs next, how much memory they hold together, and what returns of one that
+"""Jobs beside the loop: their order, the memory they hold together, and the result of one that
 fails.
 """
 
