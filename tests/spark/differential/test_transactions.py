@@ -1,4 +1,4 @@
-"""Reads among transactions: what is committed, aborted and open, and ranges that begin and end at the
+"""Reads among transactions: committed, aborted and open ones, and ranges that begin and end at the
 markers of those.
 """
 

@@ -28,7 +28,7 @@ GO, RAISE, EXIT = "go", "raise", "exit"
 
 
 class PointRaised(RuntimeError):
-    """What a test asked for."""
+    """The action that a test requested."""
 
 
 class Point(NamedTuple):
@@ -76,7 +76,7 @@ class _Rule(NamedTuple):
 
 
 class Points:
-    """Hears what every worker has come to, and answers by the rules; a rule is used once."""
+    """Receives the points of all workers, and answers by the rules; a rule is used once."""
 
     def __init__(self) -> None:
         self.passed: list[Point] = []

@@ -76,7 +76,7 @@ class Program:
         error = None
         try:
             query.awaitTermination()
-        except Exception as failure:  # whatever it is, the test is to know
+        except Exception as failure:  # any error is reported to the test
             error = shortened(failure)
         self.tell(id=number, error=error)
 
@@ -111,7 +111,7 @@ class Program:
 
 
 def shortened(failure: Exception) -> str:
-    """What was raised, without the way through the JVM."""
+    """The error, without the frames of the JVM."""
     lines = str(failure).splitlines()
     return "\n".join(line for line in lines if not line.startswith(("\tat ", "\t... ")))[:3000]
 
