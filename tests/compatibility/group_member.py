@@ -27,7 +27,7 @@ PATIENT_STEP_MS = (
 
 
 def tell(**said: object) -> None:
-    """One line to whoever started this."""
+    """Print one line for the parent process."""
     print(json.dumps(said), flush=True)
 
 

@@ -92,7 +92,7 @@ class Speaker(Protocol):
 
 
 class Cell(NamedTuple):
-    """A place in the table: transaction versions of cluster and client, what happened to the id, what is
+    """A place in the table: transaction versions of cluster and client, the history of the id, what is
     asked, and by which producer.
     """
 
@@ -319,7 +319,7 @@ def set_level(speaker: Speaker, level: int) -> None:
 
 
 def outcome(speaker: Speaker, cell: Cell, transactional_id: str) -> Outcome:
-    """What a broker says in a cell. The id must be new."""
+    """The outcome of a cell on a broker. The id must be new."""
     one = Transactor(speaker, transactional_id, cell.client)
     for step in cell.history.split():
         one.step(step)
@@ -366,7 +366,7 @@ def overflow(speaker: Speaker) -> list[tuple[str, ...]]:
 
 
 def table() -> dict[Cell, Outcome]:
-    """The table on file: what a real Kafka says."""
+    """The table on file: the outcomes of a real Kafka."""
     found = {}
     for line in TABLE.read_text().splitlines():
         if not line.startswith("#"):
