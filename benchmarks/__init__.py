@@ -2,6 +2,6 @@
 bench` runs all.
 
 Start with `harness.py`: measurements, the table, a broker of ours or a real Kafka as a child process.
-`raw.py` holds the smallest possible client, so that what is measured is the broker. Nothing here imports
+`raw.py` holds the smallest possible client, so that it measures the broker. Nothing here imports
 the broker; figures are of the machine they ran on.
 """

@@ -2,7 +2,7 @@
 tools of Kafka's.
 
 Ten topics of one partition, and a group that committed for the 100 partitions of another. Python's
-compiled files are there, as pip leaves them. The processor time is what counts where others share the
+compiled files are there, as pip leaves them. The processor time counts if others share the
 machine: the wall time contains them.
 """
 
@@ -25,7 +25,7 @@ TOOLS = "org.apache.kafka.tools"
 
 
 class Command(NamedTuple):
-    """A command of ours, the same of Kafka's if there is one, and what has to stand in its answer how
+    """A command of ours, the same of Kafka's if there is one, and the text that its output contains how
     often.
     """
 

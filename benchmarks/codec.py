@@ -43,7 +43,7 @@ SECONDS_PER_SAMPLE = 0.1
 ONE = (1, 1, 11_700, 75_000)
 HUNDRED = (10, 10, 1_100, 1_100)
 
-# One and a half times what a prototype without any checks took on the project's machine kind (2 shared
+# One and a half times the time of a prototype without any checks on the project's machine kind (2 shared
 # cores), for one and a hundred.
 BOUNDS = {
     "Produce request decode": ("<= 0.83", "<= 25.4"),
@@ -170,7 +170,7 @@ def kernel_calls(kernel: ModuleType, shape: tuple[int, int, int, int]) -> dict[s
 
 
 def framing_calls() -> dict[str, Callable[[], object]]:
-    """What every request pays beside its message, through the public functions and the kernel that serves."""
+    """The cost of every request beside its message, through the public functions and the kernel in use."""
     request = ProduceRequest(
         acks=1,
         topic_data=[TopicProduceData(name="topic", partition_data=[PartitionProduceData(0, bytes(170))])],

@@ -1,4 +1,4 @@
-"""What each codec makes of a million records of 1 KB, JSON-like text, in batches of 64 KiB: size and
+"""The result of each codec on a million records of 1 KB, JSON-like text, in batches of 64 KiB: size and
 processor time both ways.
 
 The data is the same on every run. `--records N` measures fewer; sizes and times are then of those.

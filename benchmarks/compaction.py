@@ -2,8 +2,8 @@
 
 Run as `python -m benchmarks.compaction [--json FILE]`. A log of 1 GB with 10 million records of 100 B and
 a million keys is written into a temporary directory, then compacted by jobs in a thread, as the daemon
-runs them, while this process' loop ticks every half millisecond: what a tick comes too late is what a
-request would have waited. The megabytes are those of the log, which is read twice.
+runs them, while this process' loop ticks every half millisecond: the delay of a tick is the time
+that a request would have waited. The megabytes are those of the log, which is read twice.
 """
 
 import random

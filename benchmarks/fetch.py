@@ -2,7 +2,7 @@
 over a bare socket.
 
 The data lies in the page cache. Our broker sends records by `sendfile`; in the column `sparklog pread`
-that call is replaced by a read into memory and a write, which is what a connection under TLS has to do.
+that call is replaced by a read into memory and a write, as for a connection under TLS.
 """
 
 from benchmarks import cpu, harness, raw, rdkafka
@@ -11,7 +11,7 @@ VALUE_BYTES = 1_024
 RECORDS = 1_000_000
 RAW_BYTES = 2_000_000_000
 FETCH_BYTES = 8 << 20
-# No more at a time than a socket is likely to take, since what it does not take is read again.
+# No more at a time than a socket is likely to take, since the bytes it does not take are read again.
 PREAD = "import os; os.sendfile = lambda out, file, position, length: os.write(out, os.pread(file, min(length, 256 << 10), position))"  # noqa: E501
 
 

@@ -1,9 +1,9 @@
 """OffsetCommit: how long one takes with nothing else in flight, how many fit into a second when many are,
-and what each costs the broker.
+and the cost of each to the broker.
 
 Run as `python -m benchmarks.group_commits [--json FILE] [--against kafka]`. Each commits one partition,
 for a group without members, as tools and simple consumers do. Under `sparklog.ack.flush=auto` committed is
-durable; `never` is what Kafka does.
+durable; `never` is Kafka's behaviour.
 """
 
 import socket

@@ -1,7 +1,7 @@
 """Thousands of group members in one process: each a socket and the little state of a client, all driven by
 one selector.
 
-They speak sparklog's own codec, which costs the measuring process and not the broker. A member does what
+They speak sparklog's own codec, which costs the measuring process and not the broker. A member acts as
 Kafka's clients do: it joins, syncs, gives even shares if it leads, sends heartbeats at its interval, and
 joins again when it is told to; by KIP-848 it acknowledges an assignment at once. Nothing is fetched.
 """
@@ -128,7 +128,7 @@ class Crowd:
 
 
 class Link:
-    """A member's connection: one request in flight, and what is done with its answer."""
+    """A member's connection: one request in flight, and the function that handles its reply."""
 
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
@@ -281,7 +281,7 @@ class ClassicMember:
 
 
 class ConsumerMember:
-    """A member by KIP-848; it gives up and takes over at once what it is told to."""
+    """A member by KIP-848; it gives up and takes over assigned partitions at once."""
 
     def __init__(self, crowd: Crowd, group: str, topic: str, partitions: int) -> None:
         self._crowd = crowd
@@ -342,7 +342,7 @@ Member = ClassicMember | ConsumerMember
 
 
 def are_stable(members: Sequence[Member], partitions: int) -> bool:
-    """Whether they are of one generation or epoch, every partition has an owner and only one, and nobody
+    """Whether they are of one generation or epoch, every partition has an owner and only one, and no member
     has less than an even share.
     """
     if not all(member.is_stable for member in members) or len({member.epoch for member in members}) != 1:

@@ -4,9 +4,9 @@ one dies or ten come.
 Run as `python -m benchmarks.group_rebalance [--json FILE] [--against kafka]`. The first two are
 librdkafka's, waits of its own included; the hundred are sockets of one process
 (benchmarks/group_members.py). The initial rebalance delay is 0 for both brokers: our default for one
-broker, and what Kafka's quick-start file sets. Who dies is noticed by the end of its session, 6 s here
+broker, and the value in Kafka's quick-start file. A dead member is detected when its session ends, 6 s here
 (the least that a classic group may have) for both protocols and both brokers. Under
-`sparklog.ack.flush=auto` a member is answered when its records are durable; `never` is what Kafka does.
+`sparklog.ack.flush=auto` a member is answered when its records are durable; `never` is Kafka's behaviour.
 """
 
 import time

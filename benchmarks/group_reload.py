@@ -2,7 +2,7 @@
 broker serves its groups again.
 
 Run as `python -m benchmarks.group_reload [--json FILE]`. The broker is killed, so that it must also
-recover the log; how long the shard's load took is what the broker itself tells. Meanwhile a client asks
+recover the log; the broker itself reports the duration of the shard's load. Meanwhile a client asks
 for API versions again and again: how long each answer took says for how long the loop was held (wall time,
 the sockets' included; the control is the same client when nothing is loaded).
 """

@@ -1,5 +1,5 @@
-"""A thousand groups of three members each: what 3 000 connected members hold of the broker's memory, and
-what their heartbeats cost.
+"""A thousand groups of three members each: the broker's memory for 3 000 connected members, and
+the cost of their heartbeats.
 
 Run as `python -m benchmarks.group_scale [--json FILE] [--against kafka]`. Heartbeats come every 3 s, by
 both protocols. All members are sockets of one process (benchmarks/group_members.py).
@@ -94,7 +94,7 @@ def main() -> None:
             harness.create_topic(subject, "t", partitions=MEMBERS)
             with raw.connect(subject) as connection:
                 wait_for_coordinator(connection, "warm")
-            time.sleep(2)  # what the new topics left to do
+            time.sleep(2)  # the work that the new topics left
             measure(figures, subject, protocol)
     figures.report(options)
 

@@ -93,12 +93,12 @@ class Figures:
         self._notes: list[str] = []
 
     def add(self, what: str, unit: str, subject: str, sample: float, *, bound: str = "") -> None:
-        """One sample; `bound` is what the project promises of the subject's median, as text (`<= 70`)."""
+        """One sample; `bound` is the promised limit of the subject's median, as text (`<= 70`)."""
         figure = self._figures.setdefault((what, subject), Figure(what, unit, subject, bound))
         figure.samples.append(sample)
 
     def note(self, text: str) -> None:
-        """A line under the table, printed once: durability setting, versions, what is not comparable."""
+        """A line under the table, printed once: durability setting, versions, differences of subjects."""
         if text not in self._notes:
             self._notes.append(text)
 
@@ -162,7 +162,7 @@ def _cell(figure: Figure | None) -> str:
 
 
 def _judged(figures: Sequence[Figure]) -> str:
-    """What is promised, and who of ours breaks it; a foreign broker promises nothing."""
+    """The bounds, and the subjects of ours that exceed them; a foreign broker has none."""
     promised = [figure for figure in figures if figure.bound and figure.subject != "kafka"]
     bounds = " · ".join(dict.fromkeys(figure.bound for figure in promised))
     missed = [figure.subject for figure in promised if not _holds(figure)]
@@ -375,7 +375,7 @@ def subjects(
     """Our broker, once for each way to flush and each named prelude, then, with `--against kafka`, a real
     one.
 
-    Never two at once, so that neither pays for the other. Kafka's own default is what `never` says:
+    Never two at once, so that neither pays for the other. Kafka's own default is `never`:
     replies do not wait for the disk.
     """
     if options.only != "kafka":

@@ -2,7 +2,7 @@
 confluent-kafka on both sides.
 
 Producer and consumer are two processes of this machine, so one wall clock serves both. Under
-`sparklog.ack.flush=auto` a record is handed out only when it is on disk; `never` is what Kafka does.
+`sparklog.ack.flush=auto` a record is handed out only when it is on disk; `never` is Kafka's behaviour.
 """
 
 import multiprocessing

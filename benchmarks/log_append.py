@@ -1,11 +1,11 @@
 """Microseconds per call of the log: append and read of a small batch on a real directory, and how they
 divide.
 
-Run as `python -m benchmarks.log_append [--json FILE]`. The time over kernel and system call is what is
-left when the kernel's checks and the bare `pwrite` are taken off; the promise of the house is 4 µs for an
-append. A batch of 16 KiB, as Java producers send it, is measured in processor time, in blocks that
+Run as `python -m benchmarks.log_append [--json FILE]`. The time over kernel and system call
+excludes the kernel's checks and the bare `pwrite`; its bound is 4 µs for an append.
+A batch of 16 KiB, as Java producers send it, is measured in processor time, in blocks that
 alternate with a bare `pwrite` of the same bytes: fresh pages for the page cache cost now more, now less,
-and both pay them. What is above the system call is what the log adds, the kernel's checks included.
+and both pay them. The time above the system call is the log's own, the kernel's checks included.
 """
 
 import os

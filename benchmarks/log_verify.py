@@ -1,7 +1,7 @@
 """Verifying a stopped directory: one segment of 1 GiB, in batches of 16 KiB and of 1 KiB, its index beside
 it.
 
-The file is in the page cache, so this is what the tool costs, not the disk. `deep` walks every record too.
+The file is in the page cache, so this is the tool's cost, not the disk's. `deep` walks every record too.
 Peak memory is that of the whole process. On a machine with other work the processor time says more than
 the clock.
 """

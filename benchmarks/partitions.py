@@ -1,10 +1,10 @@
 """One small batch to each of 1 000 partitions over one connection, acks=all: how long until all are
-acknowledged, and at what cost.
+acknowledged, and their cost.
 
 Run as `python -m benchmarks.partitions [--json FILE] [--against kafka]`. Once as one request that names
 all partitions, as a producer with a moment of linger sends it, and once as a thousand requests sent
 without waiting. The first round writes into files that are new, so that their directories must become
-durable too. Under `sparklog.ack.flush=auto` acknowledged is durable; `never` is what Kafka does.
+durable too. Under `sparklog.ack.flush=auto` acknowledged is durable; `never` is Kafka's behaviour.
 """
 
 import os
@@ -47,7 +47,7 @@ def measure(figures: harness.Figures, subject: harness.Subject, topic: str) -> N
     bound = "<= 50" if subject.name != "kafka" else ""
     with raw.connect(subject) as connection:
         raw.wait_for_leaders(connection, topic, PARTITIONS)
-        os.sync()  # what creation left to write is not what is measured
+        os.sync()  # writes left by the creation are not measured
         what = f"{PARTITIONS} partitions, acks=all"
         figures.add(
             f"{what}, new files, in one request",

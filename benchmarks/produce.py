@@ -4,7 +4,7 @@ request and per gigabyte.
 One connection over loopback, acks=1, one replica. Client and broker share the machine. Nothing is
 compressed. Under `sparklog.ack.flush=auto`, a request with acks=all waits for a sync; rounds of such
 requests alternate with rounds of bare appends that are synced, on the same disk. Beside the processor time
-per gigabyte stands what a bare `pwrite` of as many bytes takes at that time: the page cache has a slow mode,
+per gigabyte stands the time of a bare `pwrite` of as many bytes at that time: the page cache has a slow mode,
 which every broker pays.
 """
 

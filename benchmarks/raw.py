@@ -166,7 +166,7 @@ def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
 
 
 class FetchedTo:
-    """Where a Fetch reply is received into, and what its last batch header says; the records are never
+    """The buffer of a Fetch reply, and the fields of its last batch header; the records are never
     copied again.
     """
 

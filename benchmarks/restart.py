@@ -3,8 +3,8 @@
 
 Run as `python -m benchmarks.restart [--json FILE] [--against kafka]`. Ready is the first answer to
 Metadata that names a broker, for ours the line that says so. The records are uncompressed, in batches of
-16 KiB; the files are in the page cache. The rate of scanning is taken from what a start with the recovery
-point at 0 needs beyond one after a clean stop.
+16 KiB; the files are in the page cache. The rate of scanning is taken from the extra time of a start with the
+recovery point at 0 over one after a clean stop.
 """
 
 import time
@@ -56,7 +56,7 @@ def fill(subject: harness.Subject, topic: str, size: int) -> None:
 
 
 def wait_for_recovery_points(subject: harness.Subject, topic: str) -> None:
-    """Until the checkpoint vouches for all that is in the topic, which nobody writes to."""
+    """Wait until the checkpoint covers the whole topic, which has no producer."""
     path = subject.data_dir / RECOVERY_POINTS
     with raw.connect(subject) as connection:
         ends = {
@@ -123,7 +123,7 @@ def kill_behind_recovery_points(subject: harness.Subject, topic: str) -> None:
 
 def rounds(topic: str) -> Iterator[bytes]:
     """Produce requests: in each partition three times three batches of 5 KB, hours apart, so that
-    `segment.ms` closes what came before.
+    `segment.ms` closes the segments before.
     """
     begin_ms = int(time.time() * 1000) - 2 * SEGMENTS * HOUR_MS
     for segment in range(SEGMENTS):

@@ -2,7 +2,7 @@
 exactly once and at least once.
 
 From a topic of four partitions into another one, by the same query but for the sink's option `delivery`.
-The two take turns, and now one and now the other is first, so that whatever else the machine does falls on
+The two take turns, and now one and now the other is first, so that other work of the machine falls on
 both; the first run of each, while Spark starts its workers, is left out. Promised is the ratio of the two,
 taken of each turn. Where the jars of Spark's own connector are, its sink is measured once beside them: it
 knows at least once only.
@@ -23,7 +23,7 @@ from sparklog.record.batch import iterate_headers
 RUNS = 3
 ROWS_PER_BATCH = 100_000
 BATCHES = 5
-FIRST_BATCHES = 1  # of each query, which start what the later ones use
+FIRST_BATCHES = 1  # of each query, which start processes that the later ones use
 PATIENCE_S = 300
 EXACTLY, AT_LEAST, SPARKS_OWN = "exactly_once", "at_least_once", "Spark's own sink"
 

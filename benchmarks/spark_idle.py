@@ -1,12 +1,14 @@
-"""What a stream that has read everything costs its broker, and how soon it hears of a record; the planning
-side alone, without Spark's JVM.
+"""The requests per second of an idle stream, and the delay until it sees a record: the planning side alone,
+without Spark's JVM.
 
-    idle      `latestOffset` asked again and again, 10 ms apart as Spark asks: requests sent per second, and how long a call takes
-    wakes     a record is produced while `latestOffset` waits, or between two calls: from its acknowledgement to the answer
-    planning  a micro-batch of one record: `latestOffset` where there is something, and `partitions`
+    idle      `latestOffset` called repeatedly, 10 ms apart as Spark does: requests sent per second, and the
+              duration of a call
+    wakes     a record is produced while `latestOffset` waits, or between two calls: the time from its
+              acknowledgement to the reply
+    planning  a micro-batch of one record: `latestOffset` with a new record, and `partitions`
 
 Requests are counted as the client sends them. Durability is the broker's default.
-"""  # noqa: E501
+"""
 
 import statistics
 import threading

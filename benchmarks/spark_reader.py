@@ -1,8 +1,8 @@
-"""What one Python worker of Spark does while it reads, without Spark: ranges of offsets to Arrow batches,
+"""The work of one Python worker of Spark while it reads, without Spark: ranges of offsets to Arrow batches,
 one process, one partition.
 
 Values of 100 bytes in batches of 16 KiB, as Java's producers send them; JSON and Avro values of 10 fields.
-Memory is that of the process over what it had before it read a gigabyte. Rates are per second of wall
+Memory is that of the process over its memory before it read a gigabyte. Rates are per second of wall
 time, the broker's work on the same machine included.
 """
 

@@ -2,7 +2,7 @@
 the ratio of the two.
 
 Every measurement takes turns: ours, Spark's own connector, ours again and so on, against one broker in one
-session, so that whatever else the machine does falls on both. The figure that is promised is the ratio of
+session, so that other work of the machine falls on both. The figure that is promised is the ratio of
 the medians; samples of the first runs, while Spark compiles its code and starts its Python workers, are
 left out.
 """

@@ -155,9 +155,7 @@ def latency(bench: Bench) -> None:
         formats.append(bench.tuned())
     bench.spark.dataSource.register(nothing_source())
     for of in formats:
-        _paced(
-            bench, of, events // 2
-        )  # for nothing but that the JVM compiles what streams need: who comes first would pay for all
+        _paced(bench, of, events // 2)  # warms up the JVM: otherwise the first stream would pay for all
     _durations_of_nothing(bench, events // 2)
     for of in formats:
         samples = _paced(bench, of, events)
@@ -237,7 +235,7 @@ def _paced(bench: Bench, of: Format, events: int) -> dict[str, list[float]]:
 
 
 def nothing_source() -> type[DataSource]:
-    """A source that asks nobody and gives one row each half second; a class of this function, so that
+    """A source without requests that gives one row each half second; a class of this function, so that
     executors need not import it.
 
     It waits for its next row as long as ours waits for news, so that the trigger which finds one has

@@ -1,5 +1,5 @@
-"""From `sparklog start` to the first answered Metadata request: an empty directory, and again with what
-the first run left.
+"""From `sparklog start` to the first answered Metadata request: an empty directory, and again with the
+files of the first run.
 
 Files are in the page cache, and Python's compiled files are there, as pip leaves them. The processor time
 is that of the broker's process until then.

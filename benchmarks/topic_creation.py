@@ -1,5 +1,5 @@
 """A topic of 1 000 partitions is created: when clients see it whole, when every partition leads and has
-its files, what it holds in memory.
+its files, its memory.
 
 Run as `python -m benchmarks.topic_creation [--json FILE] [--against kafka]`.
 """

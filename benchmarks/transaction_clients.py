@@ -3,7 +3,7 @@ in one partition.
 
 `prepared` has every frame ready before its time is taken and speaks as a client of transaction version 2
 does (KIP-890): it shows the broker. Ours speaks version 2 too, librdkafka version 1, Kafka's own Java
-producer whatever the broker offers.
+producer for every broker.
 """
 
 import shutil
@@ -44,7 +44,7 @@ _TIMEOUT_MS = 60_000
 
 @dataclass(slots=True)
 class Run:
-    """What a client did: how long each commit took, in microseconds, and how many seconds all took."""
+    """The result of a client: the duration of each commit, in microseconds, and how many seconds all took."""
 
     commits_us: list[float] = field(default_factory=list)
     seconds: float = 0.0

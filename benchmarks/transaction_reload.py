@@ -2,8 +2,8 @@
 broker serves their producers again.
 
 Run as `python -m benchmarks.transaction_reload [--json FILE]`. Every tenth id has a transaction open. The
-broker is killed, so that it must also recover the log; how long the shard's load took is what the broker
-itself tells. Meanwhile a client asks for API versions again and again: how long each answer took says for
+broker is killed, so that it must also recover the log; the broker itself reports the duration of the
+shard's load. Meanwhile a client asks for API versions again and again: how long each answer took says for
 how long the loop was held (the control is the same client when nothing is loaded).
 """
 
@@ -61,7 +61,7 @@ def fill(subject: harness.Subject) -> None:
 
 
 def _producer_ids(connection: socket.socket, names: list[str]) -> dict[str, tuple[int, int]]:
-    """Producer id and epoch of each; who comes while the broker has no ids left asks again."""
+    """Producer id and epoch of each; a request is repeated while the broker has no ids left."""
     found: dict[str, tuple[int, int]] = {}
     while missing := [name for name in names if name not in found]:
         requests = [InitProducerIdRequest(name, TIMEOUT_MS) for name in missing]

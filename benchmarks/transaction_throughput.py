@@ -1,10 +1,10 @@
 """Produce throughput in transactions of 1 000 records of 1 KB each, against the same client without
 transactions.
 
-One producer, one partition; what is compared writes as many records with the same settings, idempotent,
-and waits once, at the end. Promised is nine tenths of that with our client; librdkafka's share is to be
+One producer, one partition; the reference writes as many records with the same settings, idempotent,
+and waits once, at the end. The bound is nine tenths of that with our client; librdkafka's share is to be
 compared with the one that it has with a real Kafka. A row beside it tells of one without transactions that
-flushes after every 1 000 records: what is lost by waiting alone.
+flushes after every 1 000 records: the loss by waiting alone.
 """
 
 import time
@@ -154,7 +154,7 @@ def _measure(
     for way, (_, client) in ways.items():
         client.close()
         figures.add(f"{name}: {way}", "MB/s", subject.name, rates[way])
-    # librdkafka gathers a whole transaction into one or two requests: what it loses is the time of four round
+    # librdkafka gathers a whole transaction into one or two requests: it loses the time of four round
     # trips, with any broker.
     bound = ">= 0.9" if opened is Ours else ""
     for other in ("without", "without, flushed every 1 000"):

@@ -1,4 +1,4 @@
-"""What a transaction of one record costs: transactions per second, and how long a commit takes, by client.
+"""The cost of a transaction of one record: transactions per second, and how long a commit takes, by client.
 
 One producer, one partition, one after another; each commit returns before the next transaction begins, so
 that the next one may have to wait until the one before has all its markers. Promised is that no client is
@@ -58,7 +58,7 @@ def _measure(
 
 
 def _compare(figures: harness.Figures, clients: Mapping[str, Client], runs: Runs) -> None:
-    """What is promised: our medians over Kafka's."""
+    """The bounds: our medians over Kafka's."""
     for name in clients:
         theirs = runs.get((name, KAFKA))
         for (client, subject), ours in runs.items():

@@ -1,9 +1,9 @@
-"""What one request costs inside the broker: microseconds and instructions of a Produce, Fetch,
+"""The cost of one request inside the broker: microseconds and instructions of a Produce, Fetch,
 OffsetCommit and Heartbeat.
 
-No sockets and no threads: whole frames are put into the broker's buffer, and a turn is what the daemon
+No sockets and no threads: whole frames are put into the broker's buffer, and a turn is the daemon's
 calls for them, `receive` and then `deadline`. The data lie in memory (/dev/shm, where there is one) and
-nothing waits for a sync, so what is measured is Python, the kernels and the system calls of the log.
+nothing waits for a sync, so the figures are those of Python, the kernels and the system calls of the log.
 Instructions are counted by Linux `perf`, if it is installed, in user space, less those of a run without
 requests: they are nearly the same on a machine that has other things to do.
 
@@ -83,7 +83,7 @@ class Driver:
         self._advance(end_us - self._now.mono_us)
 
     def turn(self, frames: bytes) -> None:
-        """What the daemon does when these bytes have come in."""
+        """Do the daemon's work for these received bytes."""
         broker, size = self.broker, len(frames)
         broker.buffer(SESSION)[:size] = frames
         self._advance(STEP_US)

@@ -7,8 +7,8 @@ from sparklog import Consumer, Producer
 
 
 def send_readings(servers: str, topic: str) -> None:
-    """A hundred readings of four sensors; `flush` returns when the broker has all of them, or raises what
-    it refused.
+    """A hundred readings of four sensors; `flush` returns when the broker has all of them, or raises the
+    broker's error.
     """
     with Producer(bootstrap_servers=servers, linger_ms=5) as producer:
         for number in range(100):

@@ -114,7 +114,7 @@ def read_package_flights() -> pd.DataFrame:
 
 
 def write_flights(spark: SparkSession, servers: str, flights: pd.DataFrame) -> None:
-    """One record per flight: the key is its carrier, the value the flight as JSON; what is unknown is left
+    """One record per flight: the key is its carrier, the value the flight as JSON; unknown fields are left
     out.
     """
     # Arrow turns pandas' NaN into null, and to_json leaves nulls out: a cancelled flight has no "dep_delay",
@@ -193,7 +193,7 @@ def merge_hours(changed: DataFrame, table: Path, *, is_first: bool) -> None:
 
 
 def watch(query: StreamingQuery, total: int) -> None:
-    """Shows how far `query` has come until it ends; raises what it raised."""
+    """Shows how far `query` has come until it ends; raises its exception."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -304,7 +304,7 @@ def quiet_spark() -> Iterator[SparkSession]:
 
 @contextmanager
 def timed(what: str, records: int) -> Iterator[None]:
-    """Says how fast `what` was done."""
+    """Prints the rate of the step `what`."""
     began = time.monotonic()
     yield
     seconds = time.monotonic() - began

@@ -31,7 +31,7 @@ def orders_of(spark: SparkSession, servers: str, topic: str) -> DataFrame:
 
 
 def to_console(orders: DataFrame, checkpoint: Path, *, ends: bool) -> StreamingQuery:
-    """Prints each micro-batch; with `ends` only what is there now."""
+    """Prints each micro-batch; with `ends` only the present records."""
     writer = (
         orders.writeStream.format("console")
         .option("truncate", "false")
@@ -43,7 +43,7 @@ def to_console(orders: DataFrame, checkpoint: Path, *, ends: bool) -> StreamingQ
 
 
 def to_delta(orders: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
-    """Appends what is there now to a Delta table, each record once whatever happens: Delta knows the
+    """Appends the present records to a Delta table, each exactly once: Delta stores the
     micro-batches it has.
     """
     writer = orders.writeStream.format("delta").option("checkpointLocation", str(checkpoint))
@@ -53,8 +53,8 @@ def to_delta(orders: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery
 def write_an_order_each_second(
     spark: SparkSession, servers: str, topic: str, checkpoint: Path
 ) -> StreamingQuery:
-    """A stream into the topic; each micro-batch is there as a whole and once, for who reads committed
-    records.
+    """A stream into the topic; each micro-batch becomes visible atomically and once to read_committed
+    consumers.
     """
     ticks = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
     records = ticks.select(f.concat(f.lit("order "), "value").alias("value"))
@@ -67,7 +67,7 @@ def write_an_order_each_second(
 
 
 def wait_for_interrupt(query: StreamingQuery) -> None:
-    """Return at Ctrl-C, or raise what ended the query before.
+    """Return at Ctrl-C, or raise the error that ended the query.
 
     `query.awaitTermination()` would do, but PySpark's own handler of Ctrl-C then calls the JVM from within
     that call, which fails.

@@ -2,10 +2,9 @@
 # MAGIC %md
 # MAGIC # Streaming ETL into Delta: bronze, silver, gold
 # MAGIC Flights arrive in a topic. **Bronze** keeps every record as it came, with its place in the log;
-# MAGIC **silver** has typed rows, one per
-# MAGIC flight; **gold** answers a question. Each step is a stream that reads what is new and ends: run the
-# MAGIC notebook again, and only what
-# MAGIC came meanwhile is worked on.
+# MAGIC **silver** has typed rows, one per flight; **gold** answers a question. Each step is a stream that
+# MAGIC reads the new records and ends: run the notebook again, and it processes only the records that
+# MAGIC arrived since.
 
 # COMMAND ----------
 

@@ -131,7 +131,8 @@ def _require_server() -> None:
 
 
 def _command(directory: Path, data_dir: Path, settings: Mapping[str, Setting]) -> list[str]:
-    # -P: a file of the user's in the working directory must not shadow a module of ours. PYTHONPATH gives the child our own path.  # noqa: E501
+    # -P: a file in the working directory must not shadow a module of sparklog. PYTHONPATH gives the child
+    # the path of this process.
     run = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
     command = [
         sys.executable,

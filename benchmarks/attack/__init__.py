@@ -2,7 +2,7 @@
 hundred times a second.
 
 __main__.py   starts the broker, the honest client and one attack at a time; prints the figures
-target.py     what an attack knows of the broker, and the registry of attacks
+target.py     the attacked broker, and the registry of attacks
 honest.py     the honest client
 memory.py     resident memory of the broker
 every other module   attacks

@@ -1,4 +1,4 @@
-"""Attacks by what the broker must decompress or remember: bombs, empty gzip members, many producer ids."""
+"""Attacks on decompression and producer state: bombs, empty gzip members, many producer ids."""
 
 import os
 import struct

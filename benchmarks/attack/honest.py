@@ -32,7 +32,7 @@ class Answered:
 
 @dataclass(slots=True)
 class _Asking:
-    """One connection: what was sent and is not answered yet, and the bytes of an unfinished answer."""
+    """One connection: the requests without a reply, and the bytes of an incomplete reply."""
 
     connection: socket.socket
     sent_s: deque[float] = field(default_factory=deque)

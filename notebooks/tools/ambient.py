@@ -1,6 +1,4 @@
-"""What a notebook finds lying about on Databricks: `dbutils` with its widgets, and `display`; what is
-shown is kept for who asks.
-"""
+"""The globals of a Databricks notebook: `dbutils` with its widgets, and `display`, which keeps its output."""
 
 import io
 from collections.abc import Mapping
@@ -18,7 +16,7 @@ class Shown(NamedTuple):
 
 
 class Widgets:
-    """Fields at the head of a notebook; whoever runs it gives their values, or the notebook's defaults
+    """Fields at the head of a notebook; the runner gives their values, or the notebook's defaults
     hold.
     """
 
@@ -63,7 +61,7 @@ class Display:
         self.shown.append(rendered(what))
 
     def take(self) -> list[Shown]:
-        """What was shown since this was asked last."""
+        """The output since the last call."""
         shown, self.shown = self.shown, []
         return shown
 

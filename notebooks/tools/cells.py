@@ -2,13 +2,14 @@
 
     # Databricks notebook source
     # MAGIC %md
-    # MAGIC # A title                      a cell in another language: each line behind `# MAGIC`, the language first
+    # MAGIC # A title                      a cell in another language: `# MAGIC` precedes each line, and
+    #                                      the first line names the language
     # COMMAND ----------
-    # DBTITLE 1,What this cell does        optional
+    # DBTITLE 1,A title of this cell       optional
     spark.range(3).show()                  a cell in Python
 
 The whole file is Python, so linters and diffs read it like any other.
-"""  # noqa: E501
+"""
 
 from enum import StrEnum
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""Writes an executed notebook for Jupyter, with what it showed; what Databricks has lying about is made in
-its first cell.
-"""
+"""Writes an executed notebook with its output for Jupyter; its first cell makes the globals of Databricks."""
 
 import base64
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Executes a notebook from top to bottom in one namespace, as Databricks would, and keeps what each cell
-showed.
+"""Executes a notebook from top to bottom in one namespace, as Databricks would, and keeps the output of
+each cell.
 """
 
 import ast
@@ -17,11 +17,11 @@ NOTEBOOKS = Path(__file__).resolve().parent.parent
 
 
 class CellFailed(Exception):
-    """A cell raised; the message names the file and its line, the cause is what it raised."""
+    """A cell raised; the message names the file and its line, the cause is its exception."""
 
 
 class Executed(NamedTuple):
-    """A cell and what it printed and showed."""
+    """A cell and its output."""
 
     cell: Cell
     printed: str
@@ -31,7 +31,7 @@ class Executed(NamedTuple):
 
 
 def names() -> list[str]:
-    """Every notebook, by the name of its file without `.py`; what others include begins with an
+    """Every notebook, by the name of its file without `.py`; a file that others include begins with an
     underscore.
     """
     return sorted(path.stem for path in NOTEBOOKS.glob("[a-z]*.py"))
@@ -74,7 +74,7 @@ def _executed(cell: Cell, path: Path, scope: dict[str, Any], display: Display) -
                     included = read_cells(file)
                     for inner in included:
                         _executed(inner, file, scope, display)
-                case Kind.MARKDOWN | Kind.PIP:  # what is to be installed is installed here
+                case Kind.MARKDOWN | Kind.PIP:  # dependencies are installed already
                     pass
     except CellFailed:
         raise

@@ -1,21 +1,22 @@
-"""How one batch of an exactly-once sink is committed, or not, by a process that holds its tasks' results.
+"""How one batch of an exactly-once sink is committed or aborted by a process that holds its tasks' results.
 It may crash after any step.
 
-    commit(b)   1 fence           every older committer's decision will be refused
+    commit(b)   1 fence           the decisions of every older committer will be refused
                 2 last_decision   read to the end
-                3 check           decided b already: that one counts, ours become strays; decided later: refuse
-                                  else the one before is finished first, the decision is written, and all
-                                  of ours must be ongoing
-                4 decide          the transaction that holds the decision is committed: THE commit point
-                5 end_all         commit each transaction that the decision names, note that it is finished
+                3 check           b is decided: that decision counts, and the new transactions are strays
+                                  a later batch is decided: refuse
+                                  else: finish the previous batch; when the decision is written, all
+                                  transactions of b must be ongoing
+                4 decide          commit the transaction that holds the decision: THE commit point
+                5 end_all         commit each transaction that the decision names, record that it is finished
                 6 sweep           condemn every other open transaction of the sink, and abort it
-    abort(b)    fence, last_decision, end_all of what is decided, sweep
+    abort(b)    fence, last_decision, end_all of the last decision, sweep
 
-Between any two steps `at` is told the name of the step that is done. A process that dies there leaves what
-the next committer needs. A process that sleeps there may wake at any time: what it wants is then refused
-(decide, condemn: it was fenced, or its time was up), or was settled before it fell asleep (end_all, and
-the aborts of what is condemned).
-"""  # noqa: E501
+Between any two steps `at` receives the name of the completed step. A process that dies there leaves all that
+the next committer needs. A process that is suspended there may continue at any time: its requests are then
+refused (decide, condemn: it was fenced, or its transaction timed out), or their outcome was settled before
+(end_all, and the aborts of condemned transactions).
+"""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,17 +1,17 @@
-"""What an exactly-once sink decides, as a record of the compacted topic `__sparklog_commits`, and the
-transactional ids that belong to it.
+"""The decisions of an exactly-once sink, as records of the compacted topic `__sparklog_commits`, and the
+transactional ids of the sink.
 
-    sink      22 characters: base64url(sha256(identity)), never a `.` in it; the identity itself stands in the decision
+    sink      22 characters: base64url(sha256(identity)), without a `.`; the decision contains the identity
     ids       sl.<sink>.<batch>.<partition>.<unique>    one attempt of a task, its transaction used once
-              sl.<sink>.coord                           whoever decides: initialising it fences all who decided before
-    records   key <sink>            -> Decision: these transactions are the batch, whoever ends them
+              sl.<sink>.coord                           the committer: initialising it fences all earlier ones
+    records   key <sink>            -> Decision: these transactions are the batch, for any committer to end
               key <sink>.condemned  -> these are to be aborted: no later decision may name one
               key <sink>.finished   -> the `unique` of the decision whose transactions are all committed
 
 The keys of a sink lie in one partition; the first two are written in the coordinator's transaction. Only
-the last decision of a sink matters, since a decision is written when the one before is finished; so
-compaction keeps all there is to know. It is JSON, so that a person can read it with any consumer.
-"""  # noqa: E501
+the last decision of a sink matters, since a decision is written after the previous one is finished; so
+compaction keeps everything that is needed. Values are JSON, readable with any consumer.
+"""
 
 import base64
 import hashlib

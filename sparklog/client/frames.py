@@ -1,12 +1,13 @@
-"""Replies cut from the stream into large buffers that are used again: a Fetch reply of megabytes is
-received once and never copied.
+"""Replies cut from the stream into large buffers that are reused: a Fetch reply of megabytes is received
+once and never copied.
 
-    small buffer: [ frame | frame | start of a frame ]      the rest of a frame that cannot fit here is received into a large buffer:
+    small buffer: [ frame | frame | start of a frame ]
+                                    └─ the rest of a frame that does not fit is received into a large buffer:
     large buffer: [ start of a frame | received directly ... ]
 
-Brokers bound what a client may announce by growing as bytes arrive (`sparklog.wire.frame`); a client chose
-its broker, so a length within `frame_bytes_max` is believed and its buffer taken at once.
-"""  # noqa: E501
+A broker grows its buffer as bytes arrive, because it does not trust the announced length
+(`sparklog.wire.frame`). A client trusts its broker: a length within `frame_bytes_max` is allocated at once.
+"""
 
 from struct import Struct
 from typing import Final

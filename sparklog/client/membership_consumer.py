@@ -1,16 +1,18 @@
-"""A member of a KIP-848 group: one kind of request says what is wanted and held, and brings what is to be
-held.
+"""A member of a KIP-848 group: one kind of request sends the subscription and the owned partitions, and
+returns the target assignment.
 
-    APART --polled--> JOINING --epoch, target--> RECONCILING --listener told--> ACKNOWLEDGING
-    --heartbeat--> STABLE
-              ^                                    ^  ^                              |                          |
-              |                                    |  +---- the target changed ------+--------------------------+
-              |                                    +-- LOSE, then JOINING with epoch 0: fenced, or unknown to the coordinator
-    any --user silent for max.poll.interval--> APART (epoch -1)                 any --refused for good--> FAILED
+    APART ──polled──► JOINING ──epoch, target──► RECONCILING ──listener called──► ACKNOWLEDGING
+                         ▲                          ▲                                  │
+                         │                          │ target changed                   │ heartbeat
+                         │                          ├───────────────────────────────── ▼
+                         │                          └── target changed ───────────── STABLE
+                         └── LOSE, then JOINING with epoch 0: fenced, or unknown to the coordinator
+    any ──no poll for max.poll.interval.ms──► APART (epoch -1)
+    any ──fatal error──► FAILED
 
-What the target lacks is given up, and committed, before anything is taken or acknowledged. A machine: no
-clock, no I/O.
-"""  # noqa: E501
+Partitions that the target lacks are committed and given up before any partition is taken or acknowledged. A
+machine: no clock, no I/O.
+"""
 
 import base64
 from enum import Enum, auto

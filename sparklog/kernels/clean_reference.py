@@ -1,15 +1,15 @@
 """The plain-Python twin of the `clean` kernel: which records of a compacted log stay, and the batches that
 remain of them.
 
-    map_keys         dirty batches ──► KeyOffsets: for each key the offset of its last record, until the table is full
-    filter_batches   batches + KeyOffsets + Rules ──► batches: as they are, with fewer records, without any, or gone
-    index_entries    written batches ──► the entries its two indexes get
+    map_keys         dirty batches ──► KeyOffsets, until full: for each key the offset of its last record
+    filter_batches   batches + KeyOffsets + Rules ──► batches: unchanged, with fewer records, empty or gone
+    index_entries    written batches ──► the entries of its two indexes
 
 `batch_header` and `sparklog.record.batch` draw a batch. Offsets never change: deltas get gaps, and base
 offset, last offset, producer, epoch and sequence stay with their batch. Errors are `ValueError(status,
 position, reason)` as in the `scan` kernel. A batch with compressed records is not opened: both walks stop
-at it with COMPRESSED, and go on when they get it as one uncompressed batch.
-"""  # noqa: E501
+at it with COMPRESSED, and continue when they get it as one uncompressed batch.
+"""
 
 from collections.abc import Sequence
 from hashlib import blake2b

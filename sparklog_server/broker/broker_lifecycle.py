@@ -1,10 +1,11 @@
-"""This broker's standing with the controller.
+"""This broker's registration with the controller.
 
-begun ── registered, with an epoch ──► fenced ── heartbeat: not fenced ──► ready ── a directory fails ──► told, and still ready
-            └── refused ──► halted
+    begun ── registered, with an epoch ──► fenced ── heartbeat: not fenced ──► ready ──┐ a directory fails:
+      └───── refused ──► halted                                                 ▲      │ the controller is
+                                                                                └──────┘ told
 
-What the controller cannot write down, since its disk is full, is asked again every second.
-"""  # noqa: E501
+A request that the controller cannot write, since its disk is full, is repeated every second.
+"""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,12 +1,14 @@
 """Markers: the control batches that end a transaction in each partition it wrote to, COMMIT or ABORT.
 
-    Markers.write ─┬─► a partition of records ─► appended ─► parked until the high watermark has passed it ─┐
-                   └─► a partition of offsets ─► its group shard, in the order of its own batches ──────────┴─► `done`, once, with all
+    Markers.write ─┬─► partition of records ─► appended ─► waits until the high watermark passes it ─┐
+                   └─► partition of offsets ─► its group shard, in the order of its own batches ─────┤
+                                                                                                     ▼
+                                                                       `done`, once, with all partitions
 
-The transaction coordinator of this broker writes by the same door as WriteTxnMarkers, which another broker
-or an administrator sends. No marker is written to another internal topic: its coordinator is the only
+The transaction coordinator of this broker writes through the same method as WriteTxnMarkers, which another
+broker or an administrator sends. No marker is written to another internal topic: its coordinator is the only
 writer there, and no transaction has records in it.
-"""  # noqa: E501
+"""
 
 from collections.abc import Callable, Mapping
 

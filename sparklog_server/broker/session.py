@@ -1,12 +1,13 @@
-"""One client connection as the broker sees it: who it is, which bytes are half here, and which answers are
-still owed.
+"""One client connection of the broker: the identity of the client, the bytes of incomplete frames, and the
+replies that are still owed.
 
-    reading ──a request parks that must hold up the next, or its client must rest, or the disk──► muted ──that is over──► reading
-       └── nonsense, or acks=0 that failed ──► closing
+    reading ── a parked request holds up the next one, ────────► muted ── the cause is over ──► reading
+       │       the client is throttled, or the disk is behind
+       └────── bytes that are no request, or acks=0 failed ────► closing
 
-Answers leave in the order of their requests. `owed` holds a call from the moment it could not be answered
+Replies leave in the order of their requests. `owed` holds a call from the moment it could not be answered
 at once until every earlier call and itself are answered.
-"""  # noqa: E501
+"""
 
 from collections import deque
 from enum import Enum

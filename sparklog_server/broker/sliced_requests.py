@@ -1,12 +1,14 @@
-"""Requests about so many keys that they are answered over several turns: a slice of them each turn, and
-everybody else in between.
+"""Requests about so many keys that they are answered over several turns: one slice of keys each turn, and
+other sessions' requests in between.
 
-add ─► ready ──a turn──► a slice is asked ─► its replies are here ─► folded, in the order asked ─► ready ─► … ─► answered
-                             └─► ready again at once, while few slices are under way
+    add ─► ready ── a turn ──► a slice is asked ─► its replies arrive ─► folded, in order ─┬─► answered
+             ▲                       │                                                     │
+             │                       └─► ready again at once, while few slices are asked   │
+             └──────────────────────────────── keys are left ──────────────────────────────┘
 
-An answer is held up while its client has not read earlier replies, and while replies hold much memory all
-but the eldest are.
-"""  # noqa: E501
+A reply is held up while its client has not read earlier replies. While replies hold much memory, only the
+oldest request continues.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial

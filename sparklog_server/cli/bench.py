@@ -1,5 +1,5 @@
-"""`sparklog bench`: what a cluster of Kafka's protocol gives one client: throughput, latencies, from end
-to end.
+"""`sparklog bench`: the performance of a Kafka-compatible cluster for one client: throughput and
+latencies.
 """
 
 import sys
@@ -42,7 +42,7 @@ PROGRESS_EVERY = 1 << 10
 
 @click.group()
 def bench() -> None:
-    """Measure a cluster from where you are: any that speaks Kafka's protocol."""
+    """Measure a Kafka-compatible cluster from this machine."""
 
 
 def _load(records: int) -> Callable[[Command], Command]:
@@ -54,7 +54,7 @@ def _load(records: int) -> Callable[[Command], Command]:
                 type=click.IntRange(STAMP_BYTES, 1 << 30),
                 default=100,
                 show_default=True,
-                help="Of a value.",
+                help="Set the size of a value.",
             ),
             click.option(
                 "--records",
@@ -62,7 +62,7 @@ def _load(records: int) -> Callable[[Command], Command]:
                 type=click.IntRange(1),
                 default=records,
                 show_default=True,
-                help="How many.",
+                help="Set the number of records.",
             ),
             click.argument("topic", required=False, metavar="[TOPIC]", shell_complete=topic_names),
         ):
@@ -78,21 +78,21 @@ def _load(records: int) -> Callable[[Command], Command]:
     "--rate",
     metavar="N",
     type=click.IntRange(1),
-    help="Records a second at most. [default: as fast as it goes]",
+    help="Write at most N records per second. [default: unlimited]",
 )
 @click.option(
     "--acks",
     type=click.Choice(["all", "1", "0"]),
     default="all",
     show_default=True,
-    help="Who must have a record.",
+    help="Set the acknowledgements that each record needs.",
 )
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
     show_default=True,
-    help="The codec.",
+    help="Set the compression codec.",
 )
 @click.option(
     "--partitions",
@@ -100,7 +100,7 @@ def _load(records: int) -> Callable[[Command], Command]:
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Of the topic made where none is named.",
+    help="Set the partitions of the temporary topic.",
 )
 @reaches_cluster
 @as_json
@@ -114,10 +114,9 @@ def produce(
     partitions: int,
     is_json: bool,
 ) -> None:
-    """Write records to TOPIC, or to one made for this and deleted; tell throughput and time to
-    acknowledgement.
+    """Write records to TOPIC, or to a temporary topic; print throughput and time to acknowledgement.
 
-    Other settings go in as --set linger.ms=0.
+    Pass other settings as --set linger.ms=0.
     """
     from sparklog.client.producer import Producer
 
@@ -184,17 +183,17 @@ def _write(
     "--records",
     metavar="N",
     type=click.IntRange(1),
-    help="Stop after so many. [default: at the ends of the partitions]",
+    help="Stop after N records. [default: at the ends of the partitions]",
 )
 @click.option(
     "--batches",
     is_flag=True,
-    help="Take whole batches and decode nothing: what the cluster and the network give.",
+    help="Fetch whole batches without decoding: the limit of the cluster and the network.",
 )
 @reaches_cluster
 @as_json
 def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> None:
-    """Read TOPIC from the beginning and tell throughput."""
+    """Read TOPIC from the beginning and print throughput."""
     from time import perf_counter
 
     from sparklog.client.consumer import Consumer
@@ -241,23 +240,27 @@ def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> No
 @bench.command()
 @_load(5_000)
 @click.option(
-    "--rate", metavar="N", type=click.IntRange(1), default=1_000, show_default=True, help="Records a second."
+    "--rate",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1_000,
+    show_default=True,
+    help="Write N records per second.",
 )
 @click.option(
     "--acks",
     type=click.Choice(["all", "1", "0"]),
     default="all",
     show_default=True,
-    help="Who must have a record.",
+    help="Set the acknowledgements that each record needs.",
 )
 @reaches_cluster
 @as_json
 def latency(topic: str | None, records: int, size: int, rate: int, acks: str, is_json: bool) -> None:
-    """Tell how old records are when a waiting consumer has them: written at a steady rate, read by this
-    process too.
+    """Print the age of records when a consumer receives them, at a steady rate of writes.
 
-    One thread writes and reads, each record a batch of its own, so that what is measured is the cluster
-    and not a client's threads.
+    One thread writes and reads, each record in a batch of its own, so that the figure is the cluster's and
+    not that of a client's threads.
     """
     from sparklog.client.consumer import Consumer
     from sparklog.client.writer import BatchWriter
@@ -265,7 +268,7 @@ def latency(topic: str | None, records: int, size: int, rate: int, acks: str, is
 
     with (
         _topic(topic, 1) as name,
-        # Without a bound on what is in flight every record leaves when it is due, however long
+        # Without a bound on requests in flight every record is sent when it is due, however long
         # acknowledgements take.
         BatchWriter(
             client_settings(
@@ -321,7 +324,7 @@ def _age(
             last_s = perf_counter()
             advance(len(ages_ms))
         elif sent == records:
-            writer.flush()  # what waited for room in flight goes out now
+            writer.flush()  # sends the batches that wait for a free request in flight
         if perf_counter() - last_s > QUIET_S_MAX:
             raise click.ClickException(
                 f"{len(ages_ms)} of {records} records came, and nothing for {QUIET_S_MAX:.0f} s"

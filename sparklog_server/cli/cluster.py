@@ -11,11 +11,11 @@ def cluster() -> None:
 
 
 @cluster.command()
-@click.option("--fenced", is_flag=True, help="Also brokers that are registered and not in service.")
+@click.option("--fenced", is_flag=True, help="Include brokers that are registered and not in service.")
 @reaches_cluster
 @as_json
 def describe(fenced: bool, is_json: bool) -> None:
-    """Show the brokers, which of them is the controller, and the cluster's id."""
+    """Show the brokers, the controller, and the cluster id."""
     with admin() as asked:
         told = asked.describe_cluster(include_fenced=fenced)
     if is_json:
@@ -49,7 +49,7 @@ def describe(fenced: bool, is_json: bool) -> None:
 @reaches_cluster
 @as_json
 def quorum(is_json: bool) -> None:
-    """Show the leader, voters and observers of the metadata log, and how far behind each is."""
+    """Show the leader, voters and observers of the metadata log, and the lag of each."""
     with admin() as asked:
         told = asked.describe_quorum()
     end = max(
@@ -87,7 +87,7 @@ def quorum(is_json: bool) -> None:
 @reaches_cluster
 @as_json
 def features(is_json: bool) -> None:
-    """Show which levels of each feature a broker supports, and which the cluster uses."""
+    """Show the levels of each feature that a broker supports, and the level that the cluster uses."""
     with admin() as asked:
         told = asked.describe_features()
     if is_json:

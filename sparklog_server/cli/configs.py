@@ -33,10 +33,10 @@ def configs() -> None:
 
 def _of_resources(command: Command) -> Command:
     for kind, metavar, what, complete in (
-        ("client-metrics", "NAME", "A subscription to client metrics.", None),
-        ("group", "GROUP", "A group.", group_names),
-        ("broker", "ID", "A broker; `default` for what holds for all.", None),
-        ("topic", "TOPIC", "A topic.", topic_names),
+        ("client-metrics", "NAME", "Select a subscription to client metrics.", None),
+        ("group", "GROUP", "Select a group.", group_names),
+        ("broker", "ID", "Select a broker; `default` is the cluster-wide default.", None),
+        ("topic", "TOPIC", "Select a topic.", topic_names),
     ):
         command = click.option(
             f"--{kind}",
@@ -57,13 +57,13 @@ def _of_resources(command: Command) -> Command:
     "--all",
     "is_all",
     is_flag=True,
-    help="Also settings at their default. Naming KEYs shows those alone, wherever they come from.",
+    help="Include settings at their default. With KEYs, show only those, from any source.",
 )
-@click.option("--doc", is_flag=True, help="Say what each setting does.")
+@click.option("--doc", is_flag=True, help="Describe each setting.")
 @reaches_cluster
 @as_json
 def describe(keys: tuple[str, ...], is_all: bool, doc: bool, is_json: bool) -> None:
-    """Show what is set, where it comes from, and the default."""
+    """Show the settings, their sources and their defaults."""
     wanted = _resources()
     with admin() as cluster:
         told = cluster.describe_resources(wanted)
@@ -96,12 +96,12 @@ def describe(keys: tuple[str, ...], is_all: bool, doc: bool, is_json: bool) -> N
     "types",
     type=click.Choice(["topic", "broker", "group", "client-metrics"]),
     multiple=True,
-    help="Only these. Repeatable.",
+    help="List only these types. Repeatable.",
 )
 @reaches_cluster
 @as_json
 def list_resources(types: tuple[str, ...], is_json: bool) -> None:
-    """List what can have settings of its own."""
+    """List the resources that can have settings."""
     with admin() as cluster:
         # click checked the types.
         found = cluster.list_config_resources(types)  # type: ignore[arg-type]
@@ -114,10 +114,10 @@ def list_resources(types: tuple[str, ...], is_json: bool) -> None:
 @configs.command(name="set")
 @click.argument("assignments", nargs=-1, required=True, metavar="KEY=VALUE...")
 @_of_resources
-@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@click.option("--validate-only", is_flag=True, help="Validate without applying.")
 @reaches_cluster
 def set_configs(assignments: tuple[str, ...], validate_only: bool) -> None:
-    """Set KEY=VALUE; KEY+=VALUE adds to a list, KEY-=VALUE takes from it. Other settings stay as they are."""
+    """Set KEY=VALUE; KEY+=VALUE adds to a list, KEY-=VALUE takes from it. Other settings do not change."""
     changes = [_change(assignment) for assignment in assignments]
     _alter(_resources(), changes, is_trial=validate_only)
 
@@ -125,10 +125,10 @@ def set_configs(assignments: tuple[str, ...], validate_only: bool) -> None:
 @configs.command()
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @_of_resources
-@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@click.option("--validate-only", is_flag=True, help="Validate without applying.")
 @reaches_cluster
 def delete(keys: tuple[str, ...], validate_only: bool) -> None:
-    """Go back to the default, or to what the broker's file says."""
+    """Delete settings: the default, or the value in the broker's file, applies again."""
     from sparklog.client.admin_configs import ConfigChange
 
     _alter(_resources(), [ConfigChange(key, None, "delete") for key in keys], is_trial=validate_only)

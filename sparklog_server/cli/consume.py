@@ -36,23 +36,30 @@ FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "heade
     "--from",
     "start",
     metavar="POSITION",
-    help="Where to begin: beginning, end, an offset, -N (the last N of each partition), -10m (so long ago), s@MS or a time in ISO 8601. "  # noqa: E501
-    "[default: end; with --group: what it committed]",
+    help="Start at: beginning, end, an offset, -N (the last N of each partition), -10m (10 minutes ago), "
+    "s@MS or a time in ISO 8601. [default: end; with --group: its committed offsets]",
 )
-@click.option("--from-beginning", is_flag=True, help="Begin with the oldest record.")
-@click.option("-f", "--format", "text", metavar="FORMAT", help=r"As in kcat: '%t/%p@%o %k: %s\n'; see below.")
+@click.option("--from-beginning", is_flag=True, help="Start at the oldest record.")
+@click.option(
+    "-f",
+    "--format",
+    "text",
+    metavar="FORMAT",
+    help=r"Format each record as kcat does: '%t/%p@%o %k: %s\n'; see below.",
+)
 @click.option("-c", "--max", "records_max", metavar="N", type=click.IntRange(0), help="Stop after N records.")
+@click.option("-e", "--exit-eof", is_flag=True, help="Exit at the end offsets recorded at startup.")
+@click.option("--timeout-ms", metavar="MS", type=click.IntRange(0), help="Exit after MS without a record.")
 @click.option(
-    "-e", "--exit-eof", is_flag=True, help="Stop at what is the end of every partition when this begins."
+    "-K", "--key-separator", metavar="TEXT", help="Print the key too, with TEXT between key and value."
 )
 @click.option(
-    "--timeout-ms", metavar="MS", type=click.IntRange(0), help="Stop when nothing has arrived for so long."
-)
-@click.option(
-    "-K", "--key-separator", metavar="TEXT", help="Print the key too, with this between it and the value."
-)
-@click.option(
-    "-D", "--delimiter", metavar="TEXT", default="\\n", show_default=True, help="What follows each record."
+    "-D",
+    "--delimiter",
+    metavar="TEXT",
+    default="\\n",
+    show_default=True,
+    help="Print TEXT after each record.",
 )
 @click.option(
     "-p",
@@ -67,14 +74,14 @@ FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "heade
     "-G",
     "--group",
     metavar="GROUP",
-    help="Read as a member of this group, which shares out the partitions and commits.",
+    help="Read as a member of this group, which assigns the partitions, and commit.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
     show_default=True,
-    help="Whether records of transactions that are open or aborted are read.",
+    help="Set whether to read records of open and aborted transactions.",
 )
 @reaches_cluster
 @as_json
@@ -120,7 +127,7 @@ def consume(
 
 
 def _start(text: str | None, *, from_beginning: bool, is_group: bool, now_ms: int) -> Position | None:
-    """Where to begin; None for what the group says, or the end without one."""
+    """The start position; None for the group's committed offsets, or the end without a group."""
     if from_beginning and text is not None:
         raise click.UsageError("--from-beginning and --from both say where to begin: leave one out")
     if from_beginning:
@@ -145,7 +152,8 @@ def _consume_as_member(
     timeout_ms: int | None,
     print_all: "Callable[[list[ConsumerRecord]], None]",
 ) -> None:
-    """Read what the group assigns; what was printed is committed now and then, and at the end."""
+    """Read the partitions that the group assigns; offsets of printed records are committed
+    periodically and at exit."""
     from sparklog.client.consumer import Consumer
 
     with admin() as cluster:
@@ -179,8 +187,8 @@ def _read(
     timeout_ms: int | None,
     ends: "Mapping[TopicPartition, int] | None",
 ) -> None:
-    """Print until there were `records_max`, until nothing came for so long, or until every position has
-    reached its end.
+    """Print until `records_max` records are printed, `timeout_ms` passes without a record, or every position
+    has reached its end.
     """
     from time import monotonic
 
@@ -201,7 +209,7 @@ def _read(
 def _printer(
     text: str | None, key_separator: str | None, delimiter: str, *, is_json: bool
 ) -> "Callable[[list[ConsumerRecord]], None]":
-    """How to print records; what cannot be meant is refused before anything is read."""
+    """The function that prints records. Raises UsageError for options that exclude each other."""
     if text is not None and (is_json or key_separator is not None):
         raise click.UsageError("--format says all there is to print: leave --json and --key-separator out")
     if is_json:

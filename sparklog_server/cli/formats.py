@@ -59,7 +59,7 @@ def unescaped(text: str, hint: str) -> bytes:
 
 
 def compiled(text: str) -> Callable[["ConsumerRecord"], bytes]:
-    """The bytes to print for a record, as `text` has them; BadParameter names what it does not know."""
+    """The bytes to print for a record, by the format `text`. Raises BadParameter for an unknown field."""
     parts: list[Part] = []
     literal = ""
     position = 0

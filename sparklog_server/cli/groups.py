@@ -1,4 +1,4 @@
-"""`sparklog groups`: list, describe with lag and members, move and delete what they committed."""
+"""`sparklog groups`: list, describe with lag and members, move and delete committed offsets."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ STATE_COLUMNS = ("group", "type", "state", "protocol", "assignor", "coordinator"
 
 @click.group()
 def groups() -> None:
-    """List and describe groups, and move or delete what they committed."""
+    """List and describe groups, and move or delete their committed offsets."""
 
 
 groups.add_command(reset_offsets)
@@ -43,10 +43,14 @@ groups.add_command(reset_offsets)
     "states",
     metavar="STATE",
     multiple=True,
-    help="Stable, Empty, PreparingRebalance, Assigning … Repeatable.",
+    help="List only groups in this state: Stable, Empty, PreparingRebalance, Assigning … Repeatable.",
 )
 @click.option(
-    "--type", "types", metavar="TYPE", multiple=True, help="classic, consumer, share or streams. Repeatable."
+    "--type",
+    "types",
+    metavar="TYPE",
+    multiple=True,
+    help="List only groups of this type: classic, consumer, share or streams. Repeatable.",
 )
 @reaches_cluster
 @as_json
@@ -71,15 +75,13 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) 
 @groups.command()
 @click.argument("names", nargs=-1, metavar="[GROUP]...", shell_complete=group_names)
 @click.option(
-    "--members", is_flag=True, help="The members with what is assigned to them, in place of the offsets."
+    "--members", is_flag=True, help="Show the members and their assignments instead of the offsets."
 )
-@click.option("--state", is_flag=True, help="State, assignor and coordinator, in place of the offsets.")
+@click.option("--state", is_flag=True, help="Show state, assignor and coordinator instead of the offsets.")
 @reaches_cluster
 @as_json
 def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) -> None:
-    """Show what groups committed, how far that is behind, and who reads it; of all groups if none is
-    named.
-    """
+    """Show committed offsets, lag and the assigned members, of all groups if no GROUP is given."""
     if members and state:
         raise click.UsageError(
             "--members and --state show different tables: leave one out, or take --json, which has both"
@@ -136,7 +138,7 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=group_names)
 @reaches_cluster
 def delete(names: tuple[str, ...]) -> None:
-    """Delete groups that have no members, with everything they committed."""
+    """Delete groups that have no members, with their committed offsets."""
     with admin() as cluster:
         cluster.delete_groups(names)
 
@@ -149,29 +151,29 @@ def delete(names: tuple[str, ...]) -> None:
     metavar="TOPIC[:0,1]",
     multiple=True,
     required=True,
-    help="Which partitions. Repeatable.",
+    help="Select partitions. Repeatable.",
     shell_complete=topic_names,
 )
 @reaches_cluster
 def delete_offsets(group: str, topics: tuple[str, ...]) -> None:
-    """Forget what GROUP committed for partitions that nobody in it is subscribed to."""
+    """Delete the committed offsets of GROUP for partitions to which none of its members subscribes."""
     with admin() as cluster:
         cluster.delete_group_offsets(group, partitions_named(cluster, topics))
 
 
 @groups.command(name="remove-members")
 @click.argument("group", shell_complete=group_names)
-@click.option("--member", "members", metavar="ID", multiple=True, help="By member id. Repeatable.")
+@click.option("--member", "members", metavar="ID", multiple=True, help="Select by member id. Repeatable.")
 @click.option(
     "--instance",
     "instances",
     metavar="ID",
     multiple=True,
-    help="By group.instance.id: a static member. Repeatable.",
+    help="Select a static member by group.instance.id. Repeatable.",
 )
 @reaches_cluster
 def remove_members(group: str, members: tuple[str, ...], instances: tuple[str, ...]) -> None:
-    """Have members of a classic group leave it now, for example static ones that will not come back."""
+    """Remove members from a classic group, for example static members that will not return."""
     if not members and not instances:
         raise click.UsageError("say whom: --member or --instance")
     with admin() as cluster:
@@ -184,7 +186,7 @@ def remove_members(group: str, members: tuple[str, ...], instances: tuple[str, .
 def _partitions_of(
     groups: "Mapping[str, GroupDescription]", committed: "Mapping[str, Mapping[TopicPartition, GroupOffset]]"
 ) -> "list[TopicPartition]":
-    """What groups have committed for or are reading, in order."""
+    """The partitions that groups have committed offsets for or are assigned, in order."""
     if not committed:
         return []
     found = {partition for offsets in committed.values() for partition in offsets}
@@ -195,7 +197,7 @@ def _partitions_of(
 
 
 def _ends(cluster: "Admin", partitions: "list[TopicPartition]") -> "dict[TopicPartition, int]":
-    """Log ends; what a group committed for a topic that is gone has none."""
+    """Log end offsets; a partition of a deleted topic has none."""
     from sparklog.client.admin import LATEST
     from sparklog.client.failures import UnknownTopic
 
@@ -214,7 +216,7 @@ def _ends(cluster: "Admin", partitions: "list[TopicPartition]") -> "dict[TopicPa
 def _rows_of(
     group: "GroupDescription", committed: "Mapping[TopicPartition, GroupOffset]"
 ) -> "list[tuple[TopicPartition, GroupMember | None]]":
-    """Partitions of a group with who reads each."""
+    """Partitions of a group with the member that reads each."""
     readers = {partition: member for member in group.members for partition in member.assignment}
     return [(partition, readers.get(partition)) for partition in sorted({*committed, *readers})]
 

@@ -36,42 +36,44 @@ LINES_MAX = 1_000_000
     "topics",
     metavar="TOPIC[:0,1]",
     multiple=True,
-    help="Which partitions. Repeatable.",
+    help="Select partitions. Repeatable.",
     shell_complete=topic_names,
 )
-@click.option("--all-topics", is_flag=True, help="Every partition that the group has committed for.")
-@click.option("--to-earliest", is_flag=True, help="To the first record.")
-@click.option("--to-latest", is_flag=True, help="Behind the last record.")
+@click.option("--all-topics", is_flag=True, help="Select every partition with a committed offset.")
+@click.option("--to-earliest", is_flag=True, help="Move to the first record.")
+@click.option("--to-latest", is_flag=True, help="Move to the end, after the last record.")
 @click.option(
     "--to-current",
     is_flag=True,
-    help="To where the group stands; where it committed nothing, behind the last record.",
+    help="Keep the committed offset; without one, move to the end.",
 )
 @click.option(
     "--to-offset",
     metavar="OFFSET",
     type=click.IntRange(0, INT64_MAX),
-    help="To this offset, or the nearest that the log has.",
+    help="Move to this offset, or the nearest in the log.",
 )
 @click.option(
     "--shift-by",
     metavar="N",
     type=click.IntRange(-INT64_MAX, INT64_MAX),
-    help="N records on from where it stands; back if negative.",
+    help="Move N offsets forward from the committed offset; back if negative.",
 )
 @click.option(
     "--to-datetime",
     metavar="TIME",
-    help="To the first record at or after 2026-01-31T12:00:00 (UTC unless it says otherwise).",
+    help="Move to the first record at or after 2026-01-31T12:00:00 (UTC unless a zone is given).",
 )
-@click.option("--by-duration", metavar="DURATION", help="To the first record of the last 10m, 2d, PT1H30M …")
+@click.option(
+    "--by-duration", metavar="DURATION", help="Move to the first record of the last 10m, 2d, PT1H30M …"
+)
 @click.option(
     "--from-file",
     type=click.File("r", encoding="utf-8"),
-    help="To the offsets in a CSV file: topic,partition,offset, as this prints them.",
+    help="Move to the offsets in a CSV file: topic,partition,offset, the output format of this command.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show where the group would stand. This is the default.")
-@click.option("--execute", is_flag=True, help="Move the group. It must have no members.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets only. This is the default.")
+@click.option("--execute", is_flag=True, help="Commit the new offsets. The group must have no members.")
 @reaches_cluster
 @as_json
 def reset_offsets(
@@ -90,9 +92,9 @@ def reset_offsets(
     execute: bool,
     is_json: bool,
 ) -> None:
-    """Show where GROUP would stand, and with --execute move it there.
+    """Show the new offsets of GROUP, and with --execute commit them.
 
-    Columns: topic, partition, new offset, and the offset it has committed now.
+    Columns: topic, partition, new offset, and the current committed offset.
     """
     from time import time
 
@@ -203,7 +205,7 @@ def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":
         fields = [field.strip().strip('"') for field in line.replace("\t", ",").split(",")]
         if fields == [""]:
             continue
-        # A fourth field is the group in front, or what we print last: the offset of now.
+        # A fourth field is the group in front, or our last column: the current committed offset.
         topic, partition, offset = (
             fields[:3]
             if len(fields) == 3 or (len(fields) == 4 and fields[1].isdecimal())

@@ -1,4 +1,4 @@
-"""`sparklog inspect`: what the files of a broker hold, and the first byte in them that cannot be."""
+"""`sparklog inspect`: the content of a broker's files, and their first invalid byte."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ class Printer:
         self._rows.append(texts)
 
     def findings(self, findings: "Iterable[Finding]", more: int = 0) -> None:
-        """What is wrong, `damage` or `note` each."""
+        """Print the findings, `damage` or `note` each."""
         for finding in findings:
             kind = "damage" if finding.is_damage else "note"
             self.row(kind, dict(zip(FINDING_COLUMNS, finding[: len(FINDING_COLUMNS)], strict=True)))
@@ -57,7 +57,7 @@ class Printer:
             self.row("note", {"more": f"{more} findings more are not shown"})
 
     def flush(self) -> None:
-        """Show what is held back for a table."""
+        """Print the rows collected for a table."""
         if self._rows:
             print_table(
                 [
@@ -71,8 +71,8 @@ class Printer:
 
 
 def one_line(value: object) -> str:
-    """A value as text without line breaks, tabs or what else steers a terminal; None is empty, what has
-    parts is JSON.
+    """A value as text without line breaks, tabs and other control characters; None is empty, lists and dicts
+    are JSON.
     """
     if value is None:
         return ""
@@ -95,14 +95,14 @@ def one_line(value: object) -> str:
     "--deep",
     "is_deep",
     is_flag=True,
-    help="Also the records of each batch; for a directory, also what is in each file.",
+    help="Include the records of each batch; for a directory, also the content of each file.",
 )
 @as_json
 def inspect(paths: tuple[str, ...], is_deep: bool, is_json: bool) -> int:
     """Show and check files of a broker: segments, indexes, snapshots, checkpoints, metadata.
 
-    Nothing is changed, and a broker may be running. The exit code is 1 where something is damaged: file,
-    byte, what is wrong and what to do are told.
+    Nothing is changed, and a broker may be running. Each problem lists file, byte, cause and remedy; the
+    exit code is 1 if there is damage.
     """
     from sparklog_server.disk.door import StorageError
     from sparklog_server.disk.os_disk import OsDisk

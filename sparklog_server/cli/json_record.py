@@ -1,4 +1,4 @@
-"""A record as one line of JSON: what `consume --json` prints and `produce --from-json` reads."""
+"""A record as one line of JSON: the output of `consume --json` and the input of `produce --from-json`."""
 
 from typing import Annotated
 

@@ -1,6 +1,4 @@
-"""`sparklog log repair`: what is damaged in a stopped broker's directory is repaired, once what that costs
-has been seen.
-"""
+"""`sparklog log repair`: shows the repair of a stopped broker's directory and its cost, then performs it."""
 
 import sys
 import time
@@ -24,17 +22,27 @@ _DIRECTORY = click.Path(exists=True, file_okay=False)
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--execute", "is_executed", is_flag=True, help="Do it. Without this option nothing is changed.")
+@click.option(
+    "--execute",
+    "is_executed",
+    is_flag=True,
+    help="Perform the steps. Without this option nothing is changed.",
+)
 @click.option(
     "--beside",
     metavar="DIR",
     multiple=True,
     type=_DIRECTORY,
-    help="Another log directory of the broker, for ids. Repeatable.",
+    help="Take ids from another log directory of the broker. Repeatable.",
 )
-@click.option("--cluster-id", metavar="ID", help="For meta.properties, where no other directory tells it.")
 @click.option(
-    "--node-id", metavar="ID", type=int, help="For meta.properties, where it is not known from elsewhere."
+    "--cluster-id", metavar="ID", help="Set the cluster id for meta.properties, if no other directory has it."
+)
+@click.option(
+    "--node-id",
+    metavar="ID",
+    type=int,
+    help="Set the node id for meta.properties, if no other directory has it.",
 )
 @click.option(
     "--deep",
@@ -53,12 +61,12 @@ def repair(
     is_json: bool,
 ) -> int:
     """Repair the log directory of a stopped broker: print each step with its file, byte, reason and cost;
-    with --execute, do them.
+    with --execute, perform them.
 
     Unreadable stretches of a log are copied aside and replaced by an empty batch, so that no offset is
     used twice; sound batches are kept. The metadata log is cut at the first batch that cannot be read.
-    Indexes, snapshots and checkpoints are rebuilt. The exit code is 1 where something cannot be repaired,
-    or, without --execute, where there is something to repair. A directory that a running broker holds is
+    Indexes, snapshots and checkpoints are rebuilt. The exit code is 1 if damage cannot be repaired,
+    or, without --execute, if there is damage. A directory that a running broker holds is
     refused.
     """
     from sparklog_server.disk.door import DirectoryInUse, StorageError
@@ -76,7 +84,7 @@ def repair(
         all_steps = 0
         for round_number in range(ROUNDS_MAX):
             if round_number + 1 == ROUNDS_MAX:
-                break  # what is left by then is told by the check
+                break  # the check reports the damage that is left
             made = planned(disk, path, beside, cluster_id=cluster_id, node_id=node_id, is_deep=is_deep)
             steps = tell(made, is_json=is_json, is_executed=is_executed)
             all_steps += steps
@@ -155,7 +163,7 @@ def vote(epoch: int) -> bytes:
 
 
 def checked(disk: "Disk", path: str, *, is_deep: bool) -> "list[Report]":
-    """What `log verify` says now. Raises StorageError."""
+    """The current reports of `log verify`. Raises StorageError."""
     from sparklog_server.cli.inspect import other_readers
     from sparklog_server.log.examine_directory import Looking, verify
 

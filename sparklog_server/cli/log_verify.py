@@ -33,7 +33,7 @@ COLUMNS = (
 
 @click.group()
 def log() -> None:
-    """Look after the files of a stopped broker."""
+    """Verify and repair the files of a stopped broker."""
 
 
 log.add_command(repair)
@@ -45,16 +45,16 @@ log.add_command(repair)
     "--deep",
     "is_deep",
     is_flag=True,
-    help="Also the records of each batch: slower, for compressed ones are decompressed.",
+    help="Check the records of each batch too. Slower: compressed batches are decompressed.",
 )
 @as_json
 def verify(directory: str, is_deep: bool, is_json: bool) -> int:
     """Check the log directory of a stopped broker, or one partition of it, and report each problem with
     file, byte, cause and remedy.
 
-    Nothing is changed. The state of a partition is `sound`, `recoverable` (a crash left it so, and the
-    broker repairs it at its next start: the remedy says what it cuts) or `damaged`; the exit code is 1
-    where one is damaged. A directory that a running broker holds is refused.
+    Nothing is changed. The state of a partition is `sound`, `recoverable` (the
+    result of a crash, repaired at the broker's next start: the remedy names the bytes to cut) or
+    `damaged`; the exit code is 1 if one is damaged. A directory that a running broker holds is refused.
     """
     from sparklog_server.disk.door import DirectoryInUse, StorageError
     from sparklog_server.disk.os_disk import OsDisk
@@ -129,7 +129,7 @@ def progress(total: int, what: str) -> "Iterator[Callable[[int], None] | None]":
 
 
 def tell(reports: "list[Report]") -> None:
-    """The partitions, and behind them what was found: lines with tabs begin with `partition`, `damage` or
+    """Print the partitions, then the findings: lines with tabs begin with `partition`, `damage` or
     `note`.
     """
     is_terminal = sys.stdout.isatty()

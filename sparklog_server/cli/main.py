@@ -1,4 +1,4 @@
-"""The program `sparklog`: its commands, and what becomes of an error.
+"""The program `sparklog`: its commands, and the report of an error.
 
 Exit codes: 0 done, 1 it failed, 2 asked for in a way that cannot be (usage, settings), 130 interrupted.
 """
@@ -43,9 +43,7 @@ COMMANDS = {
 
 
 class Program(click.Group):
-    """The commands, as one that ends well when whoever read its output has enough: `sparklog consume |
-    head` is no failure.
-    """
+    """The commands; a closed output pipe is no failure: `sparklog consume | head` exits with 0."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which people meet them."""
@@ -78,10 +76,10 @@ def sparklog() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code; errors are told on stderr, a line each."""
+    """Run one command line and return its exit code; errors are printed on stderr, a line each."""
     before = {number: signal.signal(number, _interrupted) for number in (signal.SIGINT, signal.SIGALRM)}
     try:
-        # With standalone_mode off, click returns what the command returned: its exit code, or None.
+        # With standalone_mode off, click returns the command's return value: its exit code, or None.
         return sparklog.main(arguments, prog_name="sparklog", standalone_mode=False) or 0
     except click.ClickException as error:
         error.show()
@@ -101,13 +99,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C, and again until somebody takes it: what is raised while an object is being freed is lost."""
+    """Raise KeyboardInterrupt, and again by a timer: an exception raised while an object is freed is lost."""
     signal.setitimer(signal.ITIMER_REAL, INSIST_S)
     raise KeyboardInterrupt
 
 
 def _tell(error: Exception) -> None:
-    """A line for what failed, or for each item that did."""
+    """Print a line for the error, or for each item that failed."""
     if isinstance(error, UnicodeEncodeError):
         print(
             f"sparklog: {error.object!a} is not UTF-8; only keys, values and headers may be other bytes",

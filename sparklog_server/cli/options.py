@@ -1,5 +1,4 @@
-"""What the commands that talk to a broker have in common: how to reach it, which settings to take, how to
-print.
+"""The options shared by commands that connect to a broker: its address, client settings and output.
 
 The options that say where the cluster is are kept beside the command and are no parameters of it:
 `admin()` and `client_settings()` find them.
@@ -42,7 +41,7 @@ def reaches_cluster(command: Command) -> Command:
             multiple=True,
             expose_value=False,
             callback=keep(_SETTINGS),
-            help="A client setting by Kafka's name. Repeatable.",
+            help="Set a client setting by Kafka's name. Repeatable.",
         ),
         click.option(
             "--command-config",
@@ -50,7 +49,7 @@ def reaches_cluster(command: Command) -> Command:
             type=click.Path(exists=True, dir_okay=False),
             expose_value=False,
             callback=keep(_FILE),
-            help="Client settings, as a Kafka properties file.",
+            help="Read client settings from a Kafka properties file.",
         ),
         click.option(
             "-b",
@@ -61,7 +60,7 @@ def reaches_cluster(command: Command) -> Command:
             show_default=True,
             expose_value=False,
             callback=keep(_SERVER),
-            help="A broker of the cluster, or several with commas between them.",
+            help="Connect to a broker of the cluster, or to one of several separated by commas.",
         ),
     ):
         command = option(command)
@@ -78,7 +77,7 @@ def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     `meta`.
     """
 
-    # Any: click hands over what the option's type made of the text.
+    # Any: click passes the value that the option's type has parsed.
     def keep(context: click.Context, _: click.Parameter, value: Any) -> None:
         context.meta[name] = value
 
@@ -133,8 +132,8 @@ def _properties(file: str) -> dict[str, str]:
 
 
 def _check_reachable(servers: Sequence[str]) -> None:
-    """Say at once that nobody is there: a client would go on trying, since for a program a broker may come
-    back.
+    """Fail at once if no broker is reachable: a client would retry until its timeout, since a broker may
+    return.
     """
     import socket
 
@@ -234,7 +233,7 @@ def _completions(
 ) -> list[str]:
     from sparklog.errors import SparklogError
 
-    # What click parsed so far may lack these.
+    # These may be missing from the part that click has parsed so far.
     for name, absent in ((_SERVER, "127.0.0.1:9092"), (_SETTINGS, ()), (_FILE, None)):
         context.meta.setdefault(name, absent)
     try:

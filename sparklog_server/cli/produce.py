@@ -18,7 +18,7 @@ INT64_MAX = (1 << 63) - 1
 
 
 class NewRecord(NamedTuple):
-    """What becomes a record; a partition or timestamp of None is the producer's choice."""
+    """A record to write; the producer chooses a partition or timestamp of None."""
 
     key: bytes | None
     value: bytes | None
@@ -36,19 +36,19 @@ class NewRecord(NamedTuple):
     "-K",
     "--key-separator",
     metavar="TEXT",
-    help="What stands between key and value in each line; without it, lines are values.",
+    help="Split each line into key and value at TEXT; without it, lines are values.",
 )
 @click.option(
-    "-D", "--delimiter", metavar="TEXT", default="\\n", show_default=True, help="What stands between records."
+    "-D", "--delimiter", metavar="TEXT", default="\\n", show_default=True, help="Split records at TEXT."
 )
-@click.option("-k", "--key", help="The key of every record.")
+@click.option("-k", "--key", help="Set the key of every record.")
 @click.option(
     "-H",
     "--header",
     "headers",
     metavar="NAME=VALUE",
     multiple=True,
-    help="A header of every record. Repeatable.",
+    help="Add a header to every record. Repeatable.",
 )
 @click.option("-p", "--partition", type=click.IntRange(0), help="Write to this partition only.")
 @click.option(
@@ -56,25 +56,31 @@ class NewRecord(NamedTuple):
     "--timestamp",
     metavar="MS",
     type=click.IntRange(0, INT64_MAX),
-    help="The time of every record, in ms of Unix time.",
+    help="Set the timestamp of every record, in ms of Unix time.",
 )
 @click.option(
-    "-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="The codec."
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="Set the compression codec.",
 )
 @click.option(
     "-a",
     "--acks",
     type=click.Choice(["all", "1", "0", "-1"]),
-    help="Who must have a record before it counts as written.",
+    help="Set the acknowledgements that each record needs.",
 )
 @click.option(
-    "-Z", "--null", is_flag=True, help="An empty value or key is null: a tombstone in a compacted topic."
+    "-Z",
+    "--null",
+    is_flag=True,
+    help="Write an empty value or key as null: a tombstone in a compacted topic.",
 )
-@click.option("--whole-files", is_flag=True, help="Each FILE is the value of one record.")
+@click.option("--whole-files", is_flag=True, help="Write each FILE as the value of one record.")
 @click.option(
     "--from-json",
     is_flag=True,
-    help="Each line is an object as `consume --json` prints it; topic and offset in it do not matter.",
+    help="Read each line as an object in the format of `consume --json`; its topic and offset are ignored.",
 )
 @reaches_cluster
 @as_json
@@ -96,7 +102,7 @@ def produce(
 ) -> None:
     """Write each line of FILEs, or of standard input, to TOPIC as one record.
 
-    Exits 0 when every record is acknowledged. --json tells how many there were.
+    Exits 0 when every record is acknowledged. --json prints their number.
     """
     from sparklog.client.failures import UnknownTopic
     from sparklog.client.producer import Producer
@@ -180,7 +186,7 @@ def _record(
 
 
 def _from_json(piece: bytes, number: int, common: NewRecord) -> NewRecord:
-    """A record from a line of `consume --json`; what the line lacks is `common`'s."""
+    """A record from a line of `consume --json`; `common` has the values of missing fields."""
     import msgspec
 
     from sparklog_server.cli.json_record import JsonRecord, content_of

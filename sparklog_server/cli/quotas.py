@@ -29,12 +29,12 @@ def _of_entity(command: Command) -> Command:
         by_default = click.option(
             f"--{kind}-default",
             is_flag=True,
-            help=f"The default of every {kind} without its own.",
+            help=f"Select the default of every {kind} without its own.",
             expose_value=False,
             callback=keep(f"{kind}-default"),
         )
         by_name = click.option(
-            f"--{kind}", metavar="NAME", help=f"This {kind}.", expose_value=False, callback=keep(kind)
+            f"--{kind}", metavar="NAME", help=f"Select this {kind}.", expose_value=False, callback=keep(kind)
         )
         command = by_name(by_default(command))
     return command
@@ -45,12 +45,12 @@ def _of_entity(command: Command) -> Command:
 @click.option(
     "--strict",
     is_flag=True,
-    help="Only quotas of exactly these types: --user a leaves out those of user a and a client id.",
+    help="Show only quotas of exactly these types: --user a omits those of user a and a client id.",
 )
 @reaches_cluster
 @as_json
 def describe(strict: bool, is_json: bool) -> None:
-    """Show quotas; all of them if nobody is named."""
+    """Show quotas: all of them if no entity is given."""
     from sparklog.client.admin_quotas import QuotaFilter
 
     parts = _parts()
@@ -75,7 +75,7 @@ def describe(strict: bool, is_json: bool) -> None:
 @quotas.command(name="set")
 @_of_entity
 @click.argument("assignments", nargs=-1, required=True, metavar="KEY=NUMBER...")
-@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@click.option("--validate-only", is_flag=True, help="Validate without applying.")
 @reaches_cluster
 def set_quotas(assignments: tuple[str, ...], validate_only: bool) -> None:
     """Set quotas: `sparklog quotas set --user alice producer_byte_rate=1048576`."""
@@ -90,10 +90,10 @@ def set_quotas(assignments: tuple[str, ...], validate_only: bool) -> None:
 @quotas.command()
 @_of_entity
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
-@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@click.option("--validate-only", is_flag=True, help="Validate without applying.")
 @reaches_cluster
 def delete(keys: tuple[str, ...], validate_only: bool) -> None:
-    """Delete quotas: the defaults hold again, if there are any."""
+    """Delete quotas: the defaults apply again, if there are any."""
     entity = _entity(_parts())
     with admin() as cluster:
         cluster.alter_client_quotas({entity: dict.fromkeys(keys)}, validate_only=validate_only)

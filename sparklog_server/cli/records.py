@@ -22,18 +22,19 @@ EXIT_FAILURE = 1
     metavar="N",
     type=click.IntRange(0),
     multiple=True,
-    help="A partition of TOPIC. Repeatable.",
+    help="Select a partition of TOPIC. Repeatable.",
 )
 @click.option(
     "--before",
     metavar="OFFSET",
     type=click.IntRange(-1),
-    help="Delete what lies below it; -1 deletes all that is committed.",
+    help="Delete the records below this offset; -1 deletes all committed records.",
 )
 @click.option(
     "--offset-json-file",
     type=click.File("r", encoding="utf-8"),
-    help='Instead of the above, as Kafka\'s tool reads it: {"partitions": [{"topic": "t", "partition": 0, "offset": 100}], "version": 1}.',  # noqa: E501
+    help="Read partitions and offsets from JSON, in the format of Kafka's tool: "
+    '{"partitions": [{"topic": "t", "partition": 0, "offset": 100}], "version": 1}.',
 )
 @reaches_cluster
 @as_json
@@ -44,7 +45,7 @@ def delete_records(
     offset_json_file: "IO[str] | None",
     is_json: bool,
 ) -> int:
-    """Delete the oldest records of partitions, for good, and tell where their logs begin now."""
+    """Delete the oldest records of partitions, permanently, and print the new log start offsets."""
     from sparklog.client.admin import ItemsFailed
     from sparklog.errors import BrokerError
 
@@ -90,7 +91,7 @@ def delete_records(
 
 
 def _offsets_in(text: str) -> "dict[TopicPartition, int]":
-    """The offsets in Kafka's JSON; what is not as it should be is told with the entry it is about."""
+    """The offsets in Kafka's JSON. An error names the invalid entry."""
     from json import loads
 
     from sparklog.model import TopicPartition

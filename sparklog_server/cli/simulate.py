@@ -1,4 +1,4 @@
-"""`sparklog simulate`: a history of transactions from a seed, in virtual time, and what is wrong with it."""
+"""`sparklog simulate`: a history of transactions from a seed, in virtual time, and its anomalies."""
 
 import sys
 
@@ -10,13 +10,13 @@ import click
     "--seed",
     type=click.IntRange(min=0),
     required=True,
-    help="Which history; the same seed gives the same one.",
+    help="Select the history; the same seed gives the same history.",
 )
-@click.option("--quiet", is_flag=True, help="Print only what is wrong.")
+@click.option("--quiet", is_flag=True, help="Print only anomalies.")
 def simulate(seed: int, quiet: bool) -> None:
     """Run a simulated broker under power cuts, kills and pauses, and check the history of its transactions.
 
-    Prints what happened, a line each with its virtual time in seconds, then each anomaly. The exit code is
+    Prints one line per event with its virtual time in seconds, then each anomaly. The exit code is
     1 if there are any.
     """
     from sparklog_server.simulation.checkers import check

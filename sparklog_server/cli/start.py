@@ -7,23 +7,28 @@ import click
 
 @click.command()
 @click.option(
-    "--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings, as a Kafka properties file."
+    "--config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Read settings from a Kafka properties file.",
 )
 @click.option(
-    "--data-dir", metavar="DIR", help="Where to keep everything (log.dirs). [default: ./sparklog-data]"
+    "--data-dir",
+    metavar="DIR",
+    help="Store all data in this directory (log.dirs). [default: ./sparklog-data]",
 )
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Where to listen; port 0 lets the system choose. [default: 127.0.0.1:9092]",
+    help="Listen on this address; port 0 selects a free port. [default: 127.0.0.1:9092]",
 )
-@click.option("--node-id", metavar="N", type=int, help="The number of this node (node.id). [default: 1]")
+@click.option("--node-id", metavar="N", type=int, help="Set the id of this node (node.id). [default: 1]")
 @click.option(
     "--set",
     "assignments",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A setting by Kafka's name; wins over the file. Repeatable.",
+    help="Set a setting by Kafka's name; overrides the file. Repeatable.",
 )
 @click.option(
     "--insecure",
@@ -46,8 +51,8 @@ def start(
 ) -> int:
     """Run a broker until SIGTERM, SIGHUP or Ctrl-C.
 
-    Alone it is a cluster of one, formatted on first start. Prints one line when it accepts connections:
-    `ready node=<id> listen=<host:port> pid=<pid>`.
+    By default it is a cluster of one node, formatted on first start. Prints one line when it
+    accepts connections: `ready node=<id> listen=<host:port> pid=<pid>`.
     """
     if not __debug__:
         raise click.UsageError(

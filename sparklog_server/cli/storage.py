@@ -1,4 +1,4 @@
-"""`sparklog log-dirs` and `sparklog producers`: what lies on disks, and who writes."""
+"""`sparklog log-dirs` and `sparklog producers`: replicas on disks, and the producers of partitions."""
 
 import click
 
@@ -21,14 +21,14 @@ def log_dirs() -> None:
 
 @log_dirs.command()
 @click.option(
-    "--broker", "nodes", metavar="ID", type=int, multiple=True, help="Only this broker. Repeatable."
+    "--broker", "nodes", metavar="ID", type=int, multiple=True, help="Show only this broker. Repeatable."
 )
 @click.option(
     "--topic",
     "topics",
     metavar="TOPIC[:0,1]",
     multiple=True,
-    help="Only these partitions. Repeatable.",
+    help="Show only these partitions. Repeatable.",
     shell_complete=topic_names,
 )
 @reaches_cluster
@@ -93,14 +93,14 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
     "path",
     metavar="DIR",
     required=True,
-    help="A log directory of the broker, as `log-dirs describe` prints it.",
+    help="Move to this log directory of the broker, as `log-dirs describe` prints it.",
 )
 @click.option(
-    "--broker", "node", metavar="ID", type=int, required=True, help="The broker whose replicas move."
+    "--broker", "node", metavar="ID", type=int, required=True, help="Select the broker whose replicas move."
 )
 @reaches_cluster
 def move(topics: tuple[str, ...], path: str, node: int) -> None:
-    """Move replicas to another log directory of their broker; `describe` shows how far that is."""
+    """Move replicas to another log directory of their broker; `describe` shows the progress."""
     with admin() as cluster:
         cluster.alter_replica_log_dirs(node, dict.fromkeys(partitions_named(cluster, topics), path))
 
@@ -110,9 +110,7 @@ def move(topics: tuple[str, ...], path: str, node: int) -> None:
 @reaches_cluster
 @as_json
 def producers(topics: tuple[str, ...], is_json: bool) -> None:
-    """Show the producers that partitions remember: a transaction that hangs has an old time and a first
-    offset.
-    """
+    """Show the producers known to partitions: a hanging transaction has an old time and a first offset."""
     with admin() as cluster:
         told = cluster.describe_producers(partitions_named(cluster, topics))
     active = [(at, producer) for at, own in told.items() for producer in own]

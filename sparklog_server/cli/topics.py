@@ -41,24 +41,25 @@ topics.add_command(delete_records)
     "--partitions",
     type=click.IntRange(1),
     show_default="the broker's num.partitions",
-    help="The number of partitions.",
+    help="Set the number of partitions.",
 )
 @click.option(
     "--replication-factor",
     type=click.IntRange(1),
     show_default="the broker's",
-    help="The number of replicas.",
+    help="Set the number of replicas.",
 )
 @click.option(
     "--replica-assignment",
     metavar="1:2,2:3",
-    help="Instead of the numbers: the brokers of each partition, with colons between brokers and commas between partitions.",  # noqa: E501
+    help="Assign the brokers of each partition explicitly, with colons between brokers and commas between "
+    "partitions.",
 )
 @click.option(
-    "--config", "configs", metavar="KEY=VALUE", multiple=True, help="A setting of the topic. Repeatable."
+    "--config", "configs", metavar="KEY=VALUE", multiple=True, help="Set a setting of the topic. Repeatable."
 )
-@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
-@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@click.option("--if-not-exists", is_flag=True, help="Skip topics that exist.")
+@click.option("--validate-only", is_flag=True, help="Validate without applying.")
 @reaches_cluster
 @as_json
 def create(
@@ -102,7 +103,7 @@ def create(
 
 
 @topics.command(name="list")
-@click.option("--internal", is_flag=True, help="Also the topics that the cluster keeps for itself.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @reaches_cluster
 @as_json
 def list_topics(internal: bool, is_json: bool) -> None:
@@ -120,18 +121,18 @@ def list_topics(internal: bool, is_json: bool) -> None:
 
 @topics.command()
 @click.argument("names", nargs=-1, metavar="[TOPIC]...", shell_complete=topic_names)
-@click.option("--under-replicated", is_flag=True, help="Only partitions with replicas that are not in sync.")
-@click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
 @click.option(
-    "--internal", is_flag=True, help="Without names: also the topics that the cluster keeps for itself."
+    "--under-replicated", is_flag=True, help="Show only partitions with replicas that are not in sync."
 )
+@click.option("--unavailable", is_flag=True, help="Show only partitions without a leader.")
+@click.option("--internal", is_flag=True, help="Include internal topics if no TOPIC is given.")
 @reaches_cluster
 @as_json
 def describe(
     names: tuple[str, ...], under_replicated: bool, unavailable: bool, internal: bool, is_json: bool
 ) -> None:
     """Show partitions with leader, in-sync replicas and size, and the settings of topics; of all topics if
-    none is named.
+    no TOPIC is given.
     """
     with admin() as cluster:
         described = (
@@ -178,20 +179,20 @@ def describe(
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
-@click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="A setting to set. Repeatable.")
+@click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="Set a setting. Repeatable.")
 @click.option(
     "--delete-config",
     "deletions",
     metavar="KEY",
     multiple=True,
-    help="A setting to go back to its default. Repeatable.",
+    help="Delete a setting: its default applies again. Repeatable.",
 )
-@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@click.option("--validate-only", is_flag=True, help="Validate without applying.")
 @reaches_cluster
 def alter(
     names: tuple[str, ...], configs: tuple[str, ...], deletions: tuple[str, ...], validate_only: bool
 ) -> None:
-    """Change settings of topics; those not named stay as they are."""
+    """Change settings of topics; other settings do not change."""
     from sparklog.client.admin_configs import ConfigChange, ConfigResource
 
     if not configs and not deletions:
@@ -206,7 +207,7 @@ def alter(
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
-@click.option("--if-exists", is_flag=True, help="Pass over a topic that does not exist.")
+@click.option("--if-exists", is_flag=True, help="Skip topics that do not exist.")
 @reaches_cluster
 def delete(names: tuple[str, ...], if_exists: bool) -> None:
     """Delete topics with all their records."""
@@ -218,15 +219,21 @@ def delete(names: tuple[str, ...], if_exists: bool) -> None:
 @topics.command(name="add-partitions")
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
 @click.option(
-    "--partitions", "--total", type=click.IntRange(1), required=True, help="How many there shall be in all."
+    "--partitions",
+    "--total",
+    type=click.IntRange(1),
+    required=True,
+    help="Set the total number of partitions.",
 )
-@click.option("--replica-assignment", metavar="1:2,2:3", help="The brokers of each new partition.")
-@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@click.option(
+    "--replica-assignment", metavar="1:2,2:3", help="Assign the brokers of each new partition explicitly."
+)
+@click.option("--validate-only", is_flag=True, help="Validate without applying.")
 @reaches_cluster
 def add_partitions(
     names: tuple[str, ...], partitions: int, replica_assignment: str | None, validate_only: bool
 ) -> None:
-    """Add partitions to topics. Records stay where they are; keys may go to other partitions from now on."""
+    """Add partitions to topics. Existing records do not move; keys may map to other partitions."""
     from sparklog.client.admin import NewPartitions
 
     wanted = NewPartitions(partitions, () if replica_assignment is None else _assignment(replica_assignment))
@@ -271,7 +278,7 @@ def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition
     try:
         dirs = cluster.describe_log_dirs(sorted(set(leaders.values())), partitions=asked)
     except BrokerError:
-        return {}  # sizes are an extra: a broker may not speak of them, or not to everybody
+        return {}  # sizes are optional: the broker may lack the request or refuse it
     return {
         at: replica.size_bytes
         for node, own in dirs.items()

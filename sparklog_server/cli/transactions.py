@@ -1,5 +1,5 @@
-"""`sparklog transactions`: list and describe them, find those that hang, and end what nobody else will
-end.
+"""`sparklog transactions`: list and describe them, find hanging ones, and end those that no
+coordinator or driver will end.
 """
 
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ KAFKA_TIMEOUT_MINUTES_MAX = 15
 
 @click.group()
 def transactions() -> None:
-    """List and describe transactions, and end what hangs."""
+    """List and describe transactions, and end hanging ones."""
 
 
 @transactions.command(name="list")
@@ -62,7 +62,7 @@ def transactions() -> None:
     "states",
     metavar="STATE",
     multiple=True,
-    help="Ongoing, PrepareCommit, CompleteAbort, Empty … Repeatable.",
+    help="List only this state: Ongoing, PrepareCommit, CompleteAbort, Empty … Repeatable.",
 )
 @click.option(
     "--producer-id",
@@ -70,13 +70,18 @@ def transactions() -> None:
     metavar="ID",
     type=int,
     multiple=True,
-    help="Only of this producer. Repeatable.",
+    help="List only this producer id. Repeatable.",
 )
 @click.option(
-    "--longer-than", "longer_than_ms", metavar="MS", type=int, default=-1, help="Only those open for longer."
+    "--longer-than",
+    "longer_than_ms",
+    metavar="MS",
+    type=int,
+    default=-1,
+    help="List only transactions open for longer.",
 )
-@click.option("--pattern", metavar="RE", help="Only ids that match this regular expression as a whole.")
-@click.option("--prefix", metavar="TEXT", default="", help="Only ids that begin like this.")
+@click.option("--pattern", metavar="RE", help="List only ids that match this regular expression in full.")
+@click.option("--prefix", metavar="TEXT", default="", help="List only ids with this prefix.")
 @reaches_cluster
 @as_json
 def list_transactions(
@@ -152,11 +157,11 @@ def describe(names: tuple[str, ...], is_json: bool) -> None:
     "topics",
     metavar="TOPIC[:0,1]",
     multiple=True,
-    help="Only in these partitions. Repeatable.",
+    help="Search only these partitions. Repeatable.",
     shell_complete=topic_names,
 )
 @click.option(
-    "--broker", "node", metavar="ID", type=int, help="Only in partitions that this broker has a replica of."
+    "--broker", "node", metavar="ID", type=int, help="Search only partitions with a replica on this broker."
 )
 @click.option(
     "--older-than",
@@ -165,12 +170,12 @@ def describe(names: tuple[str, ...], is_json: bool) -> None:
     type=click.IntRange(min=0),
     default=KAFKA_TIMEOUT_MINUTES_MAX,
     show_default=True,
-    help="The brokers' transaction.max.timeout.ms: what is younger may still be ended.",
+    help="Set the brokers' transaction.max.timeout.ms: a younger transaction may still end by itself.",
 )
 @reaches_cluster
 @as_json
 def find_hanging(topics: tuple[str, ...], node: int | None, minutes: int, is_json: bool) -> None:
-    """Find transactions that partitions hold open and no coordinator will end; `abort` ends them."""
+    """Find transactions that are open in partitions and that no coordinator will end; `abort` ends them."""
     with admin() as cluster:
         partitions = partitions_named(cluster, topics) if topics else []
         found = cluster.find_hanging_transactions(
@@ -191,13 +196,16 @@ def find_hanging(topics: tuple[str, ...], node: int | None, minutes: int, is_jso
 @transactions.command()
 @click.argument("topic", metavar="TOPIC:PARTITION", shell_complete=topic_names)
 @click.option(
-    "--start-offset", metavar="OFFSET", type=int, help="Where the transaction begins, as find-hanging shows."
+    "--start-offset",
+    metavar="OFFSET",
+    type=int,
+    help="Set the first offset of the transaction, as find-hanging prints it.",
 )
 @click.option(
     "--producer-id",
     metavar="ID",
     type=int,
-    help="In place of the offset, with the two epochs, for brokers before 3.0.",
+    help="Select by producer id and the two epochs instead of the offset, for brokers before 3.0.",
 )
 @click.option("--producer-epoch", metavar="EPOCH", type=int)
 @click.option("--coordinator-epoch", metavar="EPOCH", type=int)
@@ -209,8 +217,8 @@ def abort(
     producer_epoch: int | None,
     coordinator_epoch: int | None,
 ) -> None:
-    """Abort a hanging transaction in one partition by writing its marker; `force-terminate` is for one
-    that a coordinator knows.
+    """Abort a hanging transaction in one partition by writing its marker; use `force-terminate` if a
+    coordinator knows it.
     """
     by_epochs = (producer_id, producer_epoch, coordinator_epoch)
     if (start_offset is None) == (producer_id is None):
@@ -250,19 +258,19 @@ def force_terminate(names: tuple[str, ...]) -> None:
     "names",
     metavar="SINK",
     multiple=True,
-    help="Its sinkId, checkpoint or query id, or its name in transactional ids. Repeatable.",
+    help="Select a sink by sinkId, checkpoint or query id, or its name in transactional ids. Repeatable.",
 )
 @click.option(
-    "--accept-loss", "accepts_loss", is_flag=True, help="Go on although some of what was decided is lost."
+    "--accept-loss", "accepts_loss", is_flag=True, help="Continue although part of a decided batch is lost."
 )
 @reaches_cluster
 @as_json
 def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
-    """End what an exactly-once sink left open whose driver never returns: commit what it decided, abort
-    the rest.
+    """End the open transactions of an exactly-once sink whose driver never returns: commit the decided ones,
+    abort the rest.
 
     A driver that still runs is fenced: its query fails, and may be started again. Without --sink, show
-    what is open.
+    the open transactions.
     """
     from sparklog.client.committer import Committer
     from sparklog.client.decision_log import DecisionLog

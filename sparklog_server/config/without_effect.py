@@ -1,10 +1,13 @@
 """Kafka's broker keys that have no effect yet: they are checked, and setting one causes a warning.
 
-One line is one key: name | kind | when it may change (r at a restart, b per broker, c cluster-wide) | bounds |
-default | description. Indented lines continue the line before.
+One line is one key, and indented lines continue the line before:
+
+    name | kind | r, b or c | bounds | default | description
+
+The third column says when the key may change: r at a restart, b per broker, c cluster-wide.
 
 A key leaves this table for a field of `settings` in the change that gives it an effect.
-"""  # noqa: E501
+"""
 
 from .keys import Key, Kind, Update, Value
 

@@ -1,12 +1,13 @@
-"""The partitions that a checkpoint vouches for and that have no directory.
+"""The partitions that a checkpoint names and that have no directory.
 
-    t-0 named with a recovery point ── t-0/ is there ──► opened
-                                   ├── t-0.<uuid>-delete, -stray or -future is there ──► deleted, set aside or moved: the name is struck out
-                                   └── neither ──► damage: the directory was taken away
+    t-0 named with a recovery point ─┬─ t-0/ exists ──► opened
+                                     ├─ t-0.<uuid>-delete, -stray or -future exists ──► deleted, set aside or
+                                     │                                       moved: the name is struck out
+                                     └─ neither ──► damage: the directory was removed by another program
 
 A directory that this broker renames to `-delete` is removed only once no checkpoint on disk names its
-partition, so what the third case finds is no trace of a crash.
-"""  # noqa: E501
+partition, so the third case is never the result of a crash.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -1,12 +1,14 @@
-"""A file that only takes room, so that a broker can start and metadata can change on a disk that others
-have filled to the last byte.
+"""A file that reserves disk space, so that a broker can start and metadata can change after other programs
+have filled the disk.
 
-    kept ── no room for the metadata log, or for a name ──► halved ── no room at a start ──► given up ── there is room again ──► kept
+    kept ── no space for the metadata log, or for a name ──► halved ── no space at a start ──► removed
+     ▲                                                         │                                  │
+     └──────────────────────── space is available again ───────┴──────────────────────────────────┘
 
-Without it a full disk would keep the broker from writing down its vote, without which it serves nothing,
-and an operator from deleting a topic. A running broker may use one half, so that the other is there for
-its next start. A file system that compresses zeros away has nothing to give back.
-"""  # noqa: E501
+Without it a full disk would keep the broker from writing its vote, without which it serves nothing, and an
+operator from deleting a topic. A running broker may use one half, so that the other is left for its next
+start. A file system that compresses zeros away frees no space.
+"""
 
 import contextlib
 from collections.abc import Callable, Sequence

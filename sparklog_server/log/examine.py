@@ -1,13 +1,13 @@
-"""What tools see in a `.log` file, sound or not: its batches in order, and every stretch between them in
-which no batch is sound.
+"""The content of a `.log` file for tools, sound or not: its batches in order, and every stretch between them
+in which no batch is sound.
 
-    sound_batches(file)  ──►  [(position, header), …]  …  Unsound(start, limit, position, what)  …  [(position, header), …]
+    sound_batches(file) ──► [(position, header), …] … Unsound(start, limit, position, what) … [(position, …)]
 
-The broker's own walks stop at the first byte that cannot be; these go on, say what is wrong with it, and
-name the very byte where that can be told: a header field that cannot be, a length that would fit if it
-were another, one altered byte that explains a checksum. The file is read in windows; nothing is believed
-but what a CRC-32C bears out.
-"""  # noqa: E501
+The broker's own walks stop at the first invalid byte; these continue, report the fault, and name the exact
+byte where that can be determined: an impossible header field, a length that would fit if it were another,
+one altered byte that explains a checksum. The file is read in windows; nothing is believed unless a CRC-32C
+confirms it.
+"""
 
 from collections.abc import Callable, Iterator
 from struct import pack

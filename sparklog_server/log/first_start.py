@@ -1,13 +1,14 @@
 """Whether log directories are new, or have served: a directory that has served is never formatted, and no
 new cluster is begun over it.
 
-    new                     nothing but what `storage format` writes: meta.properties, bootstrap.checkpoint
-    has served              partitions, moved aside or not, a checkpoint of offsets, the mark of a clean stop, the metadata log
+    new                     only the files that `storage format` writes: meta.properties, bootstrap.checkpoint
+    has served              partitions, moved aside or not, a checkpoint of offsets, the mark of a clean stop,
+                            the metadata log
 
 meta.properties is durable before any of these is written, and the metadata log begins before any partition
 does. So a directory that has served without meta.properties, or partitions without the metadata log, lost
 them.
-"""  # noqa: E501
+"""
 
 from collections.abc import Sequence
 

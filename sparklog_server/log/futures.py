@@ -1,12 +1,13 @@
 """The names of partition directories, and the copies of moves between log directories that a start finds.
 
-    <topic>-<n>                        a log                <topic>-<n>.<uuid>-future      the copy of one that lies elsewhere (KIP-113)
+    <topic>-<n>                  a log
+    <topic>-<n>.<uuid>-future    the copy of a log in another log directory (KIP-113)
 
-In the turn of its swap a copy gets the name of a log, and only when that name lasts is the log that it was
-made from renamed to be deleted. So at any moment there is at least one log, and a crash may leave two, or
-a log and a copy that has gone on without it: of these the one that goes further is right, for nothing was
-promised of the other since. Byte for byte they are the same up to there.
-"""  # noqa: E501
+In the turn of its swap a copy gets the name of a log, and only when that name is durable is the source log
+renamed to be deleted. So at any moment there is at least one log, and a crash may leave two, or a log and a
+copy that was appended to without it: of these the longer one is right, for nothing was acknowledged on the
+other since. Byte for byte they are the same up to its end.
+"""
 
 from typing import NamedTuple
 

@@ -1,11 +1,12 @@
-"""The transactions of one partition: where the open ones begin, and which ended but are not committed yet.
+"""The transactions of one partition: the first offsets of the open ones, and those that ended but are not
+committed yet.
 
-    open ── marker appended ──► ended, held until the high watermark has passed the marker ──► decided for every reader
-              └─ ABORT ──► an entry of the `.txnindex`
+    open ── marker appended ──► ended, held until the high watermark passes the marker ──► decided for all
+              └─ ABORT ──► an entry of the `.txnindex`                                     readers
 
-The last stable offset is where the first of the open and held ones begins, and the high watermark if there
-is none (KIP-98).
-"""  # noqa: E501
+The last stable offset is the first offset of the first open or held transaction, and the high watermark if
+there is none (KIP-98).
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterable

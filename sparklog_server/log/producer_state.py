@@ -1,22 +1,28 @@
-"""What a partition remembers of idempotent producers: epoch and last five batches each, to tell the next
-batch from a duplicate or a gap.
+"""The state that a partition keeps of idempotent producers: epoch and last five batches each, to tell the
+next batch from a duplicate or a gap.
 
-    next sequence ──► appended      one of the last five ──► success, with the offset it had      anything else ──► 45
-    older epoch ──► 47              newer epoch ──► must begin at sequence 0
+    next sequence             ──► appended
+    one of the last five      ──► success, with the offset it had
+    any other sequence        ──► error 45
+    older epoch               ──► error 47
+    newer epoch               ──► must begin at sequence 0
 
-A producer that is not known may begin anywhere: its records may have been deleted by retention. A batch of
+An unknown producer may begin at any sequence: its records may have been deleted by retention. A batch of
 a transaction needs the transaction open here, or a `Verification` that still holds (KIP-890). A marker's
 epoch is that of the transaction, or the next one where the producer speaks transaction version 2.
 
-A producer expires by this broker's clock at its newest append, not by the time that its client gave the
-records: a client that copies old records keeps its deduplication. Kafka expires by the records' time. The
-`.snapshot` file of offset N holds what is known of everything below N, in Kafka's format; the timestamp is
-that of the append:
+A producer expires by this broker's clock at its newest append, not by the timestamps of its records: a
+client that copies old records keeps its deduplication. Kafka expires by the records' time. The `.snapshot`
+file of offset N holds the state of everything below N, in Kafka's format; the timestamp is that of the
+append:
 
-    0  version = 1  int16    2  CRC-32C of what follows  uint32    6  count  int32    10  entries of 46 bytes:
-    producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp
-    int64, coordinator epoch int32, first offset of the open transaction int64 (-1 for none)
-"""  # noqa: E501
+    0  version = 1  int16
+    2  CRC-32C of the following bytes  uint32
+    6  count  int32
+    10 entries of 46 bytes: producer id int64, epoch int16, last sequence int32, last offset int64, offset
+       delta int32, timestamp int64, coordinator epoch int32, first offset of the open transaction int64 (-1
+       for none)
+"""
 
 from collections.abc import Iterator
 from heapq import merge

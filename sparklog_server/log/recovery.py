@@ -1,14 +1,15 @@
 """From the files of a partition to the state of its log, after a clean stop and after any other.
 
-    clean     nothing is scanned: the active segment's indexes are read, and the few batches behind the last index entry
-    unclean   from the segment of the recovery point on: batches are walked, checked with their CRC from the recovery point on, both indexes
-              rebuilt, the first torn batch and all behind it cut; then producers from the newest snapshot
-              and the batches behind it
+    clean     nothing is scanned: the indexes of the active segment are read, and the few batches after the
+              last index entry
+    unclean   from the segment of the recovery point on: batches are walked, and their CRC is checked from
+              the recovery point on; both indexes are rebuilt; the first torn batch and all after it are cut;
+              then producers are loaded from the newest snapshot and the batches after it
 
-Everything below the recovery point was durable when it was set. What a crash can have torn lies above it:
-that is cut, and `cuts` keeps a copy and an event of it. What is missing below it is damage, after a clean
-stop too: `completeness` and `damage` tell it, and nothing is changed.
-"""  # noqa: E501
+Everything below the recovery point was durable when it was set. A crash can tear only bytes above it: those
+are cut, and `cuts` keeps a copy and an event of it. Bytes missing below it are damage, after a clean stop
+too: `completeness` and `damage` report it, and nothing is changed.
+"""
 
 from bisect import bisect_left
 from collections.abc import Sequence

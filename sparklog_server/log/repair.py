@@ -1,12 +1,13 @@
-"""The repair of a stopped broker's log directory: for every kind of damage that `verify` knows, what is
-done and what is lost by it.
+"""The repair of a stopped broker's log directory: for every kind of damage that `verify` knows, the action
+and its loss.
 
-    plans(…) ──► one Plan for each partition, then one for the directory's own files ──► `steps` are shown, `execute` does them
+    plans(…) ──► one Plan for each partition, then one for the directory's own files
+                    └─► `steps` are shown, `execute` performs them
 
 A plan is made without a change to the disk. `execute` of the partitions' plans comes before that of the
-directory's, whose checkpoints are written for the logs as they are then. What is taken out of a `.log` is
+directory's, whose checkpoints are written for the logs as they are then. Bytes taken out of a `.log` are
 copied aside first.
-"""  # noqa: E501
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

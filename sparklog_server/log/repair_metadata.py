@@ -1,9 +1,10 @@
-"""The repair of the metadata log: unlike a partition's, its records rest on each other, so it ends at the
+"""The repair of the metadata log: unlike a partition's, its records depend on each other, so it ends at the
 first batch that cannot be read.
 
-snapshot of offset S      below S an unreadable stretch costs nothing: an empty batch takes its place
-above it                  the log is cut at the stretch; what is cut is copied aside, and its readable records are named
-"""  # noqa: E501
+    snapshot of offset S   below S an unreadable stretch costs nothing: an empty batch takes its place
+    above it               the log is cut at the stretch; the rest is copied aside, and its readable records
+                           are named
+"""
 
 from collections import Counter
 from collections.abc import Callable

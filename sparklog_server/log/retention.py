@@ -1,12 +1,12 @@
-"""What a log may forget: which of its oldest segments retention no longer keeps, and what becomes of their
+"""Retention of a log: the choice of its oldest segments that are no longer kept, and the removal of their
 files.
 
-    in the log ── log start offset moves, taken out of the log ──► `.deleted` ── file.delete.delay.ms ──► removed
+    in the log ── log start offset moves ──► renamed to `.deleted` ── file.delete.delay.ms ──► removed
 
-The choice is made in a turn of the broker, files are renamed and removed by jobs; what a crash leaves
-under `.deleted` is removed after the next start, once no checkpoint on disk needs it to tell where the log
-begins.
-"""  # noqa: E501
+The choice is made in a turn of the broker, files are renamed and removed by jobs; files that a crash leaves
+under `.deleted` are removed after the next start, once no checkpoint on disk needs them to determine the log
+start offset.
+"""
 
 from collections.abc import Sequence
 

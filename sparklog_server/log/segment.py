@@ -1,10 +1,10 @@
 """A segment: one `.log` file of batches and the two indexes that find them.
 
-    active ── sealed (roll) ──► indexes rendered, waiting for the next sync ── settled ──► indexes only in their files
+    active ── sealed (roll) ──► indexes rendered, not yet synced ── settled ──► indexes on disk only
 
-Positions are bytes in the `.log` file. An index only says where to begin to look: batch headers say what
-is there.
-"""  # noqa: E501
+Positions are bytes in the `.log` file. An index gives only the position where a search begins: batch headers
+decide.
+"""
 
 from collections.abc import Iterator
 

@@ -1,15 +1,18 @@
-"""A cleaned segment takes the place of those it was made from, also if a crash comes in between.
+"""A cleaned segment replaces the segments it was made from, also if a crash comes in between.
 
-    X.log.cleaned ── job: written, synced ──► durable, counts for nothing: a crash leaves garbage
-    X.log.swap    ── commit: index files first, the log last ──► from here on a crash is followed by the rest of this list
-    old indexes removed, old logs renamed to .deleted, from the last to X ── X.log is gone: what is at X.index is new from here on
-    X.index …     ── index files first, the log last ──► done
+    X.log.cleaned   job: written, synced; durable, counts for nothing: a crash leaves garbage
+         ▼
+    X.log.swap      commit: index files first, the log last; from here on recovery completes this list
+         ▼
+    old indexes removed, old logs renamed to .deleted, from the last to X
+         ▼          X.log does not exist: the files X.index … belong to the new segment from here on
+    X.index …       index files first, the log last; done
 
 In memory the broker's turn swaps at once, before the commit: the new segment is read through an open
 handle that needs no name, and after a crash either the old records or the new ones are found. So a reader
-may see a record again that compaction had taken away, and never misses one. Every rename is durable when
-it returns, so all of this is the work of a job.
-"""  # noqa: E501
+may read a record again that compaction had removed, and never misses one. Every rename is durable when
+it returns, so a job does all of this.
+"""
 
 from typing import NamedTuple
 

@@ -1,11 +1,15 @@
 """The `.txnindex` of a segment: the transactions that were aborted by a marker in it, for readers of
 committed records alone.
 
-    0  version = 0  int16     2  producer id  int64     10  first offset  int64     18  last offset  int64     26  last stable offset  int64
+     0  version = 0         int16
+     2  producer id         int64
+    10  first offset        int64
+    18  last offset         int64
+    26  last stable offset  int64
 
 34 bytes an entry, appended when the marker is, in the order of their last offsets. A segment without
 aborts has no such file.
-"""  # noqa: E501
+"""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence

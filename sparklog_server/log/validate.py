@@ -188,7 +188,7 @@ def admitted(
     """
     if type(records) is not Checked:
         batch, header, greatest, _ = _checked(records, settings, now_ms, None)
-    else:  # judged by the settings of when its check began, though the topic may have been altered while a job ran  # noqa: E501
+    else:  # The settings of the start of its check count: the topic may be altered while a job runs.
         batch, header, greatest = records.batch, records.header, records.greatest_timestamp
     if settings.timestamp_type == "LogAppendTime":
         scan.stamp_timestamps(batch, 1, now_ms)

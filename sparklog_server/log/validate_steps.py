@@ -1,11 +1,11 @@
 """The check of a client's batch in a job: decompressed, walked and, where the topic asks for it,
 compressed anew piece by piece.
 
-    checking_bytes ─► the job starts when so much memory is free ─► check_in_steps of each batch, one after another
+    checking_bytes ─► the job starts when so much memory is free ─► check_in_steps of each batch, in order
 
 A job holds what the decompressor of one batch needs (`memory_bytes`), and all batches that it compressed
 anew.
-"""  # noqa: E501
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

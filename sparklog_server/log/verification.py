@@ -1,12 +1,13 @@
-"""Proof that a transaction knows of a partition, asked of its coordinator before the first batch of the
-transaction is appended (KIP-890).
+"""Proof that a transaction contains a partition, requested from its coordinator before the first batch of
+the transaction is appended (KIP-890).
 
-    no transaction open ── begin ──► Verification ── the coordinator agrees ──► append with it ──► open: no more proof needed
+    no transaction open ── begin ──► Verification ── the coordinator agrees ──► append with it ──► open: no
+                                          │                                          more proof is needed
                                           └── a marker is appended meanwhile ──► void: the append is refused
 
-The object itself is the proof: what was begun before a marker says nothing of the transaction after it. It
-is never written down; a crash costs the producer that waited a second try.
-"""  # noqa: E501
+The object itself is the proof: one begun before a marker proves nothing of the transaction after it. It is
+never written to disk; after a crash the waiting producer retries.
+"""
 
 
 class Verification:

@@ -1,16 +1,16 @@
 """One log directory with the partitions that live in it: they are synced together, and lost together.
 
 Group commit: one sync is in flight at a time, and everything appended meanwhile shares the next. It begins
-at once when somebody waits for what it makes durable, else within 10 ms, so that a stream of unawaited
-records does not keep the disk busy with syncs of a few bytes. A failed sync or write is final: what the
-kernel dropped cannot be synced by trying again, so the directory stays offline until the process starts
+at once when a caller waits for it, else within 10 ms, so that a stream of unawaited
+records does not keep the disk busy with syncs of a few bytes. A failed sync or write is final: pages that
+the kernel dropped cannot be synced by trying again, so the directory stays offline until the process starts
 anew. A write that a full disk refuses has changed nothing and is no failure: see `disk_reserve`.
 
-    synced ── 0.5 s ──► the recovery points alone are written down      ── checkpoint interval ──► all checkpoints
+    synced ── 0.5 s ──► recovery points are written ── checkpoint interval ──► all checkpoints are written
 
-So at most one second of acknowledged records lies above the recovery points on disk, and what is missing
-below them is no trace of a crash.
-"""  # noqa: E501
+So at most one second of acknowledged records lies above the recovery points on disk, and records missing
+below them were not lost in a crash.
+"""
 
 from collections.abc import Callable
 from typing import Final

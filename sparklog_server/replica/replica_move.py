@@ -1,13 +1,13 @@
-"""One replica on its way to another log directory: how far its copy is, and what is to be copied next.
+"""One replica on its way to another log directory: the progress of its copy, and the next bytes to copy.
 
-    COPYING ── caught up, and the controller knows ──► swap, in a turn: SYNCING ──► CHECKPOINTING ──► NAMING ──► FOLLOWING ──► REMOVING
-       │
+    COPYING ── caught up, and the controller knows ──► swap, in a turn: SYNCING ──► CHECKPOINTING ──► NAMING
+       │                                                        REMOVING ◄── FOLLOWING ◄────────────────┘
        └── cancelled, or the log was deleted: the copy is removed
 
-Up to the swap the log is where it was, and the copy counts for nothing. From the swap on the log is in the
-new directory, and while it is SYNCING to NAMING a crash may bring the old one back, so its high watermark
-stands still.
-"""  # noqa: E501
+Up to the swap the log is in the old directory, and the copy counts for nothing. From the swap on the log is
+in the new directory, and while it is SYNCING to NAMING a crash may bring the old one back, so its high
+watermark does not move.
+"""
 
 from enum import Enum, auto
 from typing import NamedTuple

@@ -11,19 +11,18 @@ brokers.
     vanished             a reader got a record that is missing at the end
     non-monotonic        a reader's offsets or positions go back
     unstable-read        a read_committed reader read beyond an open transaction
-    write-cycle   (G0)   a transaction that ended earlier is written behind one that began later, or the writes of
-                         one transaction are out of order
+    write-cycle   (G0)   a transaction that ended earlier is written behind one that began later, or the
+                         writes of one transaction are out of order
     zombie               an incarnation committed after a younger one had its producer id
     hanging              all transactions have ended, and read_committed does not reach the end of a partition
     aborted-offset, early-offset, stale-offset, unstable-offset, lost-offset, torn-offset
                          the same for offsets committed by groups
-    twice-consumed       two committed transactions consumed the same records of a partition for a group, or left
-                         records out between them
+    twice-consumed       two committed transactions consumed the same records of a partition for a group, or
+                         left records out between them
 
 Kafka does not isolate the writes of concurrent transactions: their records interleave in either order, so a
-write
-cycle among them is not an anomaly.
-"""  # noqa: E501
+write cycle among them is not an anomaly.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator

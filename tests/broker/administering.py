@@ -54,7 +54,7 @@ class Admin:
         return self.ask(request, 7, CreateTopicsResponse).topics
 
     def partitions_of(self, topic: str) -> list[int]:
-        """How its partitions are numbered, whoever leads them; empty if there is none of that name."""
+        """The numbers of its partitions; empty if there is none of that name."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         return [part.partition_index for part in self.ask(request, 12, MetadataResponse).topics[0].partitions]
 

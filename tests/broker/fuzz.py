@@ -1,14 +1,13 @@
-"""Fuzzing of a broker's state: long sequences of requests that each could be meant, to one broker in
-virtual time.
+"""Fuzzing of a broker's state: long sequences of plausible requests, to one broker in virtual time.
 
-    python -m tests.broker.fuzz --requests 1000000 --seed 7        (without arguments: another seed each time, until interrupted)
+    python -m tests.broker.fuzz --requests 1000000 --seed 7
+    python -m tests.broker.fuzz                              another seed each time, until interrupted
 
 Each history has a seed of its own: a new broker, a few connections, `REQUESTS` requests over all APIs that
-are served, pauses, disconnections, a wall clock that steps, restarts and power cuts. The broker must go
-on: nothing may be raised, no shard may become unreadable, every request must be answered or its connection
-closed. A finding is shortened and printed as a file for the corpus (`fuzz_corpus/`), and the exit code is
-1.
-"""  # noqa: E501
+are served, pauses, disconnections, a wall clock that steps, restarts and power cuts. The broker must
+continue: it raises nothing, every shard stays readable, every request is answered or its connection closed.
+A finding is shortened and printed as a file for the corpus (`fuzz_corpus/`), and the exit code is 1.
+"""
 
 import argparse
 import gc
@@ -77,7 +76,7 @@ class Event(NamedTuple):
 
 
 class Finding(Exception):
-    """What should not be possible. `where` is the same for the same fault."""
+    """A violated property. `where` is the same for the same fault."""
 
     def __init__(self, where: str, told: str) -> None:
         super().__init__(told)
@@ -164,7 +163,7 @@ class Stage:
 
 
 def place_of(error: BaseException) -> str:
-    """The innermost line of our code, and what was raised there."""
+    """The innermost line of our code, and the exception raised there."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/sparklog" in frame.filename]
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} {Path(last.filename).name}:{last.name}"
@@ -179,7 +178,7 @@ def decoded(frame: bytes) -> tuple[Message, int, type[Message] | None]:
 
 
 def events(imagination: Imagination, stage: Stage, count: int) -> Iterator[Event]:
-    """What happens in one history; each event is to happen before the next is asked for."""
+    """The events of one history; each event is to happen before the next is asked for."""
     random = imagination.random
     asked: dict[SimulatedConnection, list[Message]] = {}
     beginnings = imagination.beginnings()

@@ -1,4 +1,4 @@
-"""Requests about groups in one line, and what their answers say."""
+"""Requests about groups in one line, and their replies as text."""
 
 from sparklog.errors import ErrorCode, code_of
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -26,12 +26,12 @@ SETTINGS = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.
 
 
 def find(*groups: str) -> FindCoordinatorRequest:
-    """Who keeps these groups?"""
+    """Find the coordinators of these groups."""
     return FindCoordinatorRequest(key_type=0, coordinator_keys=list(groups))
 
 
 def found(answer: Message) -> list[ErrorCode]:
-    """What was said of each group's coordinator."""
+    """The reply for each group's coordinator."""
     assert isinstance(answer, FindCoordinatorResponse)
     return [code_of(one.error_code) for one in answer.coordinators]
 
@@ -53,13 +53,13 @@ def commit(
 
 
 def committed(answer: Message) -> ErrorCode:
-    """What was said of the first partition."""
+    """The reply for the first partition."""
     assert isinstance(answer, OffsetCommitResponse)
     return code_of(answer.topics[0].partitions[0].error_code)
 
 
 def fetch_offsets(*groups: str, topic: str = "t", partitions: int = 1) -> OffsetFetchRequest:
-    """What have these groups committed?"""
+    """Fetch the offsets of these groups."""
     asked = [OffsetFetchRequestTopics(name=topic, partition_indexes=list(range(partitions)))]
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=asked) for group in groups])
 
@@ -126,7 +126,7 @@ def begin(client: SimulatedConnection, *requests: tuple[Message, int, type[Messa
 def ask_commit(
     world: World, client: SimulatedConnection, group: str, *committed_offsets: int, topic: str = "t"
 ) -> ErrorCode:
-    """Commit, and what was said."""
+    """Commit, and return the reply."""
     return committed(
         world.ask(client, commit(group, *committed_offsets, topic=topic), COMMIT, OffsetCommitResponse)
     )
@@ -135,7 +135,7 @@ def ask_commit(
 def ask_offsets(
     world: World, client: SimulatedConnection, group: str, *, topic: str = "t", partitions: int = 1
 ) -> list[int]:
-    """What a group has committed."""
+    """A group's committed offsets."""
     return offsets(
         world.ask(
             client, fetch_offsets(group, topic=topic, partitions=partitions), FETCH, OffsetFetchResponse
@@ -144,5 +144,5 @@ def ask_offsets(
 
 
 def ask_coordinator(world: World, client: SimulatedConnection, group: str) -> ErrorCode:
-    """Look for a coordinator, and what was said."""
+    """Look for a coordinator, and return the reply."""
     return found(world.ask(client, find(group), FIND, FindCoordinatorResponse))[0]

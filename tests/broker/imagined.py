@@ -1,7 +1,7 @@
 """Requests that a cluster could well be sent: every field has a value that fits the others, or one that
-fits somebody else's request.
+fits another client's request.
 
-What replies tell (producer ids, members, topic ids, settings) is remembered and said again: by its owner,
+Contents of replies (producer ids, members, topic ids, settings) are stored and sent again: by their owner,
 by another, too early, too late.
 """
 
@@ -56,7 +56,7 @@ NO_UUID = bytes(16)
 
 
 class Imagination:
-    """Makes requests from a seed, and listens to what becomes of them."""
+    """Makes requests from a seed, and handles their replies."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -382,7 +382,7 @@ class Imagination:
             )
         )
 
-    # -- what replies tell
+    # -- content of replies
 
     def _intend(self, one: Producer | Member, requests: Sequence[int]) -> None:
         """Have a producer or member go on as its client would, some of the way."""
@@ -390,7 +390,7 @@ class Imagination:
         self._intended.extend((api_key, one) for api_key in requests if random.random() < 0.7)
 
     def heard(self, request: Message, reply: Message) -> None:
-        """Remember what a reply tells."""
+        """Remember the content of a reply."""
         if isinstance(reply, DescribeConfigsResponse):
             found = [(one.name, one.value or "") for result in reply.results for one in result.configs]
             self._configs = found or self._configs

@@ -108,7 +108,7 @@ class Member:
 
 
 def newcomers() -> list[Member]:
-    """Who may join a group."""
+    """A client that may join a group."""
     classic = [Member(group, "", -1, instance) for group in CLASSIC for instance in INSTANCES]
     return classic + [Member(group, f"{group}-{number}", 0, None) for group in MODERN for number in range(3)]
 

@@ -1,4 +1,4 @@
-"""What tests of moves between log directories speak: a broker with three of them, a topic that has rolled,
+"""Fixtures of tests of moves between log directories: a broker with three of them, a topic that has rolled,
 and where its files lie.
 """
 
@@ -45,7 +45,7 @@ def send(world: World, client: SimulatedConnection, value: bytes, *, acks: int =
 def fill(
     world: World, client: SimulatedConnection, count: int = 25, *, size: int = 100_000, prefix: bytes = b"v"
 ) -> list[bytes]:
-    """Records enough for some segments; what was written."""
+    """Write records for some segments; returns them."""
     values = [prefix + b"%d" % index + bytes(size) for index in range(count)]
     for value in values:
         assert send(world, client, value) == 0
@@ -75,7 +75,7 @@ def home(world: World, topic: str = "t-0") -> list[str]:
 
 
 def left_over(world: World) -> list[str]:
-    """What lies in the directories and is neither a log nor theirs."""
+    """The files in the directories that belong to no log."""
     return [
         name
         for directory in DIRS

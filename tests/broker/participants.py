@@ -1,4 +1,4 @@
-"""A transactional producer that writes records and offsets, markers written by hand, and what readers see
+"""A transactional producer that writes records and offsets, markers written by hand, and the view of readers
 of it all.
 """
 
@@ -97,7 +97,7 @@ class Writer:
         return code_of(part.error_code), part.base_offset
 
     def send(self, *values: bytes, partition: int = 0) -> tuple[ErrorCode, int]:
-        """Produce; what was refused does not count."""
+        """Produce; refused batches do not count."""
         before = dict(self._sequences)
         code, offset = self.ask(self.batch(*values, partition=partition))
         if code:
@@ -151,7 +151,7 @@ def mark(
 def read(
     world: World, *, partition: int = 0, offset: int = 0
 ) -> tuple[list[bytes], list[tuple[int, int]], int]:
-    """What a read-committed fetch gives: values as sent, (producer id, first offset) of what was aborted,
+    """The result of a read_committed fetch: values as sent, (producer id, first offset) of what was aborted,
     the last stable offset.
     """
     part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -177,7 +177,7 @@ def read(
 
 
 def offset_of(world: World, group: str, *, is_stable: bool = False) -> tuple[ErrorCode, int]:
-    """What a group has committed for `t-0`."""
+    """The offset that a group committed for `t-0`."""
     asked = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])])
     answer = world.ask(
         world.node.connect(),

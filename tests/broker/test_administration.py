@@ -1,4 +1,4 @@
-"""What administrators ask of a cluster of one: Kafka's answers, also where there is nothing to do."""
+"""Administrative requests to a cluster of one: Kafka's answers, also where there is nothing to do."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Settings are changed while the broker runs: what is taken, what is refused and how, and that it stays."""
+"""Settings are changed while the broker runs: accepted and refused values, errors, and durability."""
 
 import pytest
 
@@ -412,7 +412,7 @@ def test_a_file_that_contradicts_what_was_set_does_not_keep_the_broker_from_star
     assert later.node.running.settings.topics.max_message_bytes == 2000
 
 
-# -- who has settings, and who may see them
+# -- resources with settings, and the permission to see them
 
 
 def test_the_resources_that_have_settings_are_listed(world: World) -> None:

@@ -1,4 +1,4 @@
-"""What a broker tells the controller of its directories, where there is very much to tell."""
+"""A broker's report of its directories to the controller, if it has very many."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -55,7 +55,7 @@ def restarted(world: World) -> SimulatedConnection:
 
 
 def flip(world: World) -> bytes:
-    """Damage the first batch of the log; gives what is in the file then."""
+    """Damage the first batch of the log; returns the content of the file."""
     content = bytearray(world.disk.read(f"{DAMAGED}/{LOG}") or b"")
     content[MAGIC_POSITION] ^= 1
     world.disk.write(f"{DAMAGED}/{LOG}", bytes(content))

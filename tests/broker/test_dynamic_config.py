@@ -1,4 +1,4 @@
-"""What is set while the broker runs takes effect at once: for topics, for their defaults, for compaction,
+"""Settings changed while the broker runs take effect at once: for topics, for their defaults, for compaction,
 for groups.
 """
 

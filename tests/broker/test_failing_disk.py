@@ -1,5 +1,5 @@
 """The disk refuses one call: its directory goes offline, everyone who waits is told, and a new start
-serves what was acknowledged.
+serves the acknowledged records.
 """
 
 import struct

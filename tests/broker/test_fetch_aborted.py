@@ -1,5 +1,5 @@
-"""Read-committed fetches over transactions that were aborted long ago: what tells of them lies in files
-that nobody has read yet.
+"""Read-committed fetches over transactions that were aborted long ago: their index entries lie in files
+that have not been read yet.
 """
 
 import inspect

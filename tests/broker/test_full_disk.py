@@ -102,7 +102,7 @@ def test_a_batch_that_fits_no_more_is_refused_before_it_reaches_into_the_reserve
     leave(world, RESERVE + 30_000)
     for _ in range(40):
         send(world, client, b"x" * 2_900)
-    assert world.disk.room("/data")[1] >= RESERVE - 1_000  # what the broker itself has written
+    assert world.disk.room("/data")[1] >= RESERVE - 1_000  # the broker's own writes
 
 
 def test_retention_makes_room_and_producers_go_on() -> None:
@@ -125,7 +125,7 @@ def test_retention_makes_room_and_producers_go_on() -> None:
         acknowledged += code == 0
         refused += code != 0
     assert refused
-    assert acknowledged > 60  # more than once what the disk has room for
+    assert acknowledged > 60  # more than the disk has room for
     assert events(world, "segments-retired")
     assert len(events(world, "disk-full")) == len(events(world, "disk-has-room")) < 10
     assert not events(world, "log-directory-offline")

@@ -1,4 +1,4 @@
-"""No sequence of requests takes the broker down: what was found before, and some histories of the fuzzer."""
+"""No sequence of requests takes the broker down: former findings, and some histories of the fuzzer."""
 
 from collections.abc import Sequence
 

@@ -23,7 +23,7 @@ UNKNOWN_OPERATIONS = -(2**31)
 
 
 class Rights:
-    """Everybody may do everything but what is taken away, by resource and name."""
+    """Every operation is allowed except those denied by resource and name."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[Resource, str]] = set()

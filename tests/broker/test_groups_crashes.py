@@ -131,7 +131,7 @@ class History:
                         self.shown[group] = max(self.shown[group], offset)
 
     def after(self) -> None:
-        """The power is back: what must hold."""
+        """Check the invariants after the power is back."""
         world = self.world
         world.node.kill()
         world.node.start()

@@ -1,4 +1,4 @@
-"""What only enemies send to a coordinator: each has Kafka's error code or a closed connection, and the
+"""Hostile requests to a coordinator: each has Kafka's error code or a closed connection, and the
 next client notices nothing.
 """
 

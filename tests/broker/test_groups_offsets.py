@@ -1,4 +1,4 @@
-"""What is answered about single topics and partitions of a commit, a fetch and a deletion, in old and new
+"""The replies for single topics and partitions of a commit, a fetch and a deletion, in old and new
 versions.
 """
 
@@ -92,7 +92,7 @@ def test_a_commit_that_is_to_live_for_ever_does() -> None:
 
 def test_version_1_of_a_fetch_tells_an_error_of_the_group_by_each_partition() -> None:
     world = started()
-    client = world.node.connect()  # nobody has asked for a coordinator: there is none yet
+    client = world.node.connect()  # no client has looked for a coordinator: there is none yet
     request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0, 2])])
     answer = world.ask(client, request, 1, OffsetFetchResponse)
     assert isinstance(answer, OffsetFetchResponse)

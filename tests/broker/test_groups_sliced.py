@@ -1,4 +1,4 @@
-"""Requests about very many groups: answered whole, and everybody else is answered in between."""
+"""Requests about very many groups: answered in full, and other sessions are answered in between."""
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -72,7 +72,7 @@ def test_no_request_however_absurd_takes_the_broker_down(world: World, api_key: 
 
 
 def bound_growth(request: Message) -> None:
-    """Keep what would be granted small: the topics asked for may be many, their partitions need not be."""
+    """Keep granted requests small: the topics asked for may be many, their partitions need not be."""
     for topic in getattr(request, "topics", None) or []:
         for field in ("num_partitions", "count"):
             if getattr(topic, field, 0) > 20:

@@ -1,4 +1,4 @@
-"""Every key that may change while running has somebody who looks at its new value."""
+"""Every key that may change while running has a reader of its new value."""
 
 import pytest
 

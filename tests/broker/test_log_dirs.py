@@ -88,7 +88,7 @@ def test_a_directory_that_fails_takes_only_its_own_partitions_with_it(call: str)
     world, client = filled()
     break_disk(world, "/b", call)
     lost = placed(world, "/b")
-    # One write is enough: what lies beside it in the directory is lost with it.
+    # One write is enough: the other logs in the directory are lost with it.
     codes = [send(world, client, partition) for partition in lost for _ in range(2)]
     world.settle(10_000)
     assert ErrorCode.KAFKA_STORAGE_ERROR in codes or call == "replace"

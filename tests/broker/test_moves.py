@@ -1,4 +1,4 @@
-"""A replica moves between the log directories of its broker, and nobody who writes or reads it notices."""
+"""A replica moves between the log directories of its broker, and clients do not notice."""
 
 import pytest
 

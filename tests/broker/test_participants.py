@@ -1,5 +1,5 @@
-"""What partitions and groups make of transactions: proof before the first batch, markers, what readers
-see, and what a crash leaves.
+"""Transactions in partitions and groups: proof before the first batch, markers, the view of
+readers, and the state after a crash.
 """
 
 import pytest

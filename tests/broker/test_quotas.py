@@ -328,7 +328,7 @@ def test_a_session_that_ends_while_it_rests_leaves_nothing_behind(world: World) 
     assert fresh.throttle_time_ms == 0
 
 
-# -- who shares what
+# -- shared quotas
 
 
 @pytest.mark.parametrize(

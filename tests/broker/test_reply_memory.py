@@ -1,4 +1,4 @@
-"""What replies hold in memory is bounded over all sessions: who reads is served, who does not is closed."""
+"""The memory of replies is bounded over all sessions: a client that reads is served, another is closed."""
 
 from sparklog.model import Instant, Micros, Millis, SessionId
 from sparklog.wire.frame import Framer

@@ -1,5 +1,5 @@
-"""What requests hold in memory is bounded over all sessions: who is in the middle of a request waits for
-its turn, and nobody else does.
+"""The memory of requests is bounded over all sessions: only a session in the middle of a request waits for
+its turn.
 """
 
 import pytest
@@ -37,7 +37,7 @@ def held(world: World) -> int:
 
 
 def begin(world: World, count: int, size: int = VALUE_BYTES // 2) -> list[tuple[SimulatedConnection, bytes]]:
-    """Connections that have sent the first `size` bytes of a large Produce, with what follows."""
+    """Connections that have sent the first `size` bytes of a large Produce, with the rest."""
     frame = large_frame(world)
     begun = []
     for _ in range(count):

@@ -65,7 +65,7 @@ class Clusterlike:
         return self.resolver.verdict(*one, Instant(Micros(self.now_us), Millis(0)))
 
     def settle(self) -> None:
-        """Answer what is asked until nothing is."""
+        """Answer until no question is left."""
         for _ in range(50):
             self.now_us += 100_000
             for ask in self.resolver.asks(Micros(self.now_us)):

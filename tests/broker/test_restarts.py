@@ -1,4 +1,4 @@
-"""What a restart of the only broker costs: a few records, however many partitions, and a leader epoch only
+"""The cost of a restart of the only broker: a few records, however many partitions, and a leader epoch only
 where records may be gone.
 """
 

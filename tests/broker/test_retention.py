@@ -1,4 +1,4 @@
-"""Retention and DeleteRecords through a whole broker: what goes, when its files do, and what a crash
+"""Retention and DeleteRecords through a whole broker: removed segments and files, and the state a crash
 brings back.
 """
 

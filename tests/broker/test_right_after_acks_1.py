@@ -1,4 +1,4 @@
-"""What a client asks for right after acks=1: as in Kafka, the answer knows the records, though they are
+"""Requests of a client right after acks=1: as in Kafka, the answer knows the records, though they are
 not synced yet.
 """
 
@@ -201,7 +201,7 @@ def test_a_produce_waits_for_the_disk_of_the_only_replica_whatever_its_timeout(
         )
 
 
-# -- commands for the controller whose time is over when they arrive
+# -- commands for the controller that arrive after their timeout
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])

@@ -1,4 +1,4 @@
-"""ListOffsets by time reads cold files beside the loop, and answers what is true when it answers."""
+"""ListOffsets by time reads cold files beside the loop, and the reply is true when it is sent."""
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -1,4 +1,4 @@
-"""Answers leave in order, whatever waits; and nonsense costs one connection."""
+"""Replies leave in order, also if one waits; and nonsense costs one connection."""
 
 import pytest
 

@@ -171,7 +171,7 @@ def test_ids_that_nobody_uses_are_forgotten(world: World) -> None:
 
 
 class Knows:
-    """A resolver with one answer, that remembers what it was asked."""
+    """A resolver with one answer, that remembers the questions."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -263,7 +263,7 @@ def test_transactions_are_listed_over_all_shards(world: World) -> None:
 
 
 class Rights:
-    """Everybody may do everything but what is taken away."""
+    """Every operation is allowed except denied ones."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[Operation, Resource, str]] = set()

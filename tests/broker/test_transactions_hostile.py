@@ -128,7 +128,7 @@ class PowerCut(BaseException):
 
 
 class History:
-    """A producer that commits and aborts in turns; what it was told before the power went."""
+    """A producer that commits and aborts in turns; its replies before the power cut."""
 
     def __init__(self, seed: int) -> None:
         self.world = started(seed)

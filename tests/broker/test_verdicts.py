@@ -16,7 +16,7 @@ OVERDUE = 100
 
 
 class Asked:
-    """A resolver that knows nothing and counts who asked."""
+    """A resolver that knows nothing and counts the calls."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []

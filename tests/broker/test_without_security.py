@@ -1,4 +1,4 @@
-"""What belongs to security is answered as a Kafka without an authorizer and without SASL answers it."""
+"""A security request is answered as a Kafka without an authorizer and without SASL answers it."""
 
 import base64
 import hashlib

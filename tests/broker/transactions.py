@@ -1,4 +1,4 @@
-"""Requests of transactional producers in one line, and what their answers say."""
+"""Requests of transactional producers in one line, and their replies as text."""
 
 from sparklog.errors import ErrorCode, code_of
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -32,7 +32,7 @@ CLIENTS, BROKERS = 3, 5  # the versions of AddPartitionsToTxn
 
 
 class Producer:
-    """A transactional producer that asks for what it is told to ask for, over a connection of its own."""
+    """A transactional producer that sends the requests of the test, over a connection of its own."""
 
     def __init__(self, world: World, transactional_id: str, *, end_version: int = 5) -> None:
         self.world = world
@@ -45,7 +45,7 @@ class Producer:
         return self.world.ask(self.client, request, version, reply)
 
     def find(self) -> ErrorCode:
-        """Who keeps the id?"""
+        """Find the coordinator of the id."""
         answer = self.ask(
             FindCoordinatorRequest(key_type=1, coordinator_keys=[self.id]), 4, FindCoordinatorResponse
         )
@@ -102,18 +102,18 @@ class Producer:
     def part(
         self, *partitions: int, verify_only: bool = False, topic: str = "t"
     ) -> AddPartitionsToTxnTransaction:
-        """What brokers ask of one transaction among others."""
+        """A broker's request for one transaction among others."""
         topics = [AddPartitionsToTxnTopic(topic, list(partitions))]
         return AddPartitionsToTxnTransaction(self.id, self.producer_id, self.epoch, verify_only, topics)
 
     def state(self) -> str:
-        """What DescribeTransactions says."""
+        """The reply of DescribeTransactions."""
         found = describe(self.world, self.client, self.id)[0]
         return code_of(found.error_code).name if found.error_code else found.transaction_state
 
 
 def ready(world: World, transactional_id: str, *, end_version: int = 5, timeout_ms: int = 60_000) -> Producer:
-    """A producer that knows its coordinator and who it is."""
+    """A producer that knows its coordinator, producer id and epoch."""
     producer = Producer(world, transactional_id, end_version=end_version)
     assert producer.find() is ErrorCode.NONE
     assert producer.init(timeout_ms=timeout_ms) is ErrorCode.NONE
@@ -141,7 +141,7 @@ def listed(
 def add_many(
     world: World, client: SimulatedConnection, *parts: AddPartitionsToTxnTransaction
 ) -> dict[str, list[ErrorCode]]:
-    """What one broker asks of another; the codes by id."""
+    """A request of one broker to another; the codes by id."""
     answer = world.ask(
         client, AddPartitionsToTxnRequest(transactions=list(parts)), BROKERS, AddPartitionsToTxnResponse
     )

@@ -1,4 +1,4 @@
-"""What the broker's tests speak: a node, requests in one line, and time that passes when told."""
+"""Fixtures of the broker's tests: a node, requests in one line, and a clock that tests advance."""
 
 from random import Random
 

@@ -62,7 +62,7 @@ def group() -> str:
 
 
 class Told(NamedTuple):
-    """What a command line came to."""
+    """The result of a command line."""
 
     code: int
     out: str

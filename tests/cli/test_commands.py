@@ -1,4 +1,4 @@
-"""What the commands answer, where they say it, and with which exit code."""
+"""The output of the commands, its stream, and the exit code."""
 
 import json
 import os

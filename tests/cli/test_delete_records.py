@@ -1,4 +1,4 @@
-"""`sparklog topics delete-records`: which records go, what is answered, and how a refusal looks."""
+"""`sparklog topics delete-records`: the deleted records, the output, and errors."""
 
 import json
 from pathlib import Path

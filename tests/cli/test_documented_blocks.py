@@ -1,4 +1,4 @@
-"""Every block of README and of the page on the command line runs as it stands there, and prints what it
+"""Every block of README and of the page on the command line runs as it stands there, and prints the output it
 shows in kind.
 """
 
@@ -42,7 +42,7 @@ class Shell:
         }
 
     def run(self, line: str, *, is_terminal: bool = False) -> tuple[int, str]:
-        """The exit code, and what was printed."""
+        """The exit code and the output."""
         command = ["bash", "-o", "pipefail", "-c", line]
         if not is_terminal:
             done = subprocess.run(
@@ -76,7 +76,7 @@ class Shell:
 
 
 def kind(line: str) -> object:
-    """What a line of output has in common with the same line of another run: its columns, keys or words."""
+    """The part of a line of output that is equal in every run: its columns, keys or words."""
     if line.startswith("{"):
         return sorted(json.loads(line))
     if line.startswith("┃"):

@@ -1,4 +1,4 @@
-"""`sparklog groups`: what groups committed, how far behind that is, who reads, and how it is moved."""
+"""`sparklog groups`: committed offsets, lag, members, and moving the offsets."""
 
 import json
 from collections.abc import Iterator

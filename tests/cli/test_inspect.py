@@ -1,4 +1,4 @@
-"""`sparklog inspect` and `sparklog log verify`: what they print of a directory that a broker of ours left,
+"""`sparklog inspect` and `sparklog log verify`: their output for a directory that a broker of ours left,
 and of the same one damaged.
 """
 

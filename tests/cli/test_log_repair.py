@@ -59,7 +59,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def values(path: Path) -> dict[int, bytes]:
-    """What a consumer reads from a broker over this directory."""
+    """The records that a consumer reads from a broker over this directory."""
     found: dict[int, bytes] = {}
     with (
         embedded(data_dir=path) as broker,

@@ -1,4 +1,4 @@
-"""What a person sees: tables, remarks and bars on a terminal, and an end without noise when they have
+"""Output on a terminal: tables, remarks and bars on a terminal, and an end without noise when they have
 enough.
 """
 
@@ -48,7 +48,7 @@ def on_terminal(shared_broker: EmbeddedBroker) -> OnTerminal:
                 try:
                     piece = os.read(leader, 65536)
                 except OSError:
-                    break  # what Linux says when the other end is closed
+                    break  # Linux's error when the other end is closed
                 printed += piece
                 if interrupted_after is not None and interrupted_after.encode() in printed:
                     child.send_signal(signal.SIGINT)

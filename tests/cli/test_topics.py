@@ -1,4 +1,4 @@
-"""`sparklog topics` and `sparklog configs`: what is created, changed and shown, and how a refusal looks."""
+"""`sparklog topics` and `sparklog configs`: creating, changing and showing them, and errors."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""`sparklog transactions`: what is open, whose it is, and how it is ended."""
+"""`sparklog transactions`: the open ones, their producers, and how they are ended."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""`sparklog transactions resolve`: what an exactly-once sink left open whose driver never returns."""
+"""`sparklog transactions resolve`: open transactions of a sink whose driver never returns."""
 
 import pytest
 

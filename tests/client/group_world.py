@@ -1,15 +1,17 @@
-"""Members of one group, our machines, joined with a real broker in virtual time, told as text.
+"""Members of one group, the client's machines, joined with a real broker in virtual time, told as text.
 
-    topic NAME PARTITIONS       restart (the broker is killed and comes back)
-    join NAME [to=TOPICS | pattern=RE] [protocol=consumer strategy=a,b instance=I interval=max.poll.interval.ms]   subscribes and polls
+    topic NAME PARTITIONS
+    restart                     kills the broker and starts it again
+    join NAME [to=TOPICS | pattern=RE] [protocol=consumer strategy=a,b instance=I interval=MS]
+                                subscribes and polls; `interval` is max.poll.interval.ms
     want NAME TOPICS            subscribes anew
-    silence NAME                the user polls no more      wake NAME       polls again
-    kill NAME                   no word to anybody          leave NAME      in order
+    silence NAME                the user stops polling      wake NAME       polls again
+    kill NAME                   ends without a request      leave NAME      leaves the group
     commit NAME PARTITION OFFSET      committed NAME PARTITION
-    run SECONDS                 lets time pass; what the users were told in that time, each user's in order
+    run SECONDS                 advances the time; prints the callbacks of that time, in order for each user
 
-Every command says what users were told meanwhile, and ends with who holds what, if that changed.
-"""  # noqa: E501
+Every command prints the callbacks of the users meanwhile, then each member's partitions, if they changed.
+"""
 
 from sparklog.client.connection import api_of, reply_class
 from sparklog.client.failures import CommitFailed
@@ -105,11 +107,11 @@ class GroupWorld:
 
     @property
     def users(self) -> list[str]:
-        """Who is there."""
+        """The present members."""
         return list(self._users)
 
     def held(self) -> list[TopicPartition]:
-        """What those hold who are in the group; a partition for every one that holds it."""
+        """The partitions of the group's members; a partition once for each of its owners."""
         inside = [
             user.group.member for user in self._users.values() if user.group.identity.generation_id >= 0
         ]

@@ -165,7 +165,7 @@ class World:
         self.turn_us_max = 0
         self.thread(self.turns.background)
 
-    # -- what the threads of a user do -----------------------------------------------------------------------
+    # -- the calls of a user's threads -----------------------------------------------------------------------
 
     def append(
         self, me: int, partition: int = 0, size: int = 10, callback: Callable[[], None] | None = None
@@ -239,7 +239,7 @@ class World:
         return started
 
     def run(self, until: Micros) -> None:
-        """Perform what can be performed until that moment."""
+        """Perform all that is due until that moment."""
         for _ in range(100_000):
             if runnable := [thread for thread in self.threads if self._is_runnable(thread)]:
                 self._advance(self._random.choice(runnable))

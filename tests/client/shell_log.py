@@ -1,4 +1,4 @@
-"""A broker of one partition that keeps what is produced, for tests of the client over real sockets."""
+"""A broker of one partition that keeps produced records, for tests of the client over real sockets."""
 
 import threading
 from collections.abc import Callable

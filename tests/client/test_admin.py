@@ -1,4 +1,4 @@
-"""What Admin asks, of whom, how often, and what becomes of errors of single items: against brokers that
+"""Admin's requests, their brokers, retries, and errors of single items: against brokers that
 follow a script.
 """
 

@@ -1,4 +1,4 @@
-"""Admin against a broker of its own: what it asks is what a broker answers."""
+"""Admin against a broker of its own: the broker answers its requests."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Assignors of classic groups: who gets what, and what they make of bytes that are none."""
+"""Assignors of classic groups: the assignments, and errors for malformed bytes."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What one Fetch brought: aborted transactions are left out by their headers, wherever reading begins."""
+"""The records of one Fetch: aborted transactions are left out by their headers, wherever reading begins."""
 
 import random
 
@@ -15,7 +15,7 @@ T0 = TopicPartition("t", 0)
 
 
 class Log:
-    """A log of transactions of several producers: its bytes, what a read-committed reader must see, and
+    """A log of transactions of several producers: its bytes, the records of a read_committed reader, and
     the aborted ones.
     """
 
@@ -60,7 +60,7 @@ class Log:
         ]
 
     def fetched(self, start: int) -> tuple[memoryview, list[AbortedTransaction]]:
-        """What a broker answers to a read-committed Fetch from `start` on: whole batches, and what was
+        """A broker's reply to a read_committed Fetch from `start` on: whole batches, and what was
         aborted at or after that.
         """
         at = next(at for at, header in iterate_headers(self.records) if header.next_offset > start)

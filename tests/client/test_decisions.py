@@ -1,4 +1,4 @@
-"""The record of a sink's decision and the ids that belong to it: what is written is read, and nothing else
+"""The record of a sink's decision and the ids that belong to it: written records are read, and nothing else
 is taken for it.
 """
 

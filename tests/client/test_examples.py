@@ -1,4 +1,4 @@
-"""The programs under examples/ that do without Spark do what they say."""
+"""The programs under examples/ that need no Spark run as described."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Positions of many partitions: what is fetched next, and what happens when an offset is gone or a leader
+"""Positions of many partitions: the next fetch, and the reaction when an offset is gone or a leader
 changed.
 """
 

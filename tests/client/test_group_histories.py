@@ -1,4 +1,4 @@
-"""Members come, go, fall silent and die, and the broker with them, in any order: nobody shares a
+"""Members come, go, fall silent and die, and the broker with them, in any order: no two members share a
 partition, and in the end all are held.
 """
 

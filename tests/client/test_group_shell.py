@@ -53,7 +53,7 @@ PATIENCE_S = 20
 
 
 class Coordination:
-    """One group with one member and one partition of ten records; what is asked is answered, and noted in
+    """One group with one member and one partition of ten records; each request is answered, and noted in
     order.
     """
 

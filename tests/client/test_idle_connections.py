@@ -1,4 +1,4 @@
-"""Connections that nobody used for so long that the broker closed them."""
+"""Connections idle for so long that the broker closed them."""
 
 import socket
 

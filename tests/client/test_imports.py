@@ -1,4 +1,4 @@
-"""What the public names load: a command line that answers in a blink cannot import what it does not use."""
+"""The modules that public names load: a fast command line imports only the modules it uses."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Members against a coordinator that follows a script: what is sent, what the user has to do, and what
+"""Members against a coordinator that follows a script: the requests, the calls due by the user, and what
 every error means.
 """
 

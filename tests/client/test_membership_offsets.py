@@ -1,4 +1,4 @@
-"""Commits and look-ups against a coordinator that follows a script: what is sent, tried again, and what
+"""Commits and look-ups against a coordinator that follows a script: requests, retries, and what
 every refusal means.
 """
 

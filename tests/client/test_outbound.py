@@ -285,7 +285,7 @@ def test_whatever_breaks_every_batch_is_written_once_and_in_order(seed: int) -> 
     chance = random.Random(seed)
     machine, cluster = outbound()
     leader, now, finished = Leader(), ms(0), list[Done]()
-    wire: list[tuple[Shipment, ErrorCode | None]] = []  # what was sent, and what the leader made of it
+    wire: list[tuple[Shipment, ErrorCode | None]] = []  # the request, and the leader's result
     total, added = 40, 0
     while machine.unfinished or added < total:
         now = Micros(now + chance.randrange(1, 40_000))
@@ -303,7 +303,7 @@ def test_whatever_breaks_every_batch_is_written_once_and_in_order(seed: int) -> 
             code = refused or (leader.append(shipment.batches[0]) if fate < 0.9 else None)
             wire.append((shipment, code))
         if wire and chance.random() < 0.1:
-            # The connection breaks: what the leader wrote stays written, nobody hears of it.
+            # The connection breaks: the leader's writes stay, without an acknowledgement.
             for shipment, _ in wire:
                 finished += machine.failed(shipment, ConnectionFailed("gone"), now)
             wire.clear()

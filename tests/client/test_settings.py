@@ -1,4 +1,4 @@
-"""Settings under Kafka's names: text in, types out, and errors that say what to do."""
+"""Settings under Kafka's names: text in, types out, and errors that name the remedy."""
 
 import warnings
 

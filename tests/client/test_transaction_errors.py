@@ -1,4 +1,4 @@
-"""What each error means for a transaction, all of them for every request."""
+"""The meaning of each error for a transaction, for every request."""
 
 import pytest
 

@@ -36,7 +36,7 @@ Answer = Callable[[Message], Message | None]
 
 
 class Cluster:
-    """One broker that leads everything, coordinates everything, and keeps what was written in
+    """One broker that leads everything, coordinates everything, and keeps the records written in
     transactions; `trouble` comes first.
     """
 

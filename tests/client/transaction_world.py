@@ -1,18 +1,20 @@
-"""One transactional producer's machines, joined in virtual time with brokers that do as they are told,
-told as text.
+"""One transactional producer's machines, joined in virtual time with scripted brokers, told as text.
 
-    version N                     the transaction version that the cluster is at from now on
-    init | begin | commit | abort the calls; `again` after one goes on to wait for it
-    send PARTITION                a batch of one record      offsets GROUP PARTITION=OFFSET [member=M generation=N]
+    version N                     the transaction version of the cluster from now on
+    init | begin | commit | abort the calls; `again` after one continues to wait for it
+    send PARTITION                a batch of one record
+    offsets GROUP PARTITION=OFFSET [member=M generation=N]
     refuse REQUEST CODE [times=N]       the next N of these requests are answered with the error
-    lose REQUEST [times=N] [done=yes]   the connection breaks before the answer; with `done` the broker did what was asked
-    unreachable NODE ms=N         no connection to that broker for so long      move NODE     coordinators are there from now on
+    lose REQUEST [times=N] [done=yes]   the connection breaks before the reply; with `done` the broker
+                                        executed the request
+    unreachable NODE ms=N         no connection to that broker for so long
+    move NODE                     coordinators are on this broker from now on
     exhaust                       the epochs of the producer id are used up: the next one belongs to a new id
     run MILLISECONDS              lets time pass
 
-Told are the requests with their version and what the answer said, what the calls came to, batches that are
-done, and the state if it changed. Broker 1 leads the partitions, 2 is every coordinator.
-"""  # noqa: E501
+The output has the requests with their versions and replies, the results of the calls, completed batches,
+and the state if it changed. Broker 1 leads the partitions, 2 is every coordinator.
+"""
 
 from collections.abc import Callable
 
@@ -154,7 +156,7 @@ class TransactionWorld:
         self._version("2")
 
     def run(self, line: str) -> list[str]:
-        """One command, and what it led to."""
+        """One command, and its output."""
         (verb, *words), given = arguments(line)
         try:
             getattr(self, f"_{verb.replace('-', '_')}")(*words, **given)

@@ -48,7 +48,7 @@ def joined(chunks: Sequence[Chunk]) -> bytes:
 
 
 def requests_in(output: Sequence[Chunk]) -> list[tuple[RequestHeader, Message]]:
-    """The requests in what a client sends."""
+    """The requests in the bytes of a client."""
     stream, found = joined(output), []
     while stream:
         length = int.from_bytes(stream[:4], "big")
@@ -67,7 +67,7 @@ def reply_to(header: RequestHeader, message: Message) -> bytes:
 
 
 def versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
-    """What a broker speaks: everything in the table, with exceptions by API name."""
+    """A broker's API versions: everything in the table, with exceptions by API name."""
     by_name = {api.name: (api.since, api.until) for api in API_BY_KEY.values()} | ranges
     keys = {api.name: api.key for api in API_BY_KEY.values()}
     return ApiVersionsResponse(api_keys=[ApiVersion(keys[name], *span) for name, span in by_name.items()])

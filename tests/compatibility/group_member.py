@@ -1,12 +1,12 @@
-"""A member of a group as a process of its own, that can be killed: what it tells, line by line as JSON, is
-what its library told it.
+"""A member of a group in a separate process, which tests can kill: it prints the events of its library as
+lines of JSON.
 
-    python -m tests.compatibility.group_member LIBRARY '{"bootstrap": …, "group": …, "topics": […] or
-    "pattern": …, "settings": {…}}'
+    python -m tests.compatibility.group_member LIBRARY SETTINGS
+    SETTINGS: '{"bootstrap": …, "group": …, "topics": […] or "pattern": …, "settings": {…}}'
 
-It says `assigned`, `revoked` and `lost` with partitions as `topic:number`, `record` with [partition,
-offset, value], and `committed` when what it has read so far is committed. It leaves the group cleanly when
-its standard input ends. `group_member.js` is the same for kafkajs.
+Events are `assigned`, `revoked` and `lost` with partitions as `topic:number`, `record` with [partition,
+offset, value], and `committed` when all records read so far are committed. The member leaves
+the group cleanly when its standard input ends. `group_member.js` is the same for kafkajs.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ PATIENT_STEP_MS = (
 
 
 def tell(**said: object) -> None:
-    """One line to whoever started this."""
+    """Print one line for the parent process."""
     print(json.dumps(said), flush=True)
 
 

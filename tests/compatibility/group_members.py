@@ -20,7 +20,7 @@ KAFKAJS = PROJECT / ".node" / "node_modules"
 
 
 class Way(NamedTuple):
-    """A library and what it is told; `quick` are settings that shorten the wait for the dead, on a broker
+    """A library and its settings; `quick` are settings that shorten the wait for the dead, on a broker
     that allows it.
     """
 
@@ -51,7 +51,7 @@ WAYS = {
 }
 
 
-_CHANGED = threading.Condition()  # of all members: whoever waits for several hears each of them
+_CHANGED = threading.Condition()  # of all members: a wait for several receives each of them
 
 
 class Member:

@@ -100,7 +100,7 @@ class RealKafka:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on now."""
+    """Ports of the loopback without a listener."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

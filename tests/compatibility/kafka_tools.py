@@ -32,7 +32,7 @@ def kafka_tool(
 
 
 def all_that_is_said(main_class: str, *arguments: str | Path) -> str:
-    """Run a tool; all that it prints, complaints and standard error included, whatever its end."""
+    """Run a tool; all that it prints, complaints and standard error included, for every exit code."""
     run = _run(main_class, arguments, "")
     return run.stdout + run.stderr
 

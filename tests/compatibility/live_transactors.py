@@ -39,7 +39,7 @@ class Abortable(Exception):
 
 
 class Finished(Exception):
-    """The producer is fenced, or nobody knows what became of its last call: another takes its place."""
+    """The producer is fenced, or the result of its last call is unknown: another takes its place."""
 
 
 class Writer(Protocol):
@@ -214,9 +214,7 @@ class Theirs:
         self._call(lambda: self._producer.abort_transaction(CALL_S))
 
     def close(self) -> None:
-        with contextlib.suppress(
-            confluent.KafkaException, SystemError
-        ):  # it tells once more of what was fatal
+        with contextlib.suppress(confluent.KafkaException, SystemError):  # it reports the fatal error again
             self._producer.purge()
 
 
@@ -228,7 +226,7 @@ class Recorder:
         self.servers = servers
         self.partitions = partitions
         self.stop = threading.Event()
-        self.until_s = time.monotonic() + lasts_s + 10  # then nobody tries again
+        self.until_s = time.monotonic() + lasts_s + 10  # then there is no retry
         self.failures: list[BaseException] = []
         self._lock = threading.Lock()
         self._values = 0
@@ -429,7 +427,7 @@ class Recorder:
             consumer.close()
 
     def offset(self, group: str, partition: TopicPartition) -> OffsetRead | None:
-        """What a group has committed; None if nobody tells."""
+        """A group's committed offsets; None without a reply."""
         asked_us = self.now_us()
         try:
             with Admin(bootstrap_servers=self.servers, default_api_timeout_ms=10_000) as admin:
@@ -446,7 +444,7 @@ class Recorder:
     # -- the end
 
     def conclude(self, transactional_ids: list[str], groups: list[str]) -> None:
-        """End what was left open, then read everything."""
+        """End open transactions, then read everything."""
         for transactional_id in transactional_ids:
             writer = Ours(self.servers, transactional_id, self.until_s)
             writer.init()

@@ -132,7 +132,7 @@ def test_kafka_metadata_quorum_finds_one_voter_that_leads(live: LiveBroker) -> N
 
 
 def conversation(server: str, work: Path) -> Iterator[tuple[str, str]]:
-    """(what was asked, what was said), the same on every broker but for `plainly`."""
+    """(request, reply), the same on every broker but for `plainly`."""
     at = ("--bootstrap-server", server)
 
     def said(name: str, main_class: str, *arguments: str | Path) -> tuple[str, str]:
@@ -316,7 +316,7 @@ def without_security(server: str) -> Iterator[tuple[str, str]]:
 
 
 def plainly(output: str, server: str) -> str:
-    """Without what differs by chance: times, ids, ports, paths and offsets of the metadata log, and the
+    """Without values that differ by chance: times, ids, ports, paths and offsets of the metadata log, and the
     order of Java's hash tables.
     """
     text = output.replace(server, "SERVER").replace(server.rpartition(":")[2], "PORT")

@@ -1,4 +1,4 @@
-"""Clients that know nothing of us: what any of them writes, all of them read, at their default settings."""
+"""Unmodified clients: the records of each are read by all, at their default settings."""
 
 import asyncio
 

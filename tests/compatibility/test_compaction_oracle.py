@@ -1,4 +1,4 @@
-"""Kafka's own tool reads what compaction leaves: batches, records, offsets, and both indexes."""
+"""Kafka's own tool reads compacted logs: batches, records, offsets, and both indexes."""
 
 import re
 from pathlib import Path

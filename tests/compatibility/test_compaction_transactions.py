@@ -33,7 +33,7 @@ SETTINGS = LogConfig(segment_bytes=20_000, is_compacted=True, delete_retention_m
 
 
 def write(kafka: RealKafka) -> dict[str, str]:
-    """Transactions of three producers, a third of them aborted; what is committed last for each key."""
+    """Transactions of three producers, a third of them aborted; the last committed value of each key."""
     random = Random(7)
     producers = [
         confluent_kafka.Producer(
@@ -63,7 +63,7 @@ def write(kafka: RealKafka) -> dict[str, str]:
 
 
 def read(kafka: RealKafka) -> list[tuple[str, str]]:
-    """What a read-committed consumer sees, from the start to the end."""
+    """The records of a read_committed consumer, from the start to the end."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,

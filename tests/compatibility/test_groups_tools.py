@@ -67,7 +67,7 @@ def commit(bootstrap: str, group: str, topic: str, *offsets: int) -> None:
         try:
             consumer.commit(offsets=parts, asynchronous=False)
         except confluent_kafka.KafkaException as refused:
-            # A real Kafka that was just started names a coordinator before it has loaded what that keeps.
+            # A real Kafka that was just started names a coordinator before it has loaded its state.
             if refused.args[0].code() not in LOADING or time.monotonic() > deadline:
                 raise
         else:
@@ -76,7 +76,7 @@ def commit(bootstrap: str, group: str, topic: str, *offsets: int) -> None:
 
 
 def plain(printed: str) -> str:
-    """Without what differs between two runs of one broker: made-up ids, ports, topic ids, and so many
+    """Without values that differ between two runs of one broker: made-up ids, ports, topic ids, and so many
     spaces.
     """
     printed = re.sub(r"rdkafka-[0-9a-f-]{36}|(?<=\s)[\w+/-]{22}(?= +/127)", "MEMBER", printed)
@@ -88,7 +88,7 @@ def plain(printed: str) -> str:
 
 
 def tour(bootstrap: str) -> Iterator[tuple[str, str]]:
-    """What each command prints, with its standard error, on a broker that has nothing yet."""
+    """The output of each command, with its standard error, on a broker that has nothing yet."""
     write(bootstrap, "t", 10)
     server = ("--bootstrap-server", bootstrap)
 
@@ -321,12 +321,12 @@ def test_a_real_kafka_goes_on_with_our_groups_and_we_with_its(tmp_path: Path) ->
     place(data_dir, kafka_broker.data_dir)
     expected = USED | {"simple": [5, 8], "ours": [2, 3], "our-modern": [10, 10]}
     with kafka_broker.running():
-        commit(kafka_broker.bootstrap_servers, "last", "t", 1, 1)  # by then it has loaded what it keeps
+        commit(kafka_broker.bootstrap_servers, "last", "t", 1, 1)  # by then it has loaded its state
         assert {group: committed_of(kafka_broker.bootstrap_servers, group) for group in expected} == expected
 
 
 def committed_of(bootstrap: str, group: str) -> list[int]:
-    """What a group has committed for partitions 0 and 1 of `t`."""
+    """The committed offsets of a group for partitions 0 and 1 of `t`."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     asked = [confluent_kafka.ConsumerGroupTopicPartitions(group)]
     found = admin.list_consumer_group_offsets(asked)[group].result(timeout=30).topic_partitions

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.compat
 
 
 class Shown(NamedTuple):
-    """What `sparklog` printed, object by object, and its exit code."""
+    """The output of `sparklog`, object by object, and its exit code."""
 
     rows: list[dict[str, object]]
     returncode: int

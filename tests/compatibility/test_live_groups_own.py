@@ -37,7 +37,7 @@ def fill(live: LiveBroker, topic: str, count: int = COUNT) -> None:
 
 
 class Ours:
-    """Our consumer, polled by a thread of its own until closed; what it holds can be looked at from
+    """Our consumer, polled by a thread of its own until closed; its partitions can be read from
     outside.
     """
 
@@ -161,7 +161,7 @@ def wait_until(is_true: Callable[[], bool], *made: Any) -> None:
 
 
 def shared_by(*made: Any) -> bool:
-    """Whether these members hold everything, nobody the same, and as evenly as can be."""
+    """Whether these members hold everything, none twice, and as evenly as can be."""
     held = sorted(partition for member in made for partition in member.held)
     sizes = [len(member.held) for member in made]
     return held == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1

@@ -1,5 +1,5 @@
-"""Kafka's files to the byte: Kafka's own tool checks what we wrote, we serve what a real Kafka wrote, and
-it serves what we wrote.
+"""Kafka's files to the byte: Kafka's own tool checks our files, our broker serves those of a real Kafka, and
+Kafka serves ours.
 """
 
 import re

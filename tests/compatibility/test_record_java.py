@@ -34,7 +34,7 @@ DIRECTORY = bytes(range(16))
 
 
 def dump(directory: Path, batches: list[bytearray]) -> list[str]:
-    """What the tool prints about these batches as the first segment of a log."""
+    """The output of the tool for these batches as the first segment of a log."""
     segment = directory / f"{0:020}.log"
     segment.write_bytes(b"".join(batches))
     return kafka_tool(DUMP_LOG, "--deep-iteration", "--print-data-log", "--files", segment).splitlines()

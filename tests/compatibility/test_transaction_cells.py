@@ -60,7 +60,7 @@ class OurSpeaker:
 
 
 def ours(speaker: Speaker, asked: Iterable[Cell]) -> dict[Cell, Outcome]:
-    """What this coordinator says in these cells."""
+    """The replies of this coordinator in these cells."""
     prepare(speaker)
     found: dict[Cell, Outcome] = {}
     level = 2

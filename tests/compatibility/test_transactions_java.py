@@ -115,7 +115,7 @@ class Copier:
         assert self._copied() >= count or self._child.poll() == 0, "".join(self._complaints)
 
     def kill(self) -> None:
-        """As a machine that is lost: what it has open stays open."""
+        """As a machine that is lost: its transactions stay open."""
         self._child.kill()
         self._child.wait()
 

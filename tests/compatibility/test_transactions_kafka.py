@@ -1,4 +1,4 @@
-"""What only a real Kafka of one's own shows: both transaction versions, a change between them, a kill, and
+"""Tests that need a real Kafka broker: both transaction versions, a change between them, a kill, and
 transactions that hang.
 """
 

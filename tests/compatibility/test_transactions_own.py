@@ -1,4 +1,4 @@
-"""Our own transactional clients: what they write, read, fence and end, against our broker or a real Kafka,
+"""Our own transactional clients: their writes, reads, fences and ends, against our broker or a real Kafka,
 beside confluent's clients.
 """
 
@@ -36,7 +36,7 @@ def admin(live: LiveBroker) -> Iterator[Admin]:
 
 @pytest.fixture
 def tid(live: LiveBroker) -> str:
-    """A transactional id, and prefix of some, that nobody else uses."""
+    """A transactional id, and prefix of some, that no other test uses."""
     return live.create("tid")
 
 

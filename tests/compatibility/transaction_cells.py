@@ -1,19 +1,19 @@
-"""What a transaction coordinator answers to each request in each state: cells of (history, request,
-producer), asked of any broker.
+"""The replies of a transaction coordinator to each request in each state: cells of (history, request,
+producer), run against any broker.
 
 A cell begins with a history, steps that bring a new transactional id into a state:
 
     init     InitProducerId by a new producer; after an open transaction, the fence of the older one
     keep     InitProducerId that names the present producer id and epoch
-    add      a partition takes part: AddPartitionsToTxn of a client (TV1), of a broker (TV2, as Produce 12 has it)
+    add      adds a partition: AddPartitionsToTxn of a client (TV1), of a broker (TV2, as Produce 12 does)
     commit, abort    EndTxn, and the end of its markers unless they are held
-    hold, release    markers are written no more, or again
+    hold, release    stop writing markers, or resume
 
 The request of the cell then comes from the current producer, from its previous or next epoch, or from
-another producer id. `outcome` tells the error, the identity in the answer, and what DescribeTransactions
-tells afterwards. Identities are relative to the one before the request: `same+1` is the same producer id
-in the next epoch, `new0` another producer id in epoch 0.
-"""  # noqa: E501
+another producer id. `outcome` returns the error, the identity in the reply, and the result of
+DescribeTransactions afterwards. Identities are relative to the one before the request: `same+1` is the same
+producer id in the next epoch, `new0` another producer id in epoch 0.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,7 +92,7 @@ class Speaker(Protocol):
 
 
 class Cell(NamedTuple):
-    """A place in the table: transaction versions of cluster and client, what happened to the id, what is
+    """A place in the table: transaction versions of cluster and client, the history of the id, what is
     asked, and by which producer.
     """
 
@@ -319,7 +319,7 @@ def set_level(speaker: Speaker, level: int) -> None:
 
 
 def outcome(speaker: Speaker, cell: Cell, transactional_id: str) -> Outcome:
-    """What a broker says in a cell. The id must be new."""
+    """The outcome of a cell on a broker. The id must be new."""
     one = Transactor(speaker, transactional_id, cell.client)
     for step in cell.history.split():
         one.step(step)
@@ -366,7 +366,7 @@ def overflow(speaker: Speaker) -> list[tuple[str, ...]]:
 
 
 def table() -> dict[Cell, Outcome]:
-    """The table on file: what a real Kafka says."""
+    """The table on file: the outcomes of a real Kafka."""
     found = {}
     for line in TABLE.read_text().splitlines():
         if not line.startswith("#"):

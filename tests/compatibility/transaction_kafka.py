@@ -1,4 +1,4 @@
-"""A real Kafka whose transaction markers can be held: the table of `transaction_cells` is what it says.
+"""A real Kafka whose transaction markers can be held: the source of the table of `transaction_cells`.
 
 The inter-broker listener is advertised at the address of a relay, so the markers that the coordinator
 sends to its own broker pass here:
@@ -142,7 +142,7 @@ def kafka_speaker(root: Path) -> Iterator[KafkaSpeaker]:
 
 
 def measured(root: Path) -> dict[Cell, Outcome]:
-    """What a Kafka says in every cell."""
+    """Kafka's outcome of every cell."""
     found: dict[Cell, Outcome] = {}
     with kafka_speaker(root) as speaker:
         for cluster in (2, 1):

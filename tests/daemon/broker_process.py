@@ -1,4 +1,4 @@
-"""A broker as a user runs it: the program, its exit code, what it says on stdout and stderr."""
+"""A broker as a user runs it: the program, its exit code, stdout and stderr."""
 
 import os
 import re
@@ -26,7 +26,7 @@ class BrokerProcess:
     """`sparklog start` with these arguments; killed at the end of the `with` block if it still runs.
 
     `descriptors` is its hard limit of them, `prefix` a command that starts it in its own place,
-    `environment` what it finds there besides.
+    `environment` has additional variables.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class BrokerProcess:
         raise AssertionError(f"no word of {listener}")
 
     def end(self, number: signal.Signals | None = None) -> tuple[int, str, str]:
-        """Send a signal if one is given; exit code, and what was said on stdout and stderr since."""
+        """Send a signal if one is given; exit code, and the output on stdout and stderr since."""
         if number is not None:
             self.child.send_signal(number)
         out, err = self.child.communicate(timeout=PATIENCE_S)
@@ -124,7 +124,7 @@ def is_readable(connection: socket.socket) -> bool:
 
 
 def receive_until_closed(connection: socket.socket, *, at_most: int = 1 << 20) -> bytes:
-    """What arrives until the other side closes (a reset counts), at most so many bytes."""
+    """The bytes received until the other side closes (a reset counts), at most so many bytes."""
     connection.settimeout(PATIENCE_S)
     received = b""
     try:

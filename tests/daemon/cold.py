@@ -1,4 +1,4 @@
-"""Files out of the page cache, and what may be said of a file that was read into it."""
+"""Files out of the page cache, and the state of a file that was read into it."""
 
 import os
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def is_resident_after(read: Callable[[], object], descriptor: int, position: int
     """Whether `read` brings a range of a cold file into the page cache.
 
     A kernel may take single pages back at once, however much memory is free (DAMON's proactive reclaim
-    does): then all is tried again. What leaves a hole of its own leaves it each time.
+    does): then all is tried again. A file with a hole of its own keeps it.
     """
     for _ in range(TRIES):
         chill(descriptor)

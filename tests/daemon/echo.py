@@ -1,4 +1,4 @@
-"""The smallest thing that can stand where the broker stands: it answers each frame by what the frame says.
+"""The smallest replacement of the broker: each frame contains the command for its reply.
 
 A frame is a word and arguments: `echo TEXT`, `slice POSITION LENGTH` (of its file, after a header),
 `mute`, `close`, `sync`, `job TEXT`, `steps COUNT`.

@@ -13,7 +13,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 class FailingCalls:
-    """The library, built in a directory, and what it is told there."""
+    """The library, built in a directory, and its control files."""
 
     def __init__(self, directory: Path) -> None:
         compiler = shutil.which("cc")

@@ -1,4 +1,4 @@
-"""Who is admitted when all slots are taken, and who gives way."""
+"""The connections admitted and evicted when all slots are taken."""
 
 import contextlib
 import select

@@ -1,4 +1,4 @@
-"""What does not speak Kafka's protocol costs itself its connection and a line in the log, and nobody else
+"""Input outside Kafka's protocol costs its sender the connection and a line in the log, and no other client
 anything.
 """
 

@@ -32,7 +32,7 @@ def sparklog(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def said(process: BrokerProcess) -> tuple[bool, str]:
-    """Whether the broker became ready, and what it said until it was stopped."""
+    """Whether the broker became ready, and its output until it was stopped."""
     try:
         process.address()
     except AssertionError as refused:

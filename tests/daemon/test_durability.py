@@ -1,4 +1,4 @@
-"""What was acknowledged is served again, after a clean end, after `kill -9`, and after the disk took no
+"""Acknowledged records are served again, after a clean end, after `kill -9`, and after the disk took no
 more.
 """
 

@@ -82,7 +82,7 @@ def test_it_goes_with_its_directory_when_its_owner_is_killed(then: str) -> None:
         owner.wait()
         wait_until_gone(int(pid))
         assert not Path(directory).exists()
-        # Whoever was forked off goes too.
+        # Forked processes end too.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(owner.pid, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""A real process whose disk fails: what it says, what it serves on, and what a start after the repair
+"""A real process whose disk fails: its log, the partitions it serves, and a start after the repair
 brings back.
 """
 

@@ -1,4 +1,4 @@
-"""A real process on a real file system that fills up: by what it is sent, and to the last byte by others."""
+"""A real process on a real file system that fills up: by produced records, and fully by other programs."""
 
 import signal
 from pathlib import Path
@@ -14,7 +14,7 @@ RESERVE = 2 << 20
 
 
 def produce_until_refused(bootstrap_servers: str) -> list[bytes]:
-    """What was acknowledged before the broker refused."""
+    """The records acknowledged before the broker refused."""
     acknowledged: list[bytes] = []
     with Producer(
         bootstrap_servers=bootstrap_servers, retries=0, linger_ms=0, enable_idempotence=False
@@ -40,7 +40,7 @@ def test_a_full_disk_serves_reads_over_restarts_and_a_patient_producer_is_served
             address = process.bootstrap_servers()
             acknowledged = produce_until_refused(address)
             assert len(acknowledged) > 30
-            assert disk.room() >= RESERVE - (64 << 10)  # what the broker itself has written
+            assert disk.room() >= RESERVE - (64 << 10)  # the broker's own writes
             assert stored(address, PARTITION) == acknowledged
             disk.fill()
             assert disk.room() == 0

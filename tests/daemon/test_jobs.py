@@ -1,4 +1,4 @@
-"""Jobs beside the loop: who runs next, how much memory they hold together, and what returns of one that
+"""Jobs beside the loop: their order, the memory they hold together, and the result of one that
 fails.
 """
 
@@ -26,7 +26,7 @@ PATIENCE_S = 30
 
 
 class Loop:
-    """Collects what jobs post, and runs it when asked to."""
+    """Collects the calls that jobs post, and runs them on request."""
 
     def __init__(self, memory_max: int = 64 * MIB) -> None:
         self.posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -54,7 +54,7 @@ class Loop:
         return gate
 
     def take(self, count: int) -> list[object]:
-        """Run what is posted until there are so many results."""
+        """Run posted calls until there are so many results."""
         while len(self.results) < count:
             self.posted.get(timeout=PATIENCE_S)()
         return self.results

@@ -1,4 +1,4 @@
-"""What the daemon asks of the C library."""
+"""The daemon's calls of the C library."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The program as a user meets it: how it starts, how it ends, what it refuses."""
+"""The program as a user meets it: its start, its end and its errors."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""What becomes of bytes and effects between a socket and the broker."""
+"""Bytes and effects between a socket and the broker."""
 
 import contextlib
 import os

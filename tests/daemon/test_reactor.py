@@ -1,4 +1,4 @@
-"""What other threads may do to a reactor, and when; whom an event concerns."""
+"""Calls of other threads to a reactor, and the receiver of an event."""
 
 import os
 import socket

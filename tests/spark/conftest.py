@@ -37,7 +37,7 @@ def spark() -> Iterator[Any]:
         "spark.sql.streaming.stopTimeout": "20s",
         "spark.jars": ",".join(
             map(str, spark_connector_jars())
-        ),  # one session serves every test, so it has what any of them needs
+        ),  # one session serves every test, so it has the settings of all of them
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parents[2] / 'examples' / 'log4j2.properties'}",  # noqa: E501
     }
     builder = pyspark.SparkSession.builder.master("local[2]").appName("sparklog-tests")

@@ -13,7 +13,7 @@ RUN_S_MAX = 240
 def read(
     spark: SparkSession, servers: str, topic: str | None = None, *, schema: str | None = None, **options: Any
 ) -> DataFrame:
-    """A batch read of `topic`, or of what `options` choose."""
+    """A batch read of `topic`, or of the topics that `options` select."""
     reader = spark.read.format("sparklog").options(**{"kafka.bootstrap.servers": servers}, **options)
     if topic is not None:
         reader = reader.option("subscribe", topic)
@@ -38,7 +38,7 @@ def stream(spark: SparkSession, servers: str, topic: str, **options: Any) -> Dat
 
 
 class Collected:
-    """What each micro-batch of a stream held: values by batch number, in order of partition and offset."""
+    """The rows of each micro-batch of a stream: values by batch number, in order of partition and offset."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[str]] = {}
@@ -57,7 +57,7 @@ class Collected:
 
 
 def run_to_end(source: DataFrame, checkpoint: Path, sink: Any) -> StreamingQuery:
-    """Everything there is now, through `foreachBatch`; raises what the query raised."""
+    """Everything there is now, through `foreachBatch`; raises the query's error."""
     writer = source.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(RUN_S_MAX)

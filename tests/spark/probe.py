@@ -30,7 +30,7 @@ PROPERTIES = ("sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.
 
 
 def note(notes: str, call: str, **told: object) -> None:
-    """One line, whole, whoever else writes."""
+    """One whole line, also beside other writers."""
     descriptor = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, json.dumps([call, told]).encode() + b"\n")
@@ -39,7 +39,7 @@ def note(notes: str, call: str, **told: object) -> None:
 
 
 def noted(notes: Path, *calls: str) -> list[tuple[str, dict[str, Any]]]:
-    """What was noted of these calls, in order; of all if none is named."""
+    """The notes of these calls, in order; of all if none is named."""
     lines = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
     return [(call, told) for call, told in lines if not calls or call in calls]
 
@@ -142,7 +142,7 @@ class StreamProbe(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Drain:
-    """What both sinks do."""
+    """The methods of both sinks."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options

@@ -11,7 +11,7 @@ from tests.tools import PROJECT
 
 
 def zipped(path: Path) -> Path:
-    """A zip file of the package, without what is compiled."""
+    """A zip file of the package, without compiled files."""
     with zipfile.ZipFile(path, "w") as archive:
         for module in sorted((PROJECT / "sparklog").rglob("*.py")):
             archive.write(module, module.relative_to(PROJECT))

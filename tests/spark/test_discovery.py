@@ -51,7 +51,7 @@ spark.stop()
 
 
 def run(*command: str, cwd: Path, **environment: str) -> str:
-    """What a command prints, run from `cwd` with nothing of the project on its path."""
+    """The output of a command, run from `cwd` with nothing of the project on its path."""
     inherited = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")
     }
@@ -69,7 +69,8 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
 
 
 def test_the_discovery_module_never_fails_to_import(tmp_path: Path) -> None:
-    # -S: no site-packages, so no pyspark either. Were this import to fail, Spark would lose every Python data source.  # noqa: E501
+    # -S: no site-packages, so no pyspark either. If this import failed, Spark would lose every Python data
+    # source.
     code = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); import pyspark_sparklog as p; print(hasattr(p, 'DefaultSource'))"  # noqa: E501
     assert run(sys.executable, "-S", "-c", code, cwd=tmp_path) == "False\n"
 
@@ -146,7 +147,7 @@ def test_an_installed_wheel_is_found_in_a_clean_environment(tmp_path: Path) -> N
     (wheel,) = tmp_path.glob("sparklog-*.whl")
     run(sys.executable, "-m", "venv", "clean", cwd=tmp_path)
     python = str(tmp_path / "clean" / "bin" / "python")
-    # What Spark itself needs comes from this environment's directory, sparklog from the wheel alone.
+    # Spark's own dependencies come from this environment's directory, sparklog from the wheel alone.
     run(python, "-m", "pip", "install", "-q", "--no-deps", str(wheel), cwd=tmp_path)
     (site,) = (tmp_path / "clean" / "lib").glob("python*/site-packages")
     for package in installed_packages_but_sparklog():

@@ -1,4 +1,4 @@
-"""Tiny micro-batches are read where they are planned, and give what tasks give."""
+"""Tiny micro-batches are read where they are planned, and give the same rows as tasks."""
 
 import io
 import warnings

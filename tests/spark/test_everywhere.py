@@ -96,7 +96,7 @@ print("rows:", spark.table("kept").count())
 
 
 def run(*command: str | Path, cwd: Path, forgiven: str | None = None) -> str:
-    """What a command prints, which ends well or with the one error that is `forgiven`; it sees this source
+    """The output of a command, which ends well or with the one error that is `forgiven`; it sees this source
     tree and runs this Python.
     """
     environment = {

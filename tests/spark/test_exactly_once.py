@@ -253,7 +253,7 @@ def test_a_driver_that_was_fenced_cannot_decide(servers: str, make_topic: MakeTo
         newer.abort([None], 0)
         paused.wake()
     paused.driver.log.close()
-    assert isinstance(paused.error, BatchNotWhole)  # which is what came of it
+    assert isinstance(paused.error, BatchNotWhole)  # which is the result
     assert isinstance(paused.error.__context__, TransactionError)
     assert committed(servers, topic) == []
 
@@ -340,7 +340,7 @@ def test_a_sink_without_a_name_is_known_by_the_query_that_its_tasks_tell(
     with Driver(servers) as driver:
         driver.run_batch(topic, 0, [["x"], []], query=query)
         assert driver.log.last(sink_name(query)) is not None
-        driver.abort([None, None], 1)  # nobody knows whose: nothing happens
+        driver.abort([None, None], 1)  # of an unknown sink: nothing happens
         with pytest.raises(NoSink, match="at_least_once"):
             driver.open(Task(0, 0, "", NO_BATCH))
 

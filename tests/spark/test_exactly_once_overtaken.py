@@ -1,4 +1,4 @@
-"""Drivers of one sink that overtake each other: what a newer one decides stays, however late the older one
+"""Drivers of one sink that overtake each other: the decision of a newer one stays, however late the older one
 wakes.
 """
 
@@ -140,7 +140,7 @@ def test_nobody_decides_on_what_a_driver_condemned_before_it_died(
 
 @pytest.fixture(scope="module")
 def hasty_servers() -> Iterator[str]:
-    """A broker that looks for what is late all the time, and not every ten seconds."""
+    """A broker that looks for late transactions all the time, not every ten seconds."""
     with embedded(transaction_abort_timed_out_transaction_cleanup_interval_ms=50) as broker:
         yield broker.bootstrap_servers
 

@@ -1,4 +1,4 @@
-"""The programs under examples/ that use Spark do what they say."""
+"""The programs under examples/ that use Spark run as described."""
 
 import os
 import signal

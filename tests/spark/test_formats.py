@@ -1,4 +1,4 @@
-"""Keys and values decoded into columns: what each format gives, and that a bad record harms nobody but
+"""Keys and values decoded into columns: the result of each format, and that a bad record harms nobody but
 itself. No Spark session here.
 """
 

@@ -1,4 +1,4 @@
-"""How much one micro-batch reads, and what logs are thought to hold. No broker here."""
+"""How much one micro-batch reads, and the estimated size of logs. No broker here."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is refused when a frame is loaded, and what when brokers are first asked. No Spark session here."""
+"""Refusals when a frame is loaded, and at the first request to brokers. No Spark session here."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Stored offsets: one text per position, whatever way it was reached. No Spark here."""
+"""Stored offsets: one text per position, on every way to it. No Spark here."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What to read next, from offsets alone. No Spark here."""
+"""Planning of the next read, from offsets alone. No Spark here."""
 
 import json
 import math
@@ -133,7 +133,7 @@ def test_a_limit_near_the_largest_offset_does_not_overflow() -> None:
 
 
 def connectors_answer(limit: int, start: dict, end: dict) -> dict:
-    """What Spark's Kafka connector computes, in its own order of 64-bit sums: Long * (Long / Double), then
+    """The result of Spark's Kafka connector, in its own order of 64-bit sums: Long * (Long / Double), then
     ceil or floor, saturating.
     """
     sizes = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}

@@ -1,4 +1,4 @@
-"""What a stream's progress tells beside its offsets. No Spark here."""
+"""The metrics of a stream's progress beside its offsets. No Spark here."""
 
 from sparklog.model import Offset, TopicPartition
 from sparklog.spark.options import Options

@@ -1,4 +1,4 @@
-"""What a task reads, against a broker and without Spark: ranges put together, and connections kept for the
+"""A task's records, from a broker and without Spark: ranges put together, and connections kept for the
 next task.
 """
 

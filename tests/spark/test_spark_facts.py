@@ -65,7 +65,7 @@ def test_the_start_is_asked_for_twice_and_commits_trail_by_a_batch(
     assert len(noted(notes, "initialOffset")) == 2
     assert {told["limit"] for _, told in noted(notes, "latestOffset")} == {"ReadMaxRows"}
     assert [(told["start"], told["end"]) for _, told in noted(notes, "partitions")] == [(0, 2), (2, 4)]
-    assert ends(notes, "commit") == [2]  # of the last one, nobody hears before the next run
+    assert ends(notes, "commit") == [2]  # the last one is not reported before the next run
     notes.unlink()
     drained(numbers(spark, notes, 6), sink, checkpointLocation=checkpoint)
     assert ends(notes, "commit") == [4]

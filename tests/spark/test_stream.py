@@ -1,4 +1,4 @@
-"""Streams through Spark: every record once, whatever stops and starts in between."""
+"""Streams through Spark: every record once, across stops and starts."""
 
 import json
 from pathlib import Path

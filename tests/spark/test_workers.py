@@ -1,4 +1,4 @@
-"""What is done for a Python worker of Spark between its tasks."""
+"""The work for a Python worker of Spark between its tasks."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""The course of one task: what its writer is told and when. No Spark session and no broker here, but a
+"""The course of one task: its writer's calls in order. No Spark session and no broker here, but a
 writer that remembers.
 """
 

@@ -85,7 +85,7 @@ def environment(version: str) -> Path:
 
 
 def install_wheel(python: Path) -> None:
-    """Put this wheel there, whatever version is installed."""
+    """Put this wheel there, over any installed version."""
     subprocess.run([*pip(python), "install", "--force-reinstall", "--no-deps", wheel()], check=True)
 
 

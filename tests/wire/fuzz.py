@@ -1,13 +1,14 @@
-"""Fuzzing of everything that meets foreign bytes first: framing, headers, and every message in every
-version, in both kernels.
+"""Fuzzing of every decoder of foreign bytes: framing, headers, and every message in every version, in both
+kernels.
 
-    python -m tests.wire.fuzz --seconds 60 --seed 7        (without arguments: another seed each time, until interrupted)
+    python -m tests.wire.fuzz --seconds 60 --seed 7
+    python -m tests.wire.fuzz                           another seed each time, until interrupted
 
-Starts from the corpus (`fuzz_corpus/`) and from arbitrary messages, bends them and checks that decoding
-answers or raises the one decode error, that both kernels answer alike, that what was decoded can be
-written again, and, now and then, what it allocates. A finding is printed as a case for the corpus, and the
-exit code is 1.
-"""  # noqa: E501
+Starts from the corpus (`fuzz_corpus/`) and from arbitrary messages, mutates them and checks that decoding
+returns or raises the one decode error, that both kernels agree, that a decoded message can be written again,
+and, for a sample, the memory it allocates. A finding is printed as a case for the corpus, and the exit code
+is 1.
+"""
 
 import argparse
 import gc
@@ -43,7 +44,7 @@ ALLOWED_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One message's bytes, and for the corpus what must become of them: `decoded` or `refused: <reason>`."""
+    """One message's bytes, and for the corpus the expected result: `decoded` or `refused: <reason>`."""
 
     cls: type[Message]
     version: int
@@ -57,7 +58,7 @@ class Case:
 
 
 class Finding(Exception):
-    """What should not be possible, with the case that did it."""
+    """A violated property, with the case that violates it."""
 
     def __init__(self, what: str, case: Case) -> None:
         super().__init__(f"{what}\n{case}")
@@ -91,7 +92,7 @@ def outcome(call: Callable[..., Any], *arguments: object) -> tuple[str, Any]:
 
 
 class Fuzzer:
-    """Runs cases through every kernel that is there; counts what became of them."""
+    """Runs cases through every kernel that is there; counts the results."""
 
     def __init__(self) -> None:
         self.kernels = kernels()
@@ -109,7 +110,7 @@ class Fuzzer:
         return self._programs[cls, version]
 
     def run(self, case: Case) -> str:
-        """What became of the case; raises Finding."""
+        """The result of the case; raises Finding."""
         programs = self.programs(case.cls, case.version)
         # Of this thread, and without collecting what others left behind: only the decoding is to be judged.
         gc.disable()

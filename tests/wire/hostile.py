@@ -1,4 +1,4 @@
-"""What a hostile peer would send: valid bytes bent in one or several ways."""
+"""The bytes of a hostile peer: valid bytes bent in one or several ways."""
 
 from collections.abc import Callable, Iterator
 from random import Random

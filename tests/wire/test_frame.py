@@ -154,7 +154,7 @@ def starved(size: int) -> list[bytes]:
     held, limits = framer.held_bytes, resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), limits[1]))
-    hoard: list[bytearray] = []  # what the heap has, too
+    hoard: list[bytearray] = []  # the heap's, too
     with pytest.raises(MemoryError):
         hoard.extend(bytearray(1 << 20) for _ in count())
     with pytest.raises(MemoryError):

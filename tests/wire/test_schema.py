@@ -1,4 +1,4 @@
-"""The schema language: what annotations mean, and that every message class keeps to it."""
+"""The schema language: the meaning of annotations, and that every message class keeps to it."""
 
 import subprocess
 import sys

@@ -1,8 +1,8 @@
 """Offsets by timestamp, with negative timestamps for landmarks of the log.
 
--1 latest, -2 earliest, -3 the largest timestamp (v7), -4 earliest on local disk (v8), -5 latest tiered (v9), -6 earliest
-pending upload (v11). v10 lets the client bound the time that a look into tiered storage may take.
-"""  # noqa: E501
+-1 latest, -2 earliest, -3 the largest timestamp (v7), -4 earliest on local disk (v8), -5 latest tiered (v9),
+-6 earliest pending upload (v11). In v10 the client bounds the time that a look into tiered storage may take.
+"""
 
 from typing import Annotated, ClassVar
 

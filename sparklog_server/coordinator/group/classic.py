@@ -1,20 +1,21 @@
 """A classic group: the members agree, generation by generation, and one of them, the leader, assigns the
 partitions (KIP-62, KIP-345).
 
-                ┌────────────────────── everyone has left ──────────────────────┐
-                ▼                                                               │
-              EMPTY ─ someone joins ─► PREPARING_REBALANCE ─ all rejoined, ─► COMPLETING_REBALANCE
-                                          ▲      ▲           or the time is up     │        │
-                                          │      └──── joins, leaves, dies ────────┘        │ the leader syncs:
-                                          └──────────── joins, leaves, dies ───── STABLE ◄──┘ GroupMetadata is written
+                ┌───────────────────── all members left ─────────────────────┐
+                ▼                                                            │
+              EMPTY ─ a join ─► PREPARING_REBALANCE ─ all rejoined, ─► COMPLETING_REBALANCE
+                                   ▲      ▲           or timed out       │        │
+                                   │      └──── joins, leaves, expires ──┘        │ the leader syncs:
+                                   │                                              ▼ GroupMetadata is written
+                                   └─────────── joins, leaves, expires ──────── STABLE
     any of them ─ deleted, or moved away ─► DEAD
 
-Durable is what the last GroupMetadata record says: written when a generation becomes stable or empty, when
-a static member comes back in a stable one, and when the group is made. What lies between two records (who
-has joined, who is waited for) is soft: after a failover the members find their generation unknown or
+Durable is the content of the last GroupMetadata record: written when a generation becomes stable or empty,
+when a static member returns in a stable one, and when the group is created. State between two records (the
+members that joined or are awaited) is soft: after a failover the members find their generation unknown or
 stale, and join again. `classic_rebalance.py` moves the group from state to state; `classic_requests.py`
-decides on what members send.
-"""  # noqa: E501
+decides on the requests of members.
+"""
 
 from enum import StrEnum
 from typing import Final

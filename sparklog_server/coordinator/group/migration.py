@@ -1,14 +1,14 @@
-"""A live group becomes one of the other kind, with its members and what they have, and nobody stops
-consuming.
+"""Online conversion of a group to the other kind, with its members and their assignments; consumption does
+not stop.
 
-    classic ── a KIP-848 member joins ─────────────────────────────► consumer group, whose members speak the classic protocol
-    classic ◄─ the last KIP-848 member goes, or a classic one takes ─ consumer group
-               its static place
+    classic ── a KIP-848 member joins ─────────────► consumer group, whose members speak the classic protocol
+    classic ◄─ the last KIP-848 member leaves, or ── consumer group
+               a classic one takes its static place
 
-Which of these may happen is a setting (`group.consumer.migration.policy`). A group whose members are not
-consumers, or whose assignment carries what only an assignor of their own understands, stays as it is.
+The setting `group.consumer.migration.policy` says which of these may happen. A group whose members are not
+consumers, or whose assignment carries user data that only its own assignor understands, is not converted.
 Classic members inside a consumer group: `migration_members.py`.
-"""  # noqa: E501
+"""
 
 from collections.abc import Iterable
 

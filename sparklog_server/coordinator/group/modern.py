@@ -1,15 +1,15 @@
 """A group of KIP-848: the coordinator assigns, and moves each member to the assignment one at a time.
 
-    something changed ─► group epoch + 1 ─► a new target, in that epoch ─► every member, in its own time, reaches it
+    a change ─► group epoch + 1 ─► a new target, in that epoch ─► every member reaches it, at its own pace
 
-    EMPTY         nobody is in it
+    EMPTY         the group has no member
     ASSIGNING     the group epoch is ahead of the target's
     RECONCILING   a member has not reached the target
-    STABLE        everyone has
+    STABLE        every member has reached the target
 
-Everything here was replayed; `modern_heartbeat.py` decides, `modern_reconcile.py` takes a member one step
-further. The records are Kafka's, and each table says which of them fills it.
-"""  # noqa: E501
+All state here is replayed from records; `modern_heartbeat.py` decides, `modern_reconcile.py` takes a member
+one step further. The records are Kafka's, and each table names the record that fills it.
+"""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,5 +1,5 @@
 """Spark's own Kafka connector and ours, side by side: one program text, run with each format against one
 broker, must have one outcome.
 
-Read `programs.py` first. What differs on purpose is in `test_differences.py`, with the reason.
+Read `programs.py` first. Intended differences are in `test_differences.py`, with the reason.
 """

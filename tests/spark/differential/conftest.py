@@ -94,7 +94,7 @@ def fill(servers: str) -> Callable[[str, Sequence[Sent]], None]:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a comparison needs: the session, the broker, topics and records."""
+    """The parts of a comparison: the session, the broker, topics and records."""
 
     spark: SparkSession
     servers: str
@@ -103,7 +103,7 @@ class Bench:
     fill: Callable[[str, Sequence[Sent]], None]
 
     def topic(self, *records: Sent, partitions: int = 1, name: str | None = None, **settings: str) -> str:
-        """A topic with these records that nobody else uses; they are kept however old their timestamps say
+        """A topic with these records that no other test uses; they are kept however old their timestamps say
         they are.
         """
         name = name or new_name()
@@ -116,7 +116,7 @@ class Bench:
         return assert_alike(program, self.spark, self.servers, self.directory)
 
     def refused(self, program: Program, about: str) -> None:
-        """Both formats refuse and name what it is about."""
+        """Both formats refuse and name its subject."""
         assert_refused(program, about, self.spark, self.servers, self.directory)
 
 

@@ -1,4 +1,4 @@
-"""A program that reads or writes through whichever format it is given, and what came of it.
+"""A program that reads or writes through whichever format it is given, and its result.
 
     def program(side: Side) -> object: ...          the text, run once for each format
     assert_alike(program, spark, servers)           both returned the same, or both refused
@@ -56,7 +56,7 @@ class Side:
         self.run(writer, checkpoint)
 
     def run(self, writer: DataStreamWriter, checkpoint: str, *, available_now: bool = True) -> StreamingQuery:
-        """Runs a query to its end; raises what the query raised."""
+        """Runs a query to its end; raises the query's error."""
         writer = writer.option("checkpointLocation", str(self.directory / checkpoint))
         query = (writer.trigger(availableNow=True) if available_now else writer.trigger(once=True)).start()
         try:
@@ -87,7 +87,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What a program raised, as text: the error and everything that caused it."""
+    """The error of a program, as text: the error and everything that caused it."""
 
     text: str
 
@@ -99,7 +99,7 @@ class Refused:
 
 
 def outcomes(program: Program, spark: SparkSession, servers: str, directory: Path) -> dict[str, object]:
-    """What the program returned, or how it was refused, for each format."""
+    """The result of the program, or its refusal, for each format."""
     return {name: _outcome(program, Side(spark, name, servers, directory / name)) for name in FORMATS}
 
 
@@ -122,7 +122,7 @@ def assert_alike(program: Program, spark: SparkSession, servers: str, directory:
 
 
 def assert_refused(program: Program, about: str, spark: SparkSession, servers: str, directory: Path) -> None:
-    """Both formats refuse, and both name what the refusal is `about`, in whatever case."""
+    """Both formats refuse, and both name what the refusal is `about`, in upper or lower case."""
     for name, result in outcomes(program, spark, servers, directory).items():
         assert isinstance(result, Refused), f"{name} did not refuse, and answered {result}"
         assert about.lower() in result.text.lower(), f"{name} does not name {about!r}: {result.text[:3000]}"

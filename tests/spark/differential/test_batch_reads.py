@@ -184,7 +184,7 @@ def test_a_time_that_the_log_gave_is_told_as_such(bench: Bench) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_records_that_are_gone_from_a_named_start_are_a_loss(bench: Bench, fails: str) -> None:
-    """Refused, or gone on with what is left."""
+    """Refused, or continued with the rest."""
     topic = bench.topic(*[Sent(b"%d" % n) for n in range(10)])
     bench.admin.delete_records({TopicPartition(topic, 0): 6})
     start = json.dumps({topic: {"0": 2}})

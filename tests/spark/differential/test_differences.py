@@ -1,4 +1,4 @@
-"""What differs between the two formats, on purpose or because Spark lets a Python source do no more; each
+"""Differences between the two formats, on purpose or because Spark lets a Python source do no more; each
 with its reason.
 """
 

@@ -16,7 +16,7 @@ pytestmark = [
 T = "$topic"
 LATE = str(FIRST_MS + 10_000_000)
 
-# The options, and what the refusal must name. Streams and batches.
+# The options, and the subject of the refusal. Streams and batches.
 EVERYWHERE: dict[str, tuple[dict[str, str], str]] = {
     "nothing to read": ({}, "subscribe"),
     "a topic and a pattern": ({"subscribe": T, "subscribePattern": T}, "subscribepattern"),

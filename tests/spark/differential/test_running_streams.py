@@ -1,4 +1,4 @@
-"""Streams that run on: what comes, appears and vanishes meanwhile, and limits that put a micro-batch off."""
+"""Continuous streams: records and topics that come and go, and limits that put a micro-batch off."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ class Running:
             self._changed.notify_all()
 
     def after(self, count: int) -> list[list[str]]:
-        """The micro-batches as soon as there are so many records; raises what ended the query before."""
+        """The micro-batches as soon as there are so many records; raises the query's error."""
         deadline_s = time.monotonic() + QUERY_S_MAX
         with self._changed:
             while sum(map(len, self._batches)) < count:

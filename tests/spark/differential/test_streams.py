@@ -142,7 +142,7 @@ def test_assigned_partitions_are_read_alone(bench: Bench) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_records_deleted_while_a_stream_was_stopped_are_a_loss(bench: Bench, fails: str) -> None:
-    """Refused, or gone on with what is left."""
+    """Refused, or continued with the rest."""
 
     def program(side: Side) -> object:
         topic = bench.topic(*[Sent(b"%d" % n) for n in range(10)])

@@ -1,4 +1,4 @@
-"""Reads among transactions: what is committed, aborted and open, and ranges that begin and end at the
+"""Reads among transactions: committed, aborted and open ones, and ranges that begin and end at the
 markers of those.
 """
 
@@ -31,8 +31,9 @@ RANGES = {
 def transactions(servers: str, fill: Callable[[str, Sequence[Sent]], None]) -> Iterator[str]:
     """A topic whose second partition holds an aborted record and its marker, and whose first one is
 
-    0 a, 1 b | committed: 2 c, 3 d, marker 4 | aborted: 5 e, 6 f, marker 7 | committed: 8 g, marker 9 | open: 10 h
-    """  # noqa: E501
+    0 a, 1 b | committed: 2 c, 3 d, marker 4 | aborted: 5 e, 6 f, marker 7 |
+    committed: 8 g, marker 9 | open: 10 h
+    """
     topic = new_name("transactions")
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topics([NewTopic(topic, 2, configs={"retention.ms": "-1"})])

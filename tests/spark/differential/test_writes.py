@@ -58,7 +58,7 @@ def content(servers: str, topic: str) -> Content:
 def written(
     bench: Bench, write: Callable[[Side, str], None], *, partitions: int = PARTITIONS, **settings: str
 ) -> Content:
-    """What `write` makes of a topic of its own for each format; the same for both."""
+    """The result of `write` on a topic of its own for each format; the same for both."""
 
     def program(side: Side) -> object:
         topic = bench.topic(partitions=partitions, **settings)
@@ -278,7 +278,7 @@ SOON_GIVEN_UP = {
     "kafka.linger.ms": "0",
 }
 
-# The columns, what the refusal must name, and the options.
+# The columns, the subject of the refusal, and the options.
 REFUSED: dict[str, tuple[list[str], str, dict[str, str]]] = {
     "no value": (["'a' AS key"], "value", {"topic": "t"}),
     "no topic": (["'a' AS value"], "topic", {}),

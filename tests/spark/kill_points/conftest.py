@@ -1,4 +1,4 @@
-"""One broker and one Spark for all the tests of a file, the Spark started anew by whoever finds it dead."""
+"""One broker and one Spark for all the tests of a file, the Spark started anew if it has died."""
 
 import socket
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def harness(one_harness: Harness) -> Iterator[Harness]:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on now."""
+    """A port of the loopback without a listener."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What the tests are written in: a broker that can be killed, a Spark that can be killed, a query from
+"""The parts of the tests: a broker that can be killed, a Spark that can be killed, a query from
 topic to topic, and the count.
 """
 
@@ -46,7 +46,7 @@ class KillableBroker:
         self.start()
 
     def start(self) -> None:
-        """Start it, and do not wait: whoever needs it tries until it is there."""
+        """Start it, and do not wait: its users retry until it is there."""
         program = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
         command = [
             sys.executable,
@@ -149,7 +149,7 @@ class Spark:
         return number
 
     def ended(self, number: int) -> str | None:
-        """Wait for the end of a query: None if it ended by itself, else what it raised, or that this Spark
+        """Wait for the end of a query: None if it ended by itself, else its error, or that this Spark
         died.
         """
         told = self._told_of(number)
@@ -159,7 +159,7 @@ class Spark:
         return error
 
     def numbers_in(self, delta_table: Path) -> list[int]:
-        """What is in a Delta table, sorted."""
+        """The rows of a Delta table, sorted."""
         number = next(NUMBERS)
         self._write({"id": number, "numbers": str(delta_table)})
         told = self._told_of(number)
@@ -185,12 +185,12 @@ class Spark:
         self._signal(signal.SIGSTOP, *workers)
 
     def wake(self, *workers: int) -> None:
-        """SIGCONT to what was paused."""
+        """SIGCONT to the paused processes."""
         self._paused = None
         self._signal(signal.SIGCONT, *workers)
 
     def kill_if_paused(self) -> None:
-        """What a test that failed has left asleep must not keep the next one waiting."""
+        """A process that a failed test left paused must not delay the next test."""
         if self._paused is not None:
             self.kill()
 
@@ -206,7 +206,7 @@ class Spark:
                 pipe.close()
 
     def _told_of(self, number: int) -> dict[str, Any] | None:
-        """What was said of this query or question; None if nothing ever will be."""
+        """The reply to this query or question; None if there will be none."""
         deadline = time.monotonic() + RUN_S_MAX
         while number not in self._told:
             said = self._said(max(0.0, deadline - time.monotonic()))
@@ -333,7 +333,7 @@ class Harness:
 
 
 def committed_numbers(servers: str, topic: str) -> list[int]:
-    """What a read-committed reader finds in the whole topic, sorted; waits for every transaction that is
+    """The records of a read_committed reader of the whole topic, sorted; waits for every transaction that is
     still open.
     """
     parts = [TopicPartition(topic, number) for number in range(PARTITIONS)]
@@ -356,7 +356,7 @@ def committed_numbers(servers: str, topic: str) -> list[int]:
 
 
 def wrong(found: list[int]) -> dict[str, list[int]]:
-    """What is lost and what is there more than once; empty when every number is there once."""
+    """The lost numbers and the duplicates; empty when every number is there once."""
     counts = Counter(found)
     told = {
         "lost": [n for n in range(COUNT) if n not in counts],
@@ -366,7 +366,7 @@ def wrong(found: list[int]) -> dict[str, list[int]]:
 
 
 def is_exact(query: Query) -> bool:
-    """Every number is there once; says what is wrong if not."""
+    """Every number is there once; else the error lists the differences."""
     found = wrong(committed_numbers(query.servers, query.target))
     assert not found, found
     return True

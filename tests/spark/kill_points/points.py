@@ -1,16 +1,18 @@
-"""Points: places in the life of a micro-batch where a worker asks the test what to do, and waits for the
+"""Points: places in the life of a micro-batch where a worker asks the test for an action, and waits for the
 answer.
 
-    worker  ask(address, point)  ──►  {"name": "decide", "topic": …, "batch": 1, "partition": -1, "pid": 4711, …}
-    test    the rule for that point is run, once; without one the answer is "go"
-    worker  ◄──  "go": carry on   "raise": raise PointRaised   "exit": end this process at once, as does a test that is gone
+    worker  ask(address, point)  ──►  {"name": "decide", "topic": …, "batch": 1, "partition": -1, "pid": 4711}
+    test    runs the rule for that point, once; without one the answer is "go"
+    worker  ◄──  "go"      continue
+                 "raise"   raise PointRaised
+                 "exit"    end this process at once; also if the test process is gone
 
-In tasks:       begun (before the first row is asked for), written (all is acknowledged, the message is not returned)
+In tasks:       begun (before the first row is read), written (all is acknowledged, the message is not
+                returned)
 On the driver:  commit, fence, last_decision, check, decide, first_end (one of several transactions is
-committed), end_all,
-                condemn (where an attempt is open that lost), sweep, committed (before Spark's own log of
-                commits); abort, aborted
-"""  # noqa: E501
+                committed), end_all, condemn (where a lost attempt is open), sweep, committed (before Spark's
+                own log of commits); abort, aborted
+"""
 
 import json
 import os
@@ -26,7 +28,7 @@ GO, RAISE, EXIT = "go", "raise", "exit"
 
 
 class PointRaised(RuntimeError):
-    """What a test asked for."""
+    """The action that a test requested."""
 
 
 class Point(NamedTuple):
@@ -74,7 +76,7 @@ class _Rule(NamedTuple):
 
 
 class Points:
-    """Hears what every worker has come to, and answers by the rules; a rule is used once."""
+    """Receives the points of all workers, and answers by the rules; a rule is used once."""
 
     def __init__(self) -> None:
         self.passed: list[Point] = []

@@ -1,10 +1,13 @@
-"""A Spark of its own that runs queries as it is told: `python -m tests.spark.kill_points.program POINTS`,
+"""A Spark of its own that runs queries on request: `python -m tests.spark.kill_points.program POINTS`,
 one JSON object a line.
 
-in   {"id": 1, "read": {…}, "write": {…}, "checkpoint": …, "kind": "stream" | "batches" | "delta"}
-     {"stop": true}          {"id": 2, "numbers": path of a Delta table}
-out  {"jvm": pid}, once      {"id": 1, "error": null | "…"} for each query that ended      {"id": 2, "error": null, "numbers": […]}
-"""  # noqa: E501
+    in   {"id": 1, "read": {…}, "write": {…}, "checkpoint": …, "kind": "stream" | "batches" | "delta"}
+         {"id": 2, "numbers": path of a Delta table}
+         {"stop": true}
+    out  {"jvm": pid}, once
+         {"id": 1, "error": null | "…"} for each query that ended
+         {"id": 2, "error": null, "numbers": […]}
+"""
 
 import json
 import os
@@ -73,7 +76,7 @@ class Program:
         error = None
         try:
             query.awaitTermination()
-        except Exception as failure:  # whatever it is, the test is to know
+        except Exception as failure:  # any error is reported to the test
             error = shortened(failure)
         self.tell(id=number, error=error)
 
@@ -108,7 +111,7 @@ class Program:
 
 
 def shortened(failure: Exception) -> str:
-    """What was raised, without the way through the JVM."""
+    """The error, without the frames of the JVM."""
     lines = str(failure).splitlines()
     return "\n".join(line for line in lines if not line.startswith(("\tat ", "\t... ")))[:3000]
 

@@ -59,7 +59,7 @@ def test_a_driver_killed_between_the_sentence_and_the_end_of_a_lost_attempt_is_r
     query = harness.query()
     harness.points.on(
         "written", query.target, EXIT, batch=1, partition=1
-    )  # all of it is there, and nobody is told
+    )  # all of it is there, without a report
     harness.points.on("condemn", query.target, harness.kill_spark, batch=1)
     harness.run_to_the_end(query, failures=1)
     harness.points.check()
@@ -108,7 +108,7 @@ def test_a_query_stopped_while_its_tasks_write_leaves_nothing_open(harness: Harn
     assert "aborted" in harness.points.names(query.target, 1)
     assert (
         len(committed_numbers(query.servers, query.target)) == PER_BATCH
-    )  # read to the end: nobody waits for an open transaction
+    )  # read to the end: no open transaction holds the reader
     harness.run_to_the_end(query, failures=0)
     harness.points.check()
     assert is_exact(query)

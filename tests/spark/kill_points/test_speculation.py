@@ -76,7 +76,7 @@ def spark_process(directory: Path, kind: str, *arguments: str) -> Iterator[None]
 
 
 def wait_for(port: int) -> None:
-    """Return when somebody listens there."""
+    """Return when the address has a listener."""
     deadline = time.monotonic() + START_S_MAX
     while True:
         try:

@@ -46,7 +46,7 @@ def test_a_driver_that_wakes_after_a_newer_one_has_ended_changes_nothing(
     harness.run_to_the_end(query, failures=0)
     older.wake(worker)
     paused.release()
-    older.ended(number)  # in whatever way: what it does must not matter
+    older.ended(number)  # in any way: its actions must not matter
     harness.points.check()
     assert is_exact(query)
 

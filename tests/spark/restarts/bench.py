@@ -68,7 +68,7 @@ class Driver:
         return self._answer()
 
     def close(self) -> None:
-        """End it and whatever it started."""
+        """End it and its child processes."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -1,9 +1,9 @@
-"""The driver: a Spark with Delta that runs what standard input asks for, one JSON object a line, and
+"""The driver: a Spark with Delta that executes each request on standard input, one JSON object a line, and
 answers each with one line.
 
-{"run": topic, "checkpoint": path, "table": path, "options": {…}}   a stream with AvailableNow into a Delta table
-{"rows": path}                                                      what a table holds
-"""  # noqa: E501
+    {"run": topic, "checkpoint": path, "table": path, "options": {…}}   an AvailableNow stream into a table
+    {"rows": path}                                                      the rows of a table
+"""
 
 import json
 import os

@@ -28,7 +28,7 @@ class Referee:
     """Answers the watched source from a thread of its own; strikes once for each strike that is named."""
 
     def __init__(self, restart_broker: Callable[[Callable[[], None]], None]) -> None:
-        """`restart_broker` kills the broker, calls what it is given, and starts the broker again."""
+        """`restart_broker` kills the broker, calls its argument, and starts the broker again."""
         self.driver_pid = 0
         self.has_struck = threading.Event()
         self._restart_broker = restart_broker

@@ -1,4 +1,4 @@
-"""Every record is in the Delta table exactly once, by its offset, whatever was killed and whenever."""
+"""Every record is in the Delta table exactly once, by its offset, after any process is killed at any time."""
 
 from collections.abc import Iterator
 
