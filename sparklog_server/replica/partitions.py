@@ -21,7 +21,8 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
+from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes
