@@ -19,7 +19,6 @@ OUTSIDE = MAY_TOUCH_THE_WORLD - {"sparklog_server.simulation"}
 LINES_MAX = 500
 LONGER_FOR_A_REASON = dict.fromkeys(
     """
-    sparklog_server/disk/os_disk.py
     sparklog_server/log/log_dir.py
     """.split(),
     "was written 140 columns wide: to be split",
