@@ -277,7 +277,7 @@ class Partitions:
         return True
 
     def _is_name_held(self, topic_partition: TopicPartition, home: ReplicaDirectory, now: Instant) -> bool:
-        if home.log_dir.is_vouched(topic_partition):
+        if home.log_dir.checkpoints.is_vouched(topic_partition):
             home.checkpoint_now(now)
             return True
         if topic_partition in self.retention.renaming or self._openings.holds(topic_partition):
