@@ -24,7 +24,8 @@ from sparklog_server.broker.transaction_coordinator import TransactionCoordinato
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
-from sparklog_server.metadata.image import MetadataImage, TopicImage
+from sparklog_server.metadata.entries import TopicImage
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partitions import Partitions
 

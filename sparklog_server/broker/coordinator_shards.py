@@ -22,7 +22,8 @@ from sparklog_server.coordinator.shard import Answer, Shard
 from sparklog_server.log.answers import BrokenFrame, OffsetOutOfRange
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.log.verification import Verification
-from sparklog_server.metadata.image import MetadataDelta, PartitionImage
+from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partition import Partition

@@ -15,12 +15,11 @@ from itertools import pairwise
 from sparklog.model import ZERO_UUID, Offset, TopicPartition
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets
 from sparklog_server.disk.door import Disk
+from sparklog_server.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
 from sparklog_server.log.first_start import CHECKPOINTS, CLEANER_CHECKPOINT, METADATA_DIRECTORY
 from sparklog_server.log.futures import partition_of
 from sparklog_server.log.log_dir import (
     CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_FILE,
-    LOG_START_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     LogDir,

@@ -18,8 +18,9 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.schema import INT64_MAX, Message
+from sparklog_server.metadata.entries import BrokerImage
 from sparklog_server.metadata.features import METADATA_VERSION
-from sparklog_server.metadata.image import BrokerImage, MetadataImage
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import (
     BrokerEndpoint,
     BrokerFeature,

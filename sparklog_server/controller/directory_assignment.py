@@ -12,7 +12,8 @@ from sparklog.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponseTopicData,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.image import MetadataImage, PartitionImage
+from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import NO_LEADER_CHANGE, PartitionChangeRecord
 from sparklog_server.outcome import Outcome
 

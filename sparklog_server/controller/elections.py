@@ -9,7 +9,8 @@ import msgspec
 from sparklog.model import NodeId, Uuid
 from sparklog.wire.schema import Message
 from sparklog_server.config.topic_settings import TopicSettings
-from sparklog_server.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from sparklog_server.metadata.entries import BrokerImage, PartitionImage
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
 
 SettingsFor = Callable[[str], TopicSettings]

@@ -19,7 +19,8 @@ from sparklog.wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.image import MetadataImage, PartitionImage
+from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
 from sparklog_server.outcome import Outcome, Refused
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, Uuid
-from sparklog_server.metadata.image import BrokerImage, MetadataImage
+from sparklog_server.metadata.entries import BrokerImage
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Refused
 
 Entropy = Callable[[int], bytes]

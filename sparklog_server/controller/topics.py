@@ -33,7 +33,8 @@ from sparklog.wire.messages.delete_topics import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from sparklog_server.metadata.entries import TopicImage
+from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from sparklog_server.outcome import Outcome, Refused
 

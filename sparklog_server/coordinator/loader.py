@@ -8,7 +8,7 @@ from typing import Final
 
 from sparklog.effects import FileSlice
 from sparklog.model import Instant, Offset
-from sparklog_server.metadata.image import TopicImage
+from sparklog_server.metadata.entries import TopicImage
 
 from .home import ShardPartition
 from .load_window import WINDOW_BYTES, Lost, Step, Window

@@ -15,6 +15,7 @@ from sparklog_server.disk.door import Disk, DiskFile, StorageError
 from sparklog_server.metadata.batches import records_of
 
 from .ballast import FILE_NAME as BALLAST_FILE
+from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
 from .examine import Finding, Unsound, sound_batches
 from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of
 from .examine_promises import Promises, WrittenAt, check_promises, hole_finding, tail_finding
@@ -23,8 +24,6 @@ from .leader_epoch_cache import LeaderEpochCache
 from .log_dir import (
     CLEAN_SHUTDOWN_FILE,
     DELETE_SUFFIX,
-    HIGH_WATERMARK_FILE,
-    LOG_START_FILE,
     META_FILE,
     METADATA_LOG,
     PARTITION_METADATA_FILE,

@@ -12,19 +12,12 @@ from typing import NamedTuple
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_lines, parse_properties
 
 from .altered import altered_byte
+from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
 from .examine import Finding
 from .examine_indexes import written_entries
 from .identity import META_KEYS
 from .leader_epoch_cache import LeaderEpochCache
-from .log_dir import (
-    CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_FILE,
-    LOG_START_FILE,
-    META_FILE,
-    PARTITION_METADATA_FILE,
-    RECOVERY_POINT_FILE,
-    decode_uuid,
-)
+from .log_dir import CLEAN_SHUTDOWN_FILE, META_FILE, PARTITION_METADATA_FILE, RECOVERY_POINT_FILE, decode_uuid
 from .offset_index import OffsetIndex
 from .producer_state import ProducerState, SnapshotCorrupt
 from .recovery import EPOCH_FILE

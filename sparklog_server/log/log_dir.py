@@ -12,27 +12,19 @@
     <topic>-<n>.<uuid>-stray/          a partition that no topic claimed at the start: for the operator
 
 The metadata log, `__cluster_metadata-0`, may lie here too; `LogDir` ignores it.
-
-A checkpoint that names a deleted log would vouch for the next log of that name, and one that vouches for
-records that were cut would vouch for those written in their place. So no log is created while a checkpoint
-may name it, and none is cut below an offset that one may vouch for: a checkpoint rendered afterwards must
-be on disk first. For the same reason nothing that a checkpoint vouches for leaves the disk before that:
-if it is missing at a start, something else removed it, and its partition is damaged.
 """
 
 import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
-from sparklog.effects import Steps
 from sparklog.model import ZERO_UUID, Instant, NodeId, Offset, TopicPartition, Uuid
-from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
-from sparklog_server.disk.door import Disk, DiskFile, StorageError, replace_all
+from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
 from . import ballast
 from .absent import DELETE_SUFFIX, STRAY_SUFFIX, Absent, damage_of, doomed_name
 from .beginning import Wanted, begin_logs
+from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, Checkpoints, Damaged
 from .cuts import Cut, Cuts
 from .damage import is_of_log_alone
 from .futures import Future, future_name, may_be_further, partition_of, partition_of_future
@@ -50,7 +42,7 @@ from .identity import (
 )
 from .log_config import LogConfig
 from .partition_log import PartitionLog
-from .recovery_points import RECOVERY_POINT_FILE, write_recovery_points
+from .recovery_points import RECOVERY_POINT_FILE
 from .removal import Removal, removal
 
 __all__ = [
@@ -70,37 +62,17 @@ __all__ = [
 ]
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
-HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
-LOG_START_FILE = "log-start-offset-checkpoint"
 METADATA_LOG = TopicPartition("__cluster_metadata", 0)
 CLEANER_FILE = "cleaner-offset-checkpoint"
 ASIDE_SUFFIX = ".tmp"
 _NO_BROKER_EPOCH = -1
-_NOTHING = Offset(-1)
-_NO_LIMITS: Mapping[TopicPartition, Offset] = {}
-
-
-class Damaged(NamedTuple):
-    """A log that cannot be opened, and what the checkpoints say of it: its damage shows only as long as
-    they keep to that.
-
-    Where `is_missing` there is no directory at all, and so no topic id.
-    """
-
-    topic_id: Uuid
-    error: StorageError
-    recovery_point: Offset
-    high_watermark: Offset
-    log_start_offset: Offset
-    is_missing: bool = False
 
 
 class LogDir:
     """The partitions of one data directory, which this process holds locked.
 
     Invariants: each partition directory has an open log in `logs`, or is in `damaged`; `high_watermarks`
-    is what the checkpoint said on opening of those that are there still; `_vouched` has whom the
-    checkpoints may name, on disk or on their way there, and the greatest recovery point they may give.
+    has what the checkpoint said on opening of the partitions that are still here.
     """
 
     def __init__(
@@ -126,8 +98,7 @@ class LogDir:
         self.futures: dict[TopicPartition, list[Future]] = {}  # found on opening, and not yet dealt with
         self.cuts: list[Cut] = []  # what opening had to cut off
         self._left_overs: list[str] = []
-        self._vouched: dict[TopicPartition, Offset] = {}
-        self._rendered: dict[TopicPartition, Offset] = {}  # whom the newest checkpoint names
+        self.checkpoints = Checkpoints(disk, path, self.logs, self.damaged)
         self._disk = disk
         self._entropy = entropy
 
@@ -174,14 +145,11 @@ class LogDir:
         mark = disk.read(f"{path}/{CLEAN_SHUTDOWN_FILE}")
         self.was_clean = mark is not None
         self.previous_broker_epoch = _epoch_of(mark)
-        self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
-        recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
-        log_starts = self._read_checkpoint(LOG_START_FILE)
-        self._vouched = {
-            topic_partition: recovery_points.get(topic_partition, Offset(0))
-            for topic_partition in (*self.high_watermarks, *recovery_points, *log_starts)
-        }
-        cleaned_to = self._read_checkpoint(CLEANER_FILE)
+        self.high_watermarks = self.checkpoints.read(HIGH_WATERMARK_FILE)
+        recovery_points = self.checkpoints.read(RECOVERY_POINT_FILE)
+        log_starts = self.checkpoints.read(LOG_START_FILE)
+        self.checkpoints.found(self.high_watermarks, recovery_points, log_starts)
+        cleaned_to = self.checkpoints.read(CLEANER_FILE)
         names = disk.list(path)
         cuts = Cuts(
             disk,
@@ -203,10 +171,8 @@ class LogDir:
             log_start = log_starts.get(topic_partition, Offset(0))
             # Both are written in one go, and no log starts above its high watermark: such a line is damaged,
             # and must not empty the log.
-            doubted = (
-                log_start if log_start > self.high_watermarks.get(topic_partition, log_start) else _NOTHING
-            )
-            log_start = log_start if doubted == _NOTHING else Offset(0)
+            doubted = log_start if log_start > self.high_watermarks.get(topic_partition, log_start) else None
+            log_start = log_start if doubted is None else Offset(0)
             try:
                 log = self.logs[topic_partition] = PartitionLog.open(
                     disk,
@@ -224,7 +190,7 @@ class LogDir:
             except StorageError as error:
                 self._not_opened(topic_partition, topic_id, error, recovery_point, log_start)
                 continue
-            if doubted != _NOTHING and doubted <= log.log_end_offset:
+            if doubted is not None and doubted <= log.log_end_offset:
                 log.move_log_start(doubted)  # Kafka writes the two at different times
             if not self.was_clean and log.topic_id != ZERO_UUID:
                 # Of a process that was killed before it synced: it must not vanish from under records that
@@ -275,15 +241,6 @@ class LogDir:
         left, self._left_overs = self._left_overs, []
         return removal(self._disk, left) if left else None
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
-        content = self._disk.read(f"{self.path}/{name}")
-        if content is None:
-            return {}
-        try:
-            return parse_offsets(content)
-        except CheckpointCorrupt:
-            return {}  # nothing is known then, and recovery starts from offset 0
-
     # -- partitions
 
     def keep_ballast(self) -> None:
@@ -301,7 +258,7 @@ class LogDir:
 
         Raises StorageError, and then it may be tried again: what was made is empty.
         """
-        assert not self.is_vouched(topic_partition), topic_partition
+        assert not self.checkpoints.is_vouched(topic_partition), topic_partition
         directory = f"{self.path}/{topic_partition}"
         self._disk.make_directory(directory)
         log = PartitionLog.open(self._disk, directory, topic_partition, topic_id, settings, now=now)
@@ -316,20 +273,13 @@ class LogDir:
 
     def create_job(self, wanted: Sequence[Wanted], now: Instant) -> Callable[[], list[PartitionLog]]:
         """The job that begins many logs, durably, and gives them for `adopt`; no checkpoint may name them."""
-        assert not any(self.is_vouched(one.topic_partition) for one in wanted)
+        assert not any(self.checkpoints.is_vouched(one.topic_partition) for one in wanted)
         return partial(begin_logs, self._disk, self.path, wanted, now)
 
     def adopt(self, log: PartitionLog) -> None:
         """Take a log that was begun into service."""
         assert log.topic_partition not in self.logs, log.topic_partition
         self.logs[log.topic_partition] = log
-
-    def is_vouched(self, topic_partition: TopicPartition, offset: Offset = _NOTHING) -> bool:
-        """Whether a checkpoint, on disk or on its way there, may name a partition, and vouch for its
-        records beyond `offset` if given.
-        """
-        vouched = self._vouched.get(topic_partition)
-        return vouched is not None and vouched > offset
 
     def identify(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """Write down which topic a partition belongs to; durable with its next sync, as its first record
@@ -454,86 +404,6 @@ class LogDir:
             f"{self.path}/{doomed_name(topic_partition, self._entropy(16), ending)}",
         )
 
-    # -- checkpoints
-
-    def checkpoint_job(
-        self,
-        high_watermarks: Mapping[TopicPartition, Offset],
-        limits: Mapping[TopicPartition, Offset] = _NO_LIMITS,
-    ) -> Callable[[], None]:
-        """The checkpoints as of now, and the job that makes them durable; `checkpointed` follows. One at a
-        time.
-
-        They vouch for no record beyond the `limits`, where logs are about to be cut.
-        """
-        disk, path = self._disk, self.path
-        recovery_points = self._recovery_points(limits)
-        # Also where the first segment begins there: until the files before it are renamed, a crash brings
-        # them back.
-        log_starts = {
-            topic_partition: log.log_start_offset
-            for topic_partition, log in self.logs.items()
-            if log.log_start_offset > 0
-        }
-        high_watermarks = dict(high_watermarks)
-        for topic_partition, damaged in self.damaged.items():
-            high_watermarks[topic_partition] = damaged.high_watermark
-            log_starts[topic_partition] = damaged.log_start_offset
-        for topic_partition, limit in limits.items():
-            if topic_partition in high_watermarks:
-                high_watermarks[topic_partition] = min(high_watermarks[topic_partition], limit)
-        self._rendered = recovery_points
-
-        def write() -> None:
-            contents = {
-                RECOVERY_POINT_FILE: render_offsets(recovery_points),
-                HIGH_WATERMARK_FILE: render_offsets(high_watermarks),
-                LOG_START_FILE: render_offsets(log_starts),
-            }
-            files = [(f"{path}/{name}", content) for name, content in contents.items()]
-            # What retention and deletions free waits for this.
-            disk.sync(ballast.written(disk, path, lambda: replace_all(disk, files)))
-
-        return write
-
-    def recovery_points_job(
-        self, limits: Mapping[TopicPartition, Offset] = _NO_LIMITS
-    ) -> Callable[[], Steps[None]]:
-        """The recovery points as of now, and the job in steps that makes them durable, the other
-        checkpoints left as they are.
-
-        One at a time, and none beside a `checkpoint_job`.
-        """
-        return partial(write_recovery_points, self._disk, self.path, self._recovery_points(limits))
-
-    def _recovery_points(self, limits: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, Offset]:
-        """What is to be written down, for which the checkpoints may vouch from now on."""
-        recovery_points = {topic_partition: log.recovery_point for topic_partition, log in self.logs.items()}
-        recovery_points.update(
-            (topic_partition, damaged.recovery_point) for topic_partition, damaged in self.damaged.items()
-        )
-        for topic_partition, limit in limits.items():
-            if topic_partition in recovery_points:
-                recovery_points[topic_partition] = min(recovery_points[topic_partition], limit)
-        vouched = self._vouched
-        for topic_partition, offset in recovery_points.items():
-            if vouched.get(topic_partition, -1) < offset:
-                vouched[topic_partition] = offset
-        return recovery_points
-
-    def checkpointed(self) -> None:
-        """The newest checkpoint is on disk, and no other is on its way there."""
-        self._vouched = dict(self._rendered)
-
-    def checkpoint(
-        self,
-        high_watermarks: Mapping[TopicPartition, Offset],
-        limits: Mapping[TopicPartition, Offset] = _NO_LIMITS,
-    ) -> None:
-        """Write the checkpoints now. Blocks. Raises StorageError."""
-        self.checkpoint_job(high_watermarks, limits)()
-        self.checkpointed()
-
     def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
         """Stop cleanly: everything durable, nothing left to scan, then the mark that says so. Raises
         StorageError.
@@ -561,7 +431,7 @@ class LogDir:
             if not log.is_closed:
                 log.synced(log.log_end_offset)
                 log.close()
-        self.checkpoint(high_watermarks)
+        self.checkpoints.write(high_watermarks)
         if is_whole:
             mark = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))
             self._disk.write(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", mark.encode())

@@ -13,6 +13,7 @@ from sparklog_server.disk.checkpoint import (
 )
 from sparklog_server.disk.door import Disk
 
+from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
 from .examine_directory import partition_directories
 from .examine_files import CLEANER_FILE, OFFSET_FILES
 from .examine_segment import read_bounded
@@ -20,7 +21,7 @@ from .first_start import METADATA_DIRECTORY
 from .futures import partition_of
 from .identity import META_FILE, META_VERSION, decode_uuid, encode_uuid, read_topic_id
 from .known_metadata import KnownMetadata
-from .log_dir import CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
+from .log_dir import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
 from .repair import Plan, Repairing, Step, readable
 
 Offsets = dict[TopicPartition, Offset]

@@ -6,7 +6,6 @@ image. Objects of an image never change, so a handler may keep one across any nu
 """
 
 from collections.abc import Iterable, Mapping
-from typing import cast
 
 import msgspec
 
@@ -16,9 +15,8 @@ from sparklog.wire.schema import Message
 from .carried import CarriedKey, key_of
 from .client_quotas import QuotaEntity, Quotas
 from .client_quotas import replay as replay_quota
+from .entries import BrokerImage, Endpoint, PartitionImage, TopicImage, merged, partition_of
 from .records import (
-    NO_LEADER,
-    NO_LEADER_CHANGE,
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
@@ -40,74 +38,6 @@ from .records import (
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-
-
-class Endpoint(msgspec.Struct, frozen=True, gc=False):
-    """The address of one listener of a broker; the protocol is Kafka's number (0 is PLAINTEXT)."""
-
-    name: str
-    host: str
-    port: int
-    protocol: int
-
-
-class BrokerImage(msgspec.Struct, frozen=True):
-    """One registered broker; `epoch` is the offset of the record that registered this incarnation."""
-
-    node_id: NodeId
-    epoch: int
-    incarnation_id: Uuid
-    endpoints: tuple[Endpoint, ...]
-    rack: str | None
-    is_fenced: bool
-    is_in_controlled_shutdown: bool
-    directories: tuple[Uuid, ...]
-    cordoned_directories: tuple[Uuid, ...]
-    features: Mapping[str, tuple[int, int]]
-    registered_at: Offset
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the broker may lead and be in sync."""
-        return not self.is_fenced and not self.is_in_controlled_shutdown
-
-    def endpoint(self, listener_name: str) -> Endpoint | None:
-        """The address of that listener for clients; None if the broker has no such listener."""
-        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
-
-
-class PartitionImage(msgspec.Struct, frozen=True, gc=False):
-    """One partition: replicas in order of preference, each with the directory at its index; leader -1 means
-    no leader.
-    """
-
-    replicas: tuple[NodeId, ...]
-    isr: tuple[NodeId, ...]
-    leader: NodeId
-    leader_epoch: LeaderEpoch
-    partition_epoch: int
-    directories: tuple[Uuid, ...]
-    removing_replicas: tuple[NodeId, ...] = ()
-    adding_replicas: tuple[NodeId, ...] = ()
-    is_recovering: bool = False
-    eligible_leader_replicas: tuple[NodeId, ...] = ()
-    last_known_elr: tuple[NodeId, ...] = ()
-
-    def directory_of(self, node_id: NodeId) -> Uuid | None:
-        """The assigned directory of a replica; None if the node has no replica of the partition."""
-        return self.directories[self.replicas.index(node_id)] if node_id in self.replicas else None
-
-    def offline_replicas(self, brokers: Mapping[NodeId, BrokerImage]) -> tuple[NodeId, ...]:
-        """The replicas whose broker is unknown or fenced."""
-        return tuple(node for node in self.replicas if node not in brokers or brokers[node].is_fenced)
-
-
-class TopicImage(msgspec.Struct, frozen=True):
-    """A topic; partition n is at index n."""
-
-    name: str
-    topic_id: Uuid
-    partitions: tuple[PartitionImage, ...]
 
 
 class PartitionChanged(msgspec.Struct, frozen=True, gc=False):
@@ -354,19 +284,7 @@ class _Draft:
 
     def _partition(self, record: PartitionRecord) -> None:
         partitions = self._partitions_of(Uuid(record.topic_id))
-        image = PartitionImage(
-            replicas=_nodes(record.replicas),
-            isr=_nodes(record.isr),
-            leader=NodeId(record.leader),
-            leader_epoch=LeaderEpoch(record.leader_epoch),
-            partition_epoch=record.partition_epoch,
-            directories=_directories(record.directories, len(record.replicas)),
-            removing_replicas=_nodes(record.removing_replicas),
-            adding_replicas=_nodes(record.adding_replicas),
-            is_recovering=record.leader_recovery_state == 1,
-            eligible_leader_replicas=_nodes(record.eligible_leader_replicas or ()),
-            last_known_elr=_nodes(record.last_known_elr or ()),
-        )
+        image = partition_of(record)
         if record.partition_id == len(partitions):
             partitions.append(image)
         else:
@@ -481,53 +399,3 @@ class _Draft:
         else:
             self._features[record.name] = record.feature_level
         self._touched_features[record.name] = None
-
-
-def merged(partition: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
-    """The partition after a change: each change raises its partition epoch, and naming a leader (or none)
-    raises its leader epoch.
-    """
-    is_led_anew = record.leader != NO_LEADER_CHANGE
-    replicas = partition.replicas if record.replicas is None else _nodes(record.replicas)
-    return PartitionImage(
-        replicas=replicas,
-        isr=partition.isr if record.isr is None else _nodes(record.isr),
-        leader=NodeId(record.leader) if is_led_anew else partition.leader,
-        leader_epoch=LeaderEpoch(partition.leader_epoch + is_led_anew),
-        partition_epoch=partition.partition_epoch + 1,
-        directories=partition.directories
-        if record.directories is None
-        else _directories(record.directories, len(replicas)),
-        removing_replicas=partition.removing_replicas
-        if record.removing_replicas is None
-        else _nodes(record.removing_replicas),
-        adding_replicas=partition.adding_replicas
-        if record.adding_replicas is None
-        else _nodes(record.adding_replicas),
-        is_recovering=partition.is_recovering
-        if record.leader_recovery_state == -1
-        else record.leader_recovery_state == 1,
-        eligible_leader_replicas=partition.eligible_leader_replicas
-        if record.eligible_leader_replicas is None
-        else _nodes(record.eligible_leader_replicas),
-        last_known_elr=partition.last_known_elr
-        if record.last_known_elr is None
-        else _nodes(record.last_known_elr),
-    )
-
-
-DIRECTORY_MIGRATING = Uuid(bytes(16))
-"""The directory of a replica is unknown: the record is older than KIP-858."""
-
-
-def _nodes(numbers: Iterable[int]) -> tuple[NodeId, ...]:
-    return cast(
-        tuple[NodeId, ...], tuple(numbers)
-    )  # a call of NewType per number would take a third of the replay time
-
-
-def _directories(directories: Iterable[bytes], count: int) -> tuple[Uuid, ...]:
-    return cast(tuple[Uuid, ...], tuple(directories)) or (DIRECTORY_MIGRATING,) * count
-
-
-NO_NODE = NodeId(NO_LEADER)

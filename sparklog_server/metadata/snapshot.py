@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from sparklog.wire.schema import Message
 
 from .client_quotas import records_of_quotas
+from .entries import BrokerImage, PartitionImage
 from .features import METADATA_VERSION
-from .image import BrokerImage, MetadataImage, PartitionImage
+from .image import MetadataImage
 from .records import (
     BrokerEndpoint,
     BrokerFeature,

@@ -233,7 +233,7 @@ class ReplicaDirectory:
         self._checkpointed_starts = [
             (partition, partition.log.log_start_offset) for partition in self.partitions
         ]
-        return self.log_dir.checkpoint_job(self.high_watermarks(), self._limits())
+        return self.log_dir.checkpoints.job(self.high_watermarks(), self._limits())
 
     def are_recovery_points_due(self, now: Instant) -> bool:
         """Whether the recovery points alone should be written down now."""
@@ -247,7 +247,7 @@ class ReplicaDirectory:
         """The job that writes down the recovery points as they are now; `checkpoint_finished` follows."""
         self._recovery_points_at_us = None
         self._is_checkpointing, self._is_checkpoint_whole = True, False
-        return self.log_dir.recovery_points_job(self._limits())
+        return self.log_dir.checkpoints.recovery_points_job(self._limits())
 
     def _limits(self) -> dict[TopicPartition, Offset]:
         """Beyond which no checkpoint may vouch any more."""
@@ -279,7 +279,7 @@ class ReplicaDirectory:
         if not self._is_checkpoint_whole:
             return
         self.checkpoints_done = self.checkpoints_begun
-        self.log_dir.checkpointed()
+        self.log_dir.checkpoints.written()
         cuts, self._cuts = self._cuts, {}
         for partition, offset in cuts.items():
             if partition in self.partitions:
@@ -340,7 +340,7 @@ class ReplicaDirectory:
 
         Gives whether it has begun; `take_truncations` gives its job then.
         """
-        if self.log_dir.is_vouched(partition.topic_partition, offset):
+        if self.log_dir.checkpoints.is_vouched(partition.topic_partition, offset):
             self._cuts[partition] = min(offset, self._cuts.get(partition, offset))
             self.checkpoint_now(now)
             return False

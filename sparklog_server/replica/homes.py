@@ -131,13 +131,24 @@ class Homes:
                         path = log_dir.set_aside(topic_partition)
                     except StorageError as error:
                         if error.is_full:
-                            directory.room.ran_out(
-                                error, now
-                            )  # it is set aside at the next start, or when a topic gets its name
+                            # It is set aside at the next start, or when a topic gets its name.
+                            directory.room.ran_out(error, now)
                         else:
                             directory.storage_failed(error)
                     else:
                         self._trace("stray-log-set-aside", partition=str(topic_partition), path=path)
+
+    def take_unclaimed_copies(self, claimed: Set[TopicPartition]) -> list[str]:
+        """The paths of the copies left by unfinished moves, except those of `claimed` partitions, which are
+        not open yet. For use after the first image; each path is returned once.
+        """
+        return [
+            path
+            for directory in self._directories
+            if directory.error is None
+            for topic_partition in sorted(directory.log_dir.futures.keys() - claimed)
+            for path in directory.log_dir.take_futures(topic_partition)
+        ]
 
     def _promote(
         self,

@@ -165,7 +165,7 @@ class Openings:
         self._release(names)
         if isinstance(result, StorageError):
             directory.storage_failed(result)
-        elif any(directory.log_dir.is_vouched(name) for name in names):
+        elif any(directory.log_dir.checkpoints.is_vouched(name) for name in names):
             directory.hold(result, now)
         else:
             self._removals.add(result)

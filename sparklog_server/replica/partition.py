@@ -23,7 +23,7 @@ from sparklog_server.log.removal import Removal
 from sparklog_server.log.time_lookup import Found, TimeSearch
 from sparklog_server.log.validate import RecordsRefused, Sent
 from sparklog_server.log.verification import Verification
-from sparklog_server.metadata.image import NO_NODE, PartitionImage
+from sparklog_server.metadata.entries import NO_NODE, PartitionImage
 from sparklog_server.replica.disk_guard import DirectoryDisk, DiskGuard
 from sparklog_server.replica.durability import LINGER_US, Durability
 from sparklog_server.replica.leader import Following, LeaderReplica, Role

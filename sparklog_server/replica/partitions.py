@@ -21,7 +21,8 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
+from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes
@@ -70,9 +71,8 @@ class Partitions:
         self._in_sync_min_for = in_sync_min_for
         self._waits_for_sync = waits_for_sync
         self._parked_max = parked_max
-        self._offline: dict[
-            TopicPartition, None
-        ] = {}  # the image places them here, in a directory that cannot be used
+        # The image places these here, in a directory that cannot be used.
+        self._offline: dict[TopicPartition, None] = {}
         self._trace = trace
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.led: list[Partition] = []
@@ -89,10 +89,9 @@ class Partitions:
         )
         self._producer_snapshots = ProducerSnapshots(self._jobs)
         self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
-        self._waiting: dict[TopicPartition, None] = {}  # of the wanted, those whose names are held
-        self._awaits_room: dict[
-            TopicPartition, None
-        ] = {}  # of the wanted, those that a full disk did not let begin
+        # Of the wanted, those whose names are held, and those for whose logs a full disk had no room.
+        self._waiting: dict[TopicPartition, None] = {}
+        self._awaits_room: dict[TopicPartition, None] = {}
         self.cleaning = LogCleaner(
             cleaning_limits, disk, directories, self._jobs, entropy=entropy, trace=trace
         )
@@ -156,26 +155,12 @@ class Partitions:
             if resource_type == TOPIC_RESOURCE:
                 self._reconfigure(name, delta.after, now)
         if delta.before.offset < 0:
-            self._homes.set_strays_aside(self._offline.keys() | self._wanted.keys(), now)
-            self._discard_copies()
+            claimed = self._offline.keys() | self._wanted.keys()
+            self._homes.set_strays_aside(claimed, now)
+            self.moving.discard(self._homes.take_unclaimed_copies(claimed))
             for directory in self.directories:
                 if directory.error is None:
                     directory.remove_left_overs(now)
-
-    def _discard_copies(self) -> None:
-        """After the first image: the copies of logs that no topic claims, or that are of another topic of
-        the name.
-        """
-        online = [directory for directory in self.directories if directory.error is None]
-        paths = [
-            path
-            for directory in online
-            for topic_partition in sorted(
-                directory.log_dir.futures.keys() - self._offline.keys() - self._wanted.keys()
-            )
-            for path in directory.log_dir.take_futures(topic_partition)
-        ]
-        self.moving.discard(paths)
 
     def _follow(
         self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant
@@ -292,7 +277,7 @@ class Partitions:
         return True
 
     def _is_name_held(self, topic_partition: TopicPartition, home: ReplicaDirectory, now: Instant) -> bool:
-        if home.log_dir.is_vouched(topic_partition):
+        if home.log_dir.checkpoints.is_vouched(topic_partition):
             home.checkpoint_now(now)
             return True
         if topic_partition in self.retention.renaming or self._openings.holds(topic_partition):
@@ -322,9 +307,7 @@ class Partitions:
             return
         if directory.error is not None:
             for name in begun.names:
-                if (
-                    name not in self._waiting
-                ):  # else it is asked for anew: another topic may have the name by now
+                if name not in self._waiting:  # one that waits is opened anew, perhaps for another topic
                     self._give_up(name)
             return
         doomed = []
@@ -358,9 +341,8 @@ class Partitions:
         partition.in_sync_min = self._in_sync_min_for(topic) if sibling is None else sibling.in_sync_min
         home.partitions[partition] = None
         if log.leftovers:
-            home.mark_dirty(
-                partition, 0, now
-            )  # with its epochs, for where it begins is not told by these files for long
+            # The next sync writes the epochs too: these files, soon removed, also record where it starts.
+            home.mark_dirty(partition, 0, now)
         self.cleaning.watch(partition)
         siblings[topic_partition.partition] = partition
         self.moving.serve(partition, home, self.directories, placement.directory_of(self._node_id))

@@ -293,7 +293,7 @@ class ReplicaMoves:
         log = move.partition.log
         if not self._cleaning.pause(move.partition):
             move.is_due = False  # until the round is over
-        elif move.target.log_dir.is_vouched(move.topic_partition):
+        elif move.target.log_dir.checkpoints.is_vouched(move.topic_partition):
             move.is_due = False  # until no checkpoint speaks of an earlier log of this name
             move.target.checkpoint_now(now)
         elif log.segments.cuts != move.cuts:
@@ -449,7 +449,7 @@ class ReplicaMoves:
         self._trace("replica-moved", partition=str(move.topic_partition), target=move.target.log_dir.path)
         following = self._next.pop(move.partition, None)
         if result is None:
-            if move.home.log_dir.is_vouched(move.topic_partition):
+            if move.home.log_dir.checkpoints.is_vouched(move.topic_partition):
                 move.home.hold(removal(self._disk, [move.doomed[1]]), now)
             else:
                 self.discard([move.doomed[1]])

@@ -72,6 +72,7 @@ MAY_TOUCH_THE_WORLD = {
     ),
     *("sparklog.spark.writers", "sparklog.spark.connections", "sparklog.spark.formats.files"),
     *(
+        "sparklog_server.disk.descriptors",
         "sparklog_server.disk.os_disk",
         "sparklog_server.disk.syscalls",
         "sparklog_server.config.load",

@@ -4,7 +4,8 @@ from sparklog.model import Instant, Micros, Millis, NodeId, Offset, Uuid
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog_server.controller.brokers import Brokers
 from sparklog_server.controller.configs import TopicSettings
-from sparklog_server.metadata.image import BrokerImage, MetadataImage
+from sparklog_server.metadata.entries import BrokerImage
+from sparklog_server.metadata.image import MetadataImage
 
 
 def at(seconds: int) -> Instant:

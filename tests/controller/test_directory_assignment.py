@@ -10,7 +10,8 @@ from sparklog.wire.messages.assign_replicas_to_dirs import (
 )
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.controller.directory_assignment import assign_replicas_to_dirs
-from sparklog_server.metadata.image import MetadataImage, PartitionImage
+from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.metadata.image import MetadataImage
 from tests.controller.test_partition_changes import DIRECTORIES, TOPIC_ID, after, image_of
 
 ELSEWHERE = Uuid(b"e" * 16)

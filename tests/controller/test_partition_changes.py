@@ -20,7 +20,8 @@ from sparklog_server.controller.partition_changes import (
     alter_partition_reassignments,
     elect_leaders,
 )
-from sparklog_server.metadata.image import MetadataImage, PartitionImage
+from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import (
     FenceBrokerRecord,
     PartitionRecord,

@@ -134,9 +134,9 @@ class History:
             log.assign_epoch(LeaderEpoch(witness.epoch), log.log_end_offset)
         elif fate < 0.92:
             if len(self.witnesses[topic_partition].places) % 3 == 0:
-                self._jobs.append(partial(_take, self.log_dir.recovery_points_job()))
+                self._jobs.append(partial(_take, self.log_dir.checkpoints.recovery_points_job()))
             else:
-                self._jobs.append(self.log_dir.checkpoint_job(self._high_watermarks()))
+                self._jobs.append(self.log_dir.checkpoints.job(self._high_watermarks()))
             if self.random.random() < 0.7:
                 self._jobs.pop(0)()
         elif fate < 0.95 and not witness.is_compacted:
@@ -162,13 +162,13 @@ class History:
             witness.start = max(witness.start, self.random.choice(ends))
             log.move_log_start(Offset(witness.start))
             if self.random.random() < 0.7:
-                self.log_dir.checkpoint(self._high_watermarks())
+                self.log_dir.checkpoints.write(self._high_watermarks())
                 witness.start_kept = witness.start
         log.settings = replace(SETTINGS, retention_bytes=self.random.choice((0, 1500, 4000)))
         witness.start = max(witness.start, stable)  # it may come that far
         job = log.retire(stable, NOW)
         log.settings = SETTINGS
-        self.log_dir.checkpoint(self._high_watermarks())
+        self.log_dir.checkpoints.write(self._high_watermarks())
         witness.start = witness.start_kept = log.log_start_offset
         if job is not None:
             job()()
@@ -235,8 +235,8 @@ class History:
         offset = Offset(self.random.choice(ends))
         witness.kept = min(witness.kept, offset)
         self._jobs.clear()
-        self.log_dir.checkpoint(self._high_watermarks(), {topic_partition: offset})
-        assert not self.log_dir.is_vouched(topic_partition, offset)
+        self.log_dir.checkpoints.write(self._high_watermarks(), {topic_partition: offset})
+        assert not self.log_dir.checkpoints.is_vouched(topic_partition, offset)
         truncate(log, offset)
         witness.cut(log.log_end_offset)
 
@@ -248,14 +248,14 @@ class History:
         removal = self.log_dir.delete_job([topic_partition])()
         self.absent[topic_partition] = None
         del self.witnesses[topic_partition]
-        if self.log_dir.is_vouched(topic_partition):
-            self.log_dir.checkpoint(self._high_watermarks())  # else its directory would be missed
+        if self.log_dir.checkpoints.is_vouched(topic_partition):
+            self.log_dir.checkpoints.write(self._high_watermarks())  # else its directory would be missed
         removal()
 
     def _create(self, topic_partition: TopicPartition) -> None:
         assert self.log_dir is not None
-        if self.log_dir.is_vouched(topic_partition):
-            self.log_dir.checkpoint(self._high_watermarks())
+        if self.log_dir.checkpoints.is_vouched(topic_partition):
+            self.log_dir.checkpoints.write(self._high_watermarks())
         topic_id = Uuid(self.random.randbytes(16))
         witness = self.witnesses[topic_partition] = Witness(
             topic_id, is_compacted=topic_partition == COMPACTED

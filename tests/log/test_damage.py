@@ -62,7 +62,7 @@ def stopped(*, cleanly: bool) -> Stopped:
             files, end_offset = log.begin_sync()
             disk.sync(files)
             log.synced(end_offset)
-            log_dir.checkpoint({T0: log.recovery_point})
+            log_dir.checkpoints.write({T0: log.recovery_point})
     places = read_all(log)
     if cleanly:
         log_dir.close({T0: log.log_end_offset}, NOW)

@@ -229,7 +229,7 @@ def test_a_damaged_checkpoint_costs_a_scan_and_nothing_else(name: str) -> None:
     for _ in range(100):
         log.append(batch(), EPOCH, NOW)
     sync(disk, log)
-    log_dir.checkpoint({T0: Offset(100)})
+    log_dir.checkpoints.write({T0: Offset(100)})
     places = read_all(log)
     disk.restart()
     disk.write(f"data/{name}", b"0\n7\nt 0")
@@ -261,7 +261,7 @@ def test_a_whole_directory_survives_power_cuts(seed: int) -> None:
                 sync(disk, log)
                 durable[topic_partition] = log.log_end_offset
             if random.random() < 0.3:
-                log_dir.checkpoint(durable)
+                log_dir.checkpoints.write(durable)
         if random.random() < 0.3:
             log_dir.close(durable, NOW)
             durable = {topic_partition: log.log_end_offset for topic_partition, log in log_dir.logs.items()}
@@ -344,7 +344,7 @@ def test_a_copy_that_a_full_disk_lets_neither_open_nor_have_its_name_back_is_tri
     log = log_dir.create(T0, TOPIC_ID, SMALL, NOW)
     log.append(batch(), EPOCH, NOW)
     sync(disk, log)
-    log_dir.checkpoint({})
+    log_dir.checkpoints.write({})
     disk.restart()
     disk.rename(f"data/{T0}", f"data/{future_name(T0, bytes(16))}")
     log_dir = open_dir(disk)

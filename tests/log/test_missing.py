@@ -32,7 +32,7 @@ def filled(disk: SimulatedDisk, *, is_keyed: bool = False) -> tuple[LogDir, Part
             batch(2, value=b"%d" % at + bytes(60), key=b"%d" % (at % 7 if is_keyed else at)), EPOCH, NOW
         )
     sync(disk, log)
-    log_dir.checkpoint({T0: log.log_end_offset})
+    log_dir.checkpoints.write({T0: log.log_end_offset})
     return log_dir, log
 
 
@@ -64,7 +64,9 @@ def base_of(path: str) -> int:
 def begin_life(disk: SimulatedDisk) -> LogDir:
     """Open the directory, write its checkpoints, and remove the files that no checkpoint covers any more."""
     log_dir = reopened(disk)
-    log_dir.checkpoint({topic_partition: log.log_end_offset for topic_partition, log in log_dir.logs.items()})
+    log_dir.checkpoints.write(
+        {topic_partition: log.log_end_offset for topic_partition, log in log_dir.logs.items()}
+    )
     left = log_dir.take_left_overs()
     if left is not None:
         remove_all(left)
@@ -223,7 +225,7 @@ def test_a_start_on_a_full_disk_writes_nothing_and_removes_what_no_checkpoint_vo
         other.append(batch(2), EPOCH, NOW)
         sync(disk, other)
         if topic_partition is VOUCHED:
-            log_dir.checkpoint({T0: log.log_end_offset})
+            log_dir.checkpoints.write({T0: log.log_end_offset})
     disk.write("data/log-start-offset-checkpoint", b"0\n0\n")
     log_dir.delete_job([VOUCHED, LATER])()
     disk.restart()

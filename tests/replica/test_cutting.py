@@ -11,7 +11,7 @@ from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offs
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.metadata.image import PartitionImage
+from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.partition import Partition

@@ -16,7 +16,8 @@ from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call
 from sparklog_server.controller.elections import has_replica_online
 from sparklog_server.controller.topics import check_name
-from sparklog_server.metadata.image import MetadataImage, PartitionImage
+from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Refused
 
 

@@ -25,7 +25,7 @@ from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.controller.topics import check_name
-from sparklog_server.metadata.image import TopicImage
+from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.disks import has_room
 

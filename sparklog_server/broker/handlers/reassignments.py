@@ -16,7 +16,7 @@ from sparklog_server.broker.administration import names_too_many, propose_if_all
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.metadata.image import TopicImage
+from sparklog_server.metadata.entries import TopicImage
 
 
 def alter_partition_reassignments(

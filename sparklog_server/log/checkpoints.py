@@ -1,0 +1,171 @@
+"""The checkpoints of one data directory, and what they vouch for.
+
+A checkpoint that names a deleted log would vouch for the next log of that name, and one that vouches for
+records that were cut would vouch for those written in their place. So no log is created while a checkpoint
+may name it, and none is cut below an offset that one may vouch for: a checkpoint rendered afterwards must
+be on disk first. For the same reason nothing that a checkpoint vouches for leaves the disk before that:
+if it is missing at a start, something else removed it, and its partition is damaged.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from sparklog.effects import Steps
+from sparklog.model import Offset, TopicPartition, Uuid
+from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
+from sparklog_server.disk.door import Disk, StorageError, replace_all
+
+from . import ballast
+from .partition_log import PartitionLog
+from .recovery_points import RECOVERY_POINT_FILE, write_recovery_points
+
+HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+LOG_START_FILE = "log-start-offset-checkpoint"
+_NOTHING = Offset(-1)
+_NO_LIMITS: Mapping[TopicPartition, Offset] = {}
+
+
+class Damaged(NamedTuple):
+    """A log that cannot be opened, and what the checkpoints say of it: its damage shows only as long as
+    they keep to that.
+
+    Where `is_missing` there is no directory at all, and so no topic id.
+    """
+
+    topic_id: Uuid
+    error: StorageError
+    recovery_point: Offset
+    high_watermark: Offset
+    log_start_offset: Offset
+    is_missing: bool = False
+
+
+class Checkpoints:
+    """The checkpoints of the directory at `path`, rendered from its `logs` and its `damaged` ones, which
+    their owner keeps up to date.
+
+    Invariant: `_vouched` has the partitions that the checkpoints may name, on disk or on their way there,
+    and the greatest recovery point that they may give for each.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        logs: Mapping[TopicPartition, PartitionLog],
+        damaged: Mapping[TopicPartition, Damaged],
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._logs = logs
+        self._damaged = damaged
+        self._vouched: dict[TopicPartition, Offset] = {}
+        self._rendered: dict[TopicPartition, Offset] = {}  # the recovery points in the newest checkpoint
+
+    def read(self, name: str) -> dict[TopicPartition, Offset]:
+        """The offsets in a checkpoint; empty if it is missing or corrupt."""
+        content = self._disk.read(f"{self._path}/{name}")
+        if content is None:
+            return {}
+        try:
+            return parse_offsets(content)
+        except CheckpointCorrupt:
+            return {}  # nothing is known then, and recovery starts from offset 0
+
+    def found(
+        self,
+        high_watermarks: Mapping[TopicPartition, Offset],
+        recovery_points: Mapping[TopicPartition, Offset],
+        log_starts: Mapping[TopicPartition, Offset],
+    ) -> None:
+        """The checkpoints on disk, as read on opening."""
+        self._vouched = {
+            topic_partition: recovery_points.get(topic_partition, Offset(0))
+            for topic_partition in (*high_watermarks, *recovery_points, *log_starts)
+        }
+
+    def is_vouched(self, topic_partition: TopicPartition, offset: Offset = _NOTHING) -> bool:
+        """Whether a checkpoint, on disk or on its way there, may name a partition, and vouch for its
+        records beyond `offset` if given.
+        """
+        vouched = self._vouched.get(topic_partition)
+        return vouched is not None and vouched > offset
+
+    def job(
+        self,
+        high_watermarks: Mapping[TopicPartition, Offset],
+        limits: Mapping[TopicPartition, Offset] = _NO_LIMITS,
+    ) -> Callable[[], None]:
+        """The checkpoints as of now, and the job that makes them durable; `written` follows. One at a
+        time.
+
+        They vouch for no record beyond the `limits`, where logs are about to be cut.
+        """
+        disk, path = self._disk, self._path
+        recovery_points = self._recovery_points(limits)
+        # Also where the first segment begins there: until the files before it are renamed, a crash brings
+        # them back.
+        log_starts = {
+            topic_partition: log.log_start_offset
+            for topic_partition, log in self._logs.items()
+            if log.log_start_offset > 0
+        }
+        high_watermarks = dict(high_watermarks)
+        for topic_partition, damaged in self._damaged.items():
+            high_watermarks[topic_partition] = damaged.high_watermark
+            log_starts[topic_partition] = damaged.log_start_offset
+        for topic_partition, limit in limits.items():
+            if topic_partition in high_watermarks:
+                high_watermarks[topic_partition] = min(high_watermarks[topic_partition], limit)
+        self._rendered = recovery_points
+
+        def write() -> None:
+            contents = {
+                RECOVERY_POINT_FILE: render_offsets(recovery_points),
+                HIGH_WATERMARK_FILE: render_offsets(high_watermarks),
+                LOG_START_FILE: render_offsets(log_starts),
+            }
+            files = [(f"{path}/{name}", content) for name, content in contents.items()]
+            # What retention and deletions free waits for this.
+            disk.sync(ballast.written(disk, path, lambda: replace_all(disk, files)))
+
+        return write
+
+    def recovery_points_job(
+        self, limits: Mapping[TopicPartition, Offset] = _NO_LIMITS
+    ) -> Callable[[], Steps[None]]:
+        """The recovery points as of now, and the job in steps that makes them durable, the other
+        checkpoints left as they are.
+
+        One at a time, and none beside a `job`.
+        """
+        return partial(write_recovery_points, self._disk, self._path, self._recovery_points(limits))
+
+    def _recovery_points(self, limits: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, Offset]:
+        """What is to be written down, for which the checkpoints may vouch from now on."""
+        recovery_points = {topic_partition: log.recovery_point for topic_partition, log in self._logs.items()}
+        recovery_points.update(
+            (topic_partition, damaged.recovery_point) for topic_partition, damaged in self._damaged.items()
+        )
+        for topic_partition, limit in limits.items():
+            if topic_partition in recovery_points:
+                recovery_points[topic_partition] = min(recovery_points[topic_partition], limit)
+        vouched = self._vouched
+        for topic_partition, offset in recovery_points.items():
+            if vouched.get(topic_partition, -1) < offset:
+                vouched[topic_partition] = offset
+        return recovery_points
+
+    def written(self) -> None:
+        """The newest checkpoint is on disk, and no other is on its way there."""
+        self._vouched = dict(self._rendered)
+
+    def write(
+        self,
+        high_watermarks: Mapping[TopicPartition, Offset],
+        limits: Mapping[TopicPartition, Offset] = _NO_LIMITS,
+    ) -> None:
+        """Write the checkpoints now. Blocks. Raises StorageError."""
+        self.job(high_watermarks, limits)()
+        self.written()
