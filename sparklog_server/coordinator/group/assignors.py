@@ -1,10 +1,10 @@
-"""The server-side assignors of KIP-848: from who subscribes to what, and who was to have what, to who is
-to have what.
+"""The server-side assignors of KIP-848: from the subscriptions and the former target assignment to the new
+target assignment.
 
 Pure functions. `uniform` gives every member as many partitions as any other (within one) and moves as few
-as that takes; where subscriptions differ it evens out topic by topic (see `assignors_uneven.py`). `range`
-gives each member the same stretch of every topic, so that topics of equal size are partitioned together.
-Neither looks at racks: Kafka's do not either (KIP-1101 dropped it).
+as possible; where subscriptions differ it balances topic by topic (see `assignors_uneven.py`). `range`
+gives each member the same range of every topic, so topics of equal size are co-partitioned. Neither looks
+at racks: Kafka's do not either (KIP-1101 dropped it).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +22,8 @@ NOTHING_ASSIGNED: Target = {}
 
 
 class Subscriber(msgspec.Struct, frozen=True):
-    """One member as an assignor sees it; `topics` are ids of topics that exist, `target` what it was to
-    have until now.
+    """A member as an assignor sees it; `topics` are ids of existing topics, `target` its former target
+    assignment.
     """
 
     member_id: str
@@ -36,10 +36,10 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[Uuid, int]], dict[str, Target
 
 
 def assign_range(members: Sequence[Subscriber], partition_counts: Mapping[Uuid, int]) -> dict[str, Target]:
-    """Give each subscriber of a topic one stretch of it, the first ones a partition more;
+    """Give each subscriber of a topic one range of it, the first subscribers a partition more;
     `partition_counts` by topic id.
 
-    Static members come first, by instance id, so that they keep their stretch over restarts.
+    Static members come first, by instance id, so that they keep their ranges over restarts.
     """
     ordered = sorted(
         members, key=lambda member: (member.instance_id is None, member.instance_id or member.member_id)
@@ -81,8 +81,8 @@ def assign_uniform(members: Sequence[Subscriber], partition_counts: Mapping[Uuid
 
 
 def _assign_even(members: Sequence[Subscriber], partition_counts: Mapping[Uuid, int]) -> dict[str, Target]:
-    """All subscribe to the same topics: a quota for everybody, one more for a few, first of all for those
-    who have it already.
+    """All members subscribe to the same topics: each gets the quota, and some get one more, preferably
+    members that have it already.
     """
     taken = {topic: bytearray(count) for topic, count in partition_counts.items()}
     kept = [_kept(member.target, taken) for member in members]
@@ -115,8 +115,8 @@ def _assign_even(members: Sequence[Subscriber], partition_counts: Mapping[Uuid, 
 
 
 def _kept(target: Target, taken: dict[Uuid, bytearray]) -> Target:
-    """What of a former target still exists, is subscribed to and nobody before had; marks it as taken. The
-    target itself if all of it.
+    """The part of a former target that exists, is subscribed to and is not taken by an earlier member;
+    marks it as taken. Returns the target itself if that is all of it.
     """
     kept = {}
     is_whole = True
@@ -165,7 +165,7 @@ def _with(target: Target, partitions: list[tuple[Uuid, int]]) -> Target:
 
 
 def _unless_same(target: Target, before: Target) -> Target:
-    """The very target of before if nothing changed, so that a caller can tell by identity."""
+    """The former target object if nothing changed, so that a caller can compare by identity."""
     return before if target == before else target
 
 

@@ -1,9 +1,9 @@
 """The uniform assignor where members subscribe to different topics.
 
-What members have and still subscribe to stays theirs; what is free goes, topic by topic, to the subscriber
-with the least; then partitions move, topic by topic, from the subscriber with the most to the one with the
-least, until a whole round moves none or the rounds are used up. Balanced exactly where subscribers of a
-topic subscribe alike, nearly so elsewhere, as Kafka's own.
+Members keep the partitions to which they still subscribe. Free partitions go, topic by topic, to the
+subscriber with the fewest. Then partitions move, topic by topic, from the subscriber with the most to the
+one with the fewest, until a round moves none or the rounds are used up. As with Kafka's assignor, the
+result is exactly balanced only where the subscribers of a topic have equal subscriptions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ def _keep(
     targets: Sequence[Mapping[Uuid, tuple[int, ...]]],
     owners: dict[Uuid, list[int]],
 ) -> list[int]:
-    """Leave members what they have and still want; returns how much each has."""
+    """Keep the partitions to which members still subscribe; returns the number that each has."""
     sizes = [0] * len(subscriptions)
     for member, target in enumerate(targets):
         for topic, partitions in target.items():
@@ -90,7 +90,8 @@ def _balance(
 
 
 def _balance_topic(owner_of: list[int], subscribers: list[int], sizes: list[int]) -> bool:
-    """Move partitions of one topic from who has the most to who has the least; whether any moved.
+    """Move partitions of one topic from the member with the most to the one with the fewest; returns
+    whether any moved.
 
     The entry of a member that gave (in `least`) or took (in `most`) is out of date, but such a member
     never crosses the other side before the two tops are within one of each other, which ends the loop.
@@ -123,7 +124,7 @@ def _balance_topic(owner_of: list[int], subscribers: list[int], sizes: list[int]
 def _targets(
     member_ids: Sequence[str], before: Sequence[Mapping[Uuid, tuple[int, ...]]], owners: dict[Uuid, list[int]]
 ) -> dict[str, Mapping[Uuid, tuple[int, ...]]]:
-    """Who has what, by member; the very target of before where nothing changed."""
+    """The target of each member; the former target object where nothing changed."""
     after: list[dict[Uuid, list[int]]] = [{} for _ in member_ids]
     for topic in sorted(owners):
         for partition, owner in enumerate(owners[topic]):

@@ -1,6 +1,4 @@
-"""JoinGroup of classic groups: who may come in, under which id, and whether that makes the others join
-again.
-"""
+"""JoinGroup of classic groups: admission, member ids, and whether the other members must join again."""
 
 from collections.abc import Callable
 
@@ -33,7 +31,7 @@ _UUID_BYTES = len("-00000000-0000-0000-0000-000000000000")
 
 
 class Joining:
-    """One JoinGroup as it is decided on."""
+    """One JoinGroup under decision."""
 
     __slots__ = ("client_host", "client_id", "draft", "now", "protocols", "request", "token", "version")
 
@@ -77,8 +75,8 @@ class Joins:
         self._record_bytes_max = record_bytes_max
 
     def decide(self, join: Joining) -> None:
-        """Let someone join a classic group, which begins its life with that, or which takes the place of
-        an empty group of KIP-848.
+        """Decide on a JoinGroup. It creates the group if there is none, or replaces an empty KIP-848
+        group.
         """
         request = join.request
         if not request.group_id:
@@ -102,7 +100,7 @@ class Joins:
             self._found(known, join)
 
     def _found(self, replaced: Group | None, join: Joining) -> None:
-        """Someone joins a group that does not exist: it does from now on, though it has no generation."""
+        """The group, created without a generation if it does not exist."""
         group = ClassicGroup(join.request.group_id, join.now.wall_ms)
         if not group.supports(join.request.protocol_type, join.protocols):
             join.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER_ID)
@@ -131,8 +129,8 @@ class Joins:
     # -- room
 
     def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:
-        """Those who are in stay in. While a group rebalances, the first to join again count: a group that
-        is too large shrinks by that.
+        """Whether the group may take a member. Existing members stay. While a group rebalances, only
+        members that have joined again count, so a group that is too large shrinks.
         """
         if member_id == NO_MEMBER_ID and len(group.pending_joins) >= PENDING_JOINS_MAX:
             return False
@@ -155,16 +153,16 @@ class Joins:
     # -- newcomers
 
     def _new_member_id(self, prefix: str) -> str:
-        """`prefix` and a random UUID of RFC 9562's version 4: nobody guesses the id of another. A prefix
-        too long for an id is cut.
+        """`prefix` and a random UUID (RFC 9562, version 4), so that ids cannot be guessed. A prefix that
+        is too long for an id is cut.
         """
         random = int.from_bytes(self._entropy(16), "big")
         text = f"{random & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62:032x}"
         return f"{cut(prefix, STRING_BYTES_MAX - _UUID_BYTES)}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"  # noqa: E501
 
     def _give_member_id(self, group: ClassicGroup, join: Joining) -> None:
-        """KIP-394: whoever is not there any more to come back with its id never becomes a member that
-        others wait for.
+        """Answer MEMBER_ID_REQUIRED with a new member id (KIP-394): a client that does not return with it
+        never becomes a member that the group waits for.
         """
         member_id = self._new_member_id(join.client_id)
         timer = Timer(Deadline(Due.SESSION, group.group_id, member_id))
@@ -219,11 +217,11 @@ class Joins:
         self._rebalances.prepare_or_complete(group, join.draft, join.now)
 
     def _resume(self, group: ClassicGroup, member: ClassicMember, was_leader_id: str, join: Joining) -> bool:
-        """A static member is back in a stable generation: it has what it had, and nobody else notices.
-        False if that cannot be written.
+        """A static member returns to a stable generation and keeps its assignment, without a rebalance.
+        False if the record cannot be written.
 
-        From version 9 on a leader is told that it is one and must not assign (KIP-814); before, it took
-        itself for a follower.
+        From version 9 a returning leader learns that it leads and must not assign (KIP-814); in older
+        versions it is answered as a follower.
         """
         record = group.record({one.member_id: one.assignment for one in group.members.values()})
         if len(record.key) + len(record.value or b"") > self._record_bytes_max():
@@ -252,8 +250,8 @@ class Joins:
         self._join_again(group, group.members[member_id], join)
 
     def _join_again(self, group: ClassicGroup, member: ClassicMember, join: Joining) -> None:
-        """A member that says nothing new learns of the generation it is in; a leader that joins again
-        wants to assign anew.
+        """A member whose subscription is unchanged gets the current generation; a leader that joins again
+        starts a rebalance.
         """
         is_same = member.has_protocols(join.protocols)
         is_leader = group.leader_id == member.member_id

@@ -1,8 +1,8 @@
-"""Who is on the way to a group: clients ask who keeps it before they join it.
+"""Clients that are about to join a group: they look up its coordinator first.
 
-A group whose first generation begins with the first who joins is rebalanced again when the second does,
-and the first learns of that with its next heartbeat, seconds later. Where several have asked for the
-coordinator lately, a moment of patience spares them all of that.
+If the first generation begins with the first member, the second member triggers another rebalance, which
+the first member notices at its next heartbeat, seconds later. If several clients looked up the coordinator
+recently, a short initial delay avoids this.
 """
 
 from sparklog.model import Instant, Micros
@@ -16,8 +16,8 @@ _GROUPS_MAX = 4_096
 
 
 class JoiningClients:
-    """How often the coordinator of each group was asked for within a second; soft, and forgotten first for
-    whom was asked first.
+    """The number of coordinator lookups per group within the last second. Soft state; the oldest entries
+    are dropped first.
     """
 
     __slots__ = ("_asked",)

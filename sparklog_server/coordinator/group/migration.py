@@ -1,11 +1,10 @@
-"""Online conversion of a group to the other kind, with its members and their assignments; consumption does
-not stop.
+"""Online conversion of a group to the other kind, with its members and assignments, while they consume.
 
     classic ── a KIP-848 member joins ─────────────► consumer group, whose members speak the classic protocol
     classic ◄─ the last KIP-848 member leaves, or ── consumer group
                a classic one takes its static place
 
-The setting `group.consumer.migration.policy` says which of these may happen. A group whose members are not
+The setting `group.consumer.migration.policy` selects the allowed conversions. A group whose members are not
 consumers, or whose assignment carries user data that only its own assignor understands, is not converted.
 Classic members inside a consumer group: `migration_members.py`.
 """
@@ -123,11 +122,10 @@ def _take_in(group: ModernGroup, member: ClassicMember, protocol: str, image: Me
 
 
 def _take_in_claims(group: ModernGroup, member: ClassicMember, protocol: str, image: MetadataImage) -> None:
-    """What a cooperative member said that it owns, and nobody was assigned: it may be about to give that
-    back, and is to be asked first.
+    """Keep partitions that a cooperative member claims to own and that no member was assigned: it may be
+    about to revoke them, and must confirm that first.
 
-    That is so while the answer with its new assignment is on its way, and when a rebalance was cut short
-    and assignments taken back.
+    This happens while the response with its new assignment is in flight, and after an interrupted rebalance.
     """
     claimed = _free(group, by_id(_subscription(member, protocol).owned_partitions, image))
     if not claimed:
@@ -149,7 +147,7 @@ def _subscription(member: ClassicMember, protocol: str) -> ConsumerProtocolSubsc
 
 
 def _free(group: ModernGroup, claimed: dict[Uuid, set[int]]) -> dict[Uuid, dict[int, int]]:
-    """What nobody has of these. Clients name them, so one may be there twice."""
+    """The partitions among these that no member has. Clients name them, so there may be duplicates."""
     found = {}
     for topic_id, partitions in claimed.items():
         free = {
@@ -194,9 +192,9 @@ def downgraded(
     """The classic group of these members; None if they are none, too many, have no protocol in common, or
     one of them is no classic member.
 
-    Each is assigned what it has or has not yet given back, and not its target (as Kafka does), of which
-    others may still have a part: so the group can be made a consumer group again at any time, and still
-    nobody has what another has. Nothing is changed yet.
+    Each member is assigned the partitions that it has or has not yet revoked. Kafka assigns its target, of
+    which other members may still own a part. With this assignment the group can become a consumer group
+    again at any time, and no partition has two owners. Nothing is changed yet.
     """
     classic = ClassicGroup(group.group_id, now.wall_ms)
     staying = list(members)
@@ -243,7 +241,7 @@ def _as_classic(group_id: str, member: ModernMember, said: ClassicMemberMetadata
 
 
 def by_id(topics: Iterable[TopicPartitions], image: MetadataImage) -> dict[Uuid, set[int]]:
-    """Partitions that exist, of topics told by name."""
+    """The existing partitions of topics given by name."""
     found: dict[Uuid, set[int]] = {}
     for told in topics:
         topic = image.topics_by_name.get(told.topic)
@@ -256,8 +254,8 @@ def by_id(topics: Iterable[TopicPartitions], image: MetadataImage) -> dict[Uuid,
 
 
 def encode_assignment(partitions: Assigned, subscription: bytes, image: MetadataImage) -> bytes:
-    """Partitions as a classic member is told them, in the version in which it spoke. Raises DecodeError if
-    it spoke none.
+    """Partitions as a classic member's assignment, in the version of its subscription. Raises DecodeError
+    if it has no version.
     """
     names = {
         topic_id: image.topics_by_id[topic_id].name

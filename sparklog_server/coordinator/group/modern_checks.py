@@ -1,6 +1,4 @@
-"""What may be asked of a KIP-848 group, and by whom: each function returns, or raises Refused with Kafka's
-error.
-"""
+"""The checks of requests to a KIP-848 group: each function returns, or raises Refused with Kafka's error."""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Uuid
@@ -54,7 +52,7 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def check_size(group: ModernGroup, member_id: str, instance_id: str | None, size_max: int) -> None:
-    """Whether one more would fit; a static member that comes back takes its own place."""
+    """Check that the group has room for another member; a returning static member takes its own place."""
     if instance_id is not None and instance_id in group.static_members:
         return
     if len(group.members) >= size_max and member_id not in group.members:
@@ -65,10 +63,10 @@ def check_size(group: ModernGroup, member_id: str, instance_id: str | None, size
 
 
 def check_epoch(member: ModernMember, epoch: int, owned: Owned) -> None:
-    """Whether the member is in step.
+    """Check the member epoch.
 
-    It may come with the epoch before, as long as it owns no more than it was given in the new one: the
-    answer that told it was lost.
+    The previous epoch is accepted if the member owns no more than its assignment in the new one: the
+    response with the new epoch was lost.
     """
     if epoch in (JOIN_EPOCH, member.epoch):
         return
@@ -112,7 +110,7 @@ def known_static_member(group: ModernGroup, member_id: str, instance_id: str) ->
 
 
 def check_released(member: ModernMember) -> None:
-    """Whether a static member has left for a moment, so that another may take its place."""
+    """Check that the static member has left temporarily, so that another may take its place."""
     if member.epoch != STATIC_LEAVE_EPOCH:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -122,7 +120,7 @@ def check_released(member: ModernMember) -> None:
 
 
 def check_records(records: list[CoordinatorRecord], bytes_max: int) -> None:
-    """Whether each record of a decision fits a batch. Kafka tries, and has the same answer."""
+    """Check that each record of a decision fits a batch. Kafka answers with the same error after trying."""
     for record in records:
         size = len(record.key) + len(record.value or b"")
         if size > bytes_max:

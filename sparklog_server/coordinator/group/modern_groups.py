@@ -1,8 +1,7 @@
-"""The KIP-848 groups of a shard: what becomes of their heartbeats, of time, and of topics that come and go.
+"""The KIP-848 groups of a shard: heartbeats, deadlines, and changes of topics.
 
-`heartbeat` first. Refusals are raised where they are noticed and become the answer in one place. A
-heartbeat that changes nothing, nearly all of them, takes a short way that looks at no table but the
-group's and the member's.
+`heartbeat` first. Checks raise Refused, which becomes the response in one place. Nearly every heartbeat
+changes nothing and takes a short path that reads only the tables of the group and the member.
 """
 
 from base64 import urlsafe_b64encode
@@ -63,8 +62,8 @@ _FENCED_AT_ONCE_MAX = 200
 class ModernGroups:
     """Decides for every KIP-848 group among `groups`, which it shares with the decider of classic groups.
 
-    `describable` says which topics the sender of a command may know about; `entropy` makes member ids for
-    clients that bring none.
+    `describable` returns the topics that the sender of a command may describe; `entropy` makes member ids
+    for clients without one.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class ModernGroups:
     # -- as a shard has it
 
     def replay(self, key: Message, value: Message | None) -> None:
-        """Take in a record whose key is one of MODERN_KEYS."""
+        """Replay a record whose key is one of MODERN_KEYS."""
         replay_modern(self.groups, key, value)
         if value is None and isinstance(key, ConsumerGroupMetadataKey):
             soft = self._softs.pop(key.group_id, None)
@@ -101,7 +100,7 @@ class ModernGroups:
                 self.deadlines.forget_group(soft)
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
-        """Everything was replayed: members have a whole session from now on to be heard of."""
+        """The replay is complete: the sessions of all members start now."""
         self.image, self.settings = image, self._settings_now()
         for group in self.groups.values():
             if not isinstance(group, ModernGroup):
@@ -120,8 +119,8 @@ class ModernGroups:
         return []
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
-        """Topics came, went or grew: the next heartbeat of each group looks whether that matters to it.
-        Settings hold from now on.
+        """Topics were created, deleted or extended: the next heartbeat of each group checks whether the
+        group is affected. New settings apply from now on.
         """
         self.image = delta.after
         if any(resource_type != TOPIC_RESOURCE for resource_type, _ in delta.configs_changed):
@@ -143,19 +142,19 @@ class ModernGroups:
         return Micros(0) if self._patterns.is_busy else self.deadlines.next()
 
     def soft(self, group_id: str) -> GroupSoft:
-        """What is not durable about a group, there or about to be."""
+        """The soft state of a group, which may not exist yet."""
         soft = self._softs.get(group_id)
         if soft is None:
             soft = self._softs[group_id] = GroupSoft(self._times(group_id))
         return soft
 
     def mark(self, group_id: str) -> Micros | None:
-        """What `undo` has to know of a group before a decision that may be refused on the way."""
+        """The state of a group that `undo` restores if the decision is refused."""
         soft = self._softs.get(group_id)
         return None if soft is None else soft.refreshed_us
 
     def undo(self, group_id: str, mark: Micros | None) -> None:
-        """A decision was refused, and its records with it: what it looked at counts as not looked at."""
+        """A decision was refused with its records: restore the state of `mark`."""
         soft = self._softs.get(group_id)
         if soft is None:
             return
@@ -194,9 +193,7 @@ class ModernGroups:
     def _unchanged(
         self, request: ConsumerGroupHeartbeatRequest, command: Command, now: Instant
     ) -> ConsumerGroupHeartbeatResponse | None:
-        """The answer to a member that says nothing new, in a group where nothing is left to do for it;
-        None if anything is.
-        """
+        """The response to a heartbeat that changes nothing; None if there is something to do."""
         group = self.groups.get(request.group_id)
         epoch = request.member_epoch
         if (
@@ -273,11 +270,11 @@ class ModernGroups:
         return records, reply
 
     def new_member_id(self) -> str:
-        """An id as Kafka's clients make theirs."""
+        """A member id in the form that Kafka's clients use."""
         return urlsafe_b64encode(self._entropy(16)).rstrip(b"=").decode()
 
     def _group_for(self, group_id: str, records: list[CoordinatorRecord], *, is_joining: bool) -> ModernGroup:
-        """The group; whoever joins may make it, or make it one of this kind. Raises Refused with
+        """The group; a member that joins may create or convert it. Raises Refused with
         GROUP_ID_NOT_FOUND.
         """
         group = self.groups.get(group_id)
@@ -299,8 +296,8 @@ class ModernGroups:
         return modern
 
     def _dissolve(self, group_id: str, modern: ModernGroup, now: Instant) -> tuple[Answer, ...]:
-        """The records that make a classic group a modern one are about to be replayed: those who wait in
-        it are sent to join again.
+        """The conversion of a classic group is about to be replayed: its waiting members are told to join
+        again.
         """
         classic = self.groups.get(group_id)
         if not isinstance(classic, ClassicGroup) or classic.is_empty():
@@ -313,8 +310,8 @@ class ModernGroups:
     def _member_for(
         self, change: Change, request: ConsumerGroupHeartbeatRequest, member_id: str, *, is_joining: bool
     ) -> tuple[ModernMember | None, ModernMember]:
-        """The member that the sender is or takes the place of, None for a new one; and the member as the
-        records so far have it.
+        """The member that the sender is or replaces, None for a new one; and the member after the records
+        so far.
         """
         group, instance_id = change.group, request.instance_id
         if instance_id is None:
@@ -350,9 +347,7 @@ class ModernGroups:
         return known
 
     def forget_replaced(self, soft: GroupSoft, before: ModernMember | None, member_id: str) -> None:
-        """A static member is back under `member_id`, for sure: nobody waits any more for the one that it
-        was.
-        """
+        """A static member has returned under `member_id`: drop the deadlines of its former member id."""
         if before is not None and before.member_id != member_id:
             self.deadlines.forget_member(soft, before.member_id)
 
@@ -391,8 +386,8 @@ class ModernGroups:
     def settle_epoch(
         self, change: Change, soft: GroupSoft, now: Instant, leaving: Iterable[ModernMember] = ()
     ) -> None:
-        """Begin a new group epoch if it takes one; looks at the topics only if the subscriptions changed,
-        or the topics did.
+        """Begin a new group epoch if needed; examines the topics only if they or the subscriptions
+        changed.
         """
         if change.bumps_epoch or soft.checked != self._topics_state:
             change.settle_epoch(leaving)
@@ -401,7 +396,7 @@ class ModernGroups:
             soft.changed_us = now.mono_us
 
     def settle_patterns(self, change: Change, command: Command, now: Instant) -> bool:
-        """Take in the pattern that the member subscribes to now; whether it changed. Raises Refused with
+        """Update the pattern of the member's subscription; returns whether it changed. Raises Refused with
         INVALID_REGULAR_EXPRESSION.
         """
         assert change.after is not None
@@ -451,8 +446,8 @@ class ModernGroups:
     # -- time
 
     def tick(self, now: Instant) -> list[Decision]:
-        """What is due by `now`: one decision for each group, so that none rests on what another has not
-        done yet.
+        """The decisions that are due by `now`: one per group, so that none depends on another that is not
+        replayed yet.
         """
         late: dict[str, dict[str, ModernMember]] = {}
         for deadline in self.deadlines.due(now.mono_us, _FENCED_AT_ONCE_MAX):
@@ -484,14 +479,12 @@ class ModernGroups:
 
 
 def _is_late(member: ModernMember, deadline: ModernDeadline) -> bool:
-    """Whether a deadline that has come still means something: a member may have gone on to another epoch
-    meanwhile.
-    """
+    """Whether an expired deadline still applies: the member may have reached another epoch."""
     if deadline.due is ModernDue.REVOCATION:
         return member.epoch == deadline.epoch and member.state is MemberState.UNREVOKED_PARTITIONS
     return True
 
 
 def session_timeout_ms(member: ModernMember, soft: GroupSoft) -> int:
-    """A classic member brings its own."""
+    """The session timeout of a member; a classic member sets its own."""
     return soft.times.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms

@@ -1,7 +1,8 @@
-"""One member's next step towards its target: first it gives back, then it takes what others have given back.
+"""The next step of a member towards its target: it revokes partitions first, then takes partitions that
+other members have revoked.
 
-A member gets partitions of its new target only in an epoch in which it no longer owns what the target
-takes from it, and a partition only when nobody owns it; so no two members ever have one partition.
+A member gets partitions of its new target only in an epoch in which it owns none that the target revokes,
+and a partition only when no member owns it. So a partition never has two owners.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,11 +22,11 @@ Owned = list[TopicPartitions] | None
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """Where a member is to go: the target of an epoch, the topics it subscribes to now, and which
-    partitions others have.
+    """The goal of a member: the target of an epoch, its current subscription, and the partitions that
+    others have.
 
-    `has_new_subscription` tells that the subscription changed just now, so that topics are taken away
-    before there is a new target.
+    `has_new_subscription` tells that the subscription has just changed, so that topics are revoked before
+    there is a new target.
     """
 
     epoch: int
@@ -36,7 +37,7 @@ class Goal(msgspec.Struct, frozen=True):
 
 
 def next_step(member: ModernMember, goal: Goal, owned: Owned) -> ModernMember:
-    """The member after its next step; the very same one if it has to wait. Raises Refused with
+    """The member after its next step; the same object if it has to wait. Raises Refused with
     FENCED_MEMBER_EPOCH.
     """
     if member.state is MemberState.STABLE:
@@ -59,7 +60,7 @@ def next_step(member: ModernMember, goal: Goal, owned: Owned) -> ModernMember:
 
 
 def _owns_any(owned: Owned, partitions: Assigned) -> bool:
-    """Whether the member may still own any of these: also if it did not say."""
+    """Whether the member may still own any of these; True if it did not report its partitions."""
     if owned is None:
         return True
     return any(
@@ -70,7 +71,7 @@ def _owns_any(owned: Owned, partitions: Assigned) -> bool:
 
 
 def _unsubscribed(member: ModernMember, goal: Goal, owned: Owned) -> ModernMember:
-    """Take away the topics that the member no longer subscribes to, in the epoch it is in."""
+    """Revoke the topics to which the member no longer subscribes, in its current epoch."""
     gone = {
         topic_id: partitions
         for topic_id, partitions in member.assigned.items()
@@ -137,9 +138,7 @@ def _towards(member: ModernMember, epoch: int, goal: Goal, owned: Owned) -> Mode
 
 
 def _previous(member: ModernMember, epoch: int) -> int:
-    """The epoch that the member may still come with if it misses the answer: a step within its epoch takes
-    nothing away from that.
-    """
+    """The epoch that the member may still send if it missed the response; a step within an epoch keeps it."""
     return member.previous_epoch if epoch == member.epoch else member.epoch
 
 

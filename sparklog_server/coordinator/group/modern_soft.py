@@ -1,4 +1,4 @@
-"""The state of KIP-848 groups that a failover loses: deadlines, and when something was last looked at."""
+"""The soft state of KIP-848 groups: deadlines and the times of the last checks."""
 
 from enum import Enum, auto
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from .modern_limits import GroupTimes
 
 
 class ModernDue(Enum):
-    """What a deadline of a KIP-848 group is the end of."""
+    """The kinds of deadlines of a KIP-848 group."""
 
     SESSION = auto()
     """A member was silent for too long."""
@@ -59,7 +59,7 @@ class GroupSoft:
 
 
 class Deadlines:
-    """The timers of all groups of a shard, armed by what they are for."""
+    """The timers of all groups of a shard, by group, member and kind."""
 
     __slots__ = ("_timers",)
 
@@ -67,7 +67,7 @@ class Deadlines:
         self._timers: Timers[ModernDeadline] = Timers()
 
     def heard(self, soft: GroupSoft, group_id: str, member_id: str, timeout_ms: int, now: Instant) -> None:
-        """A member has just been heard of: its session lasts from now on."""
+        """The member sent a request: its session starts again."""
         timer = soft.sessions.get(member_id)
         if timer is None:
             timer = soft.sessions[member_id] = Timer(ModernDeadline(ModernDue.SESSION, group_id, member_id))
@@ -82,7 +82,7 @@ class Deadlines:
         *,
         keeps_earlier: bool = False,
     ) -> None:
-        """Set the deadline anew; with `keeps_earlier` one that is set stays."""
+        """Set the deadline; with `keeps_earlier` an existing one stays."""
         key = (deadline.due, deadline.member_id)
         timer = soft.others.get(key)
         if timer is not None and timer.deadline is not None and keeps_earlier:
@@ -93,13 +93,13 @@ class Deadlines:
         self._timers.arm(timer, Micros(now.mono_us + max(0, timeout_ms) * 1_000))
 
     def cancel(self, soft: GroupSoft, due: ModernDue, member_id: str) -> None:
-        """That deadline of the member is off."""
+        """Cancel a deadline of a member."""
         timer = soft.others.pop((due, member_id), None)
         if timer is not None:
             self._timers.cancel(timer)
 
     def forget_member(self, soft: GroupSoft, member_id: str) -> None:
-        """All deadlines of a member are off."""
+        """Cancel all deadlines of a member."""
         timer = soft.sessions.pop(member_id, None)
         if timer is not None:
             self._timers.cancel(timer)
@@ -108,13 +108,13 @@ class Deadlines:
                 self.cancel(soft, due, member_id)
 
     def forget_group(self, soft: GroupSoft) -> None:
-        """All deadlines of a group are off."""
+        """Cancel all deadlines of a group."""
         for timer in (*soft.sessions.values(), *soft.others.values()):
             self._timers.cancel(timer)
 
     def due(self, now: Micros, most: int) -> list[ModernDeadline]:
-        """Take out what is due by `now`, the earliest first, and no more than `most`: the others are still
-        due.
+        """Remove the deadlines that have expired by `now`, the earliest first, at most `most`; the others
+        stay.
         """
         fired: list[ModernDeadline] = []
         while len(fired) < most and (deadline := self._timers.pop(now)) is not None:
@@ -122,5 +122,5 @@ class Deadlines:
         return fired
 
     def next(self) -> Micros | None:
-        """When `due` is wanted next."""
+        """The time of the next deadline."""
         return self._timers.deadline()
