@@ -1,6 +1,4 @@
-"""What a replayed shard answers when asked to decide: records to append, and the reply to give once they
-are committed.
-"""
+"""The decision of a replayed shard: records to append, and the reply to send when they are committed."""
 
 from typing import Generic, TypeVar
 
@@ -31,8 +29,8 @@ STRING_BYTES_MAX = 32_767
 def cut(text: str, bytes_max: int = STRING_BYTES_MAX) -> str:
     """As much of `text` from its beginning as fits `bytes_max` bytes of UTF-8, in whole characters.
 
-    For texts made of names that clients chose: a name may be as long as a string on the wire, so what is
-    made of it may not fit.
+    For texts that contain names chosen by clients: a name may be as long as a string on the wire, so the
+    text may not fit.
     """
     if 4 * len(text) <= bytes_max:
         return text
@@ -43,7 +41,7 @@ class Refused(Exception):
     """Raised within a decision: the request, or the part of it under decision, is answered with this error
     and changes nothing.
 
-    The message is cut to what an answer can hold.
+    The message is cut to the length that an answer can hold.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:

@@ -1,5 +1,5 @@
-"""What the handlers of administration share: commands for the controller that need a right on the cluster,
-and the rights a caller has.
+"""Shared by the handlers of administration: commands for the controller that need an operation on the
+cluster, and the operations that a caller may perform.
 """
 
 from collections.abc import Iterable
@@ -73,14 +73,14 @@ def refusal_of_late(command: Message) -> Message | None:
 
 
 def operations_on_topic(context: Context, call: Call, topic: str) -> int:
-    """What the caller may do to a topic, as a set of bits by Kafka's numbers (KIP-430)."""
+    """The operations that the caller may perform on a topic, as bits by Kafka's numbers (KIP-430)."""
     return _bits(
         operation for operation in _OF_TOPICS if context.allow(call, operation, Resource.TOPIC, topic)
     )
 
 
 def operations_on_cluster(context: Context, call: Call) -> int:
-    """What the caller may do to the cluster, as a set of bits by Kafka's numbers (KIP-430)."""
+    """The operations that the caller may perform on the cluster, as bits by Kafka's numbers (KIP-430)."""
     return _bits(
         operation
         for operation in _OF_CLUSTERS

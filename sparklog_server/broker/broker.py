@@ -4,9 +4,9 @@
                                         │                                       ▲
                                         └─► Parked ─► high watermark, commit, timer ─► woken, expired
 
-Each call from outside is a turn; at its end the broker answers those whose wait is over, lets muted
-sessions go on, and begins the syncs that are due. Nothing here blocks, reads a clock or calls back.
-`start` is the one call that may read files at length: no session is connected yet.
+Each call from outside is a turn. At its end the broker answers requests whose wait is over, resumes muted
+sessions, and begins the syncs that are due. Nothing here blocks, reads a clock or calls back. `start` is
+the one call that may read files at length: no session is connected yet.
 """
 
 from collections.abc import Callable
@@ -170,9 +170,7 @@ class Broker:
         return self._end_of_turn(now)
 
     def resolve_by(self, resolver: Resolver) -> None:
-        """From now on `resolver` is asked what is to become of the exactly-once sink's transactions whose
-        time is over.
-        """
+        """From now on `resolver` decides the exactly-once sink's transactions that have timed out."""
         self._context.transactions.resolver = resolver
 
     def stop(self, now: Instant) -> list[Effect]:
@@ -212,7 +210,7 @@ class Broker:
             return self._end_of_turn(now)
         for frame in frames:
             if session.is_closing or self.is_stopping:
-                break  # what is appended after a stop would come behind the mark of a clean one
+                break  # a record appended after a stop would lie behind the mark of the clean stop
             if self._replying.turn_bytes > SESSION_TURN_BYTES:
                 self._replying.rest(session)
             if session.is_muted:
@@ -234,7 +232,7 @@ class Broker:
         return self._end_of_turn(now)
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
-        """The connection is gone; what it still waits for is dropped when its time comes."""
+        """The connection is closed; its parked requests are dropped when they are woken or expire."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closing = True
@@ -254,8 +252,8 @@ class Broker:
 
     @property
     def request_bytes(self) -> int:
-        """What requests hold of memory between turns, over all sessions; `queued.max.request.bytes` bounds
-        it.
+        """The memory of requests between turns, over all sessions, in bytes; `queued.max.request.bytes`
+        bounds it.
         """
         return self._memory.total_bytes
 
@@ -297,7 +295,7 @@ class Broker:
             self._let_go(call, answer)
 
     def tick(self, now: Instant) -> list[Effect]:
-        """Time has passed: answer those whose time is up."""
+        """Time has passed: answer the requests that have expired, and begin the jobs that are due."""
         timers = self._context.timers
         while timers and timers[0][0] <= now.mono_us:
             waiting = heappop(timers)[2]
@@ -357,7 +355,7 @@ class Broker:
         call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
         if self._context.disconnects:
-            self._disconnect()  # at once: what the session sent after this request is not served
+            self._disconnect()  # at once: later requests of the session are not served
         if quotas.is_set:
             quotas.served(call, len(frame), begun_ns)
             if answer is SILENT or answer is MUTING_SILENT:
@@ -377,8 +375,8 @@ class Broker:
                 self._mute(session)
 
     def _refuse_version(self, session: Session, unsupported: UnsupportedVersion, now: Instant) -> None:
-        """ApiVersions is answered in version 0 with what is spoken (KIP-511); anything else ends the
-        connection, as Kafka does.
+        """Answer ApiVersions in version 0 with the supported versions (KIP-511); for any other API close
+        the connection, as Kafka does.
         """
         header = unsupported.header
         if header.api_key != API_VERSIONS:
@@ -437,7 +435,7 @@ class Broker:
     # -- the end of a turn
 
     def _end_of_turn(self, now: Instant) -> list[Effect]:
-        """Whatever this turn has set in motion, until nothing moves: commits, wake-ups, resumed sessions,
+        """Do the work that this turn caused, until none is left: commits, wake-ups, resumed sessions,
         syncs.
         """
         context, partitions, quorum = self._context, self._partitions, self._quorum
@@ -514,7 +512,7 @@ class Broker:
             self._resumable.append(call.session)
 
     def _publish(self, now: Instant) -> None:
-        """The metadata log has committed more: follow the new image, then answer those who asked for it."""
+        """The metadata log has committed more: follow the new image, then answer the proposals."""
         quorum = self._quorum
         for delta in quorum.take_deltas():
             follow(self._live, self._partitions, delta, now)
@@ -540,8 +538,8 @@ class Broker:
                     self._effects.append(halt)
 
     def _resume(self, session: Session, now: Instant) -> None:
-        """Run what arrived while the session was muted, until it is muted again or nothing is left; then
-        read on.
+        """Serve the requests that arrived while the session was muted, until it is muted again or none is
+        left; then resume reading.
         """
         if not session.is_muted or session.is_closing or session.is_paused or session.held_by is not None:
             return

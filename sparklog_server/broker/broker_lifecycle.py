@@ -89,7 +89,7 @@ class BrokerLifecycle:
         self._context.propose(registration, Registration(registration), BROKER_PRINCIPAL, now)
 
     def tick(self, now: Instant) -> None:
-        """Ask the controller again for what it had no room for."""
+        """Repeat the requests for which the controller had no room."""
         if self.again_at_us is not None and self.again_at_us <= now.mono_us:
             again, self._again, self.again_at_us = self._again, [], None
             for ask in again:
@@ -101,7 +101,7 @@ class BrokerLifecycle:
 
     @property
     def has_failures(self) -> bool:
-        """Whether there is something to tell of directories, and somebody who listens."""
+        """Whether there are reports about directories, and the broker is ready to send them."""
         return self.is_ready and bool(
             self._failed
             or self._assignments
@@ -109,8 +109,8 @@ class BrokerLifecycle:
         )
 
     def report_failures(self, now: Instant) -> None:
-        """Tell which directories can no longer be used, so that nothing is led from them or placed there;
-        before that, what lies where.
+        """Report to the controller in which directories replicas lie, and then the failed directories, so
+        that it moves leaderships away and places no replica there.
         """
         if self._assignments:
             told = tuple(islice(self._assignments.values(), TOLD_AT_ONCE_MAX))
@@ -158,7 +158,7 @@ class BrokerLifecycle:
                     "broker-ready" if self.is_ready else "broker-still-fenced", node=context.settings.node_id
                 )
             case CordonReport(), _:
-                pass  # whoever places partitions knows of it now
+                pass  # the placement of partitions knows of it now
             case DirectoryReport(), AssignReplicasToDirsResponse():
                 self._assigned(token.told, reply, now)
             case FailureReport(), _:

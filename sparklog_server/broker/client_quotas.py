@@ -228,7 +228,7 @@ class ClientQuotas:
 
     def _sweep(self) -> None:
         """Drop the sessions that were closed, or whose throttle time was extended: a client may reconnect
-        under another number any number of times.
+        as a new session any number of times.
         """
         self.resting = [
             one for one in self.resting if not one[2].is_closing and one[0] == one[2].throttled_until_us

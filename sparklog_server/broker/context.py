@@ -1,5 +1,5 @@
-"""What a handler may use: the image, this node's partitions, the quorum, and the ways to park, propose and
-disconnect.
+"""The parts of the broker that a handler may use: the image, this node's partitions, the quorum, and the
+calls that park, propose and disconnect.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +31,8 @@ from sparklog_server.replica.partitions import Partitions
 
 
 class Proposed:
-    """The token of a request whose answer is the controller's own, `completed` by what was refused before
-    it was asked.
+    """The token of a request that the controller answers; `completed` adds the parts that the handler
+    refused before.
     """
 
     __slots__ = ("call", "completed")
@@ -57,7 +57,7 @@ class ProducerIdBlock:
 
 
 class CoordinatorTopic(NamedTuple):
-    """The token of the topic in which a coordinator keeps what it knows."""
+    """The token of the creation of a coordinator's internal topic."""
 
     shards: CoordinatorShards
 
@@ -131,7 +131,7 @@ class Context:
 
     @property
     def settings(self) -> BrokerSettings:
-        """What holds for this broker now."""
+        """The current settings of this broker."""
         return self.live.settings
 
     @property
@@ -255,8 +255,8 @@ class Context:
         return parts
 
     def hold(self, copies: Sequence[bytearray]) -> int:
-        """Count what a parked request holds of its bytes, and give how many: the buffers they came in are
-        filled anew meanwhile.
+        """Count the bytes that a parked request keeps of its frame; returns their number. The receive
+        buffer is reused meanwhile.
         """
         assert not any(self._is_received_in(copy) for copy in copies), (
             "nothing parked may hold the receive buffer"
@@ -266,7 +266,7 @@ class Context:
         return size
 
     def let_go(self, size: int) -> None:
-        """What `hold` has counted is held no more."""
+        """Count no longer the bytes that `hold` has counted."""
         self._memory.copied_bytes -= size
 
     def _held(self, size: int) -> None:

@@ -1,5 +1,5 @@
-"""Requests that a coordinator's shards answer: the tokens by which an answer finds its way back, and what
-is said when there is none.
+"""Requests that a coordinator's shards answer: the tokens that carry an answer to its request, and the
+errors where there is none.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,9 @@ Refusal = Callable[[ErrorCode], Message]
 
 
 class ShardRequest(msgspec.Struct, eq=False):
-    """A request that one shard answers whole; `finish` may add to its reply what the handler knew before."""
+    """A request that one shard answers; `finish` may complete its reply with the parts that the handler
+    answered.
+    """
 
     shards: CoordinatorShards
     call: Call
@@ -83,7 +85,7 @@ class GatheredRequest:
         return self._combine([one for one in self._parts if one is not None])
 
     def abandoned(self) -> None:
-        """Each shard's reply comes at once, or when what it rests on is committed, and is dropped then."""
+        """Each shard replies at once, or when its records are committed; the reply is dropped then."""
 
 
 class Part:
@@ -142,7 +144,7 @@ class ToShard(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A part of a sliced request that nobody need be asked for."""
+    """A part of a sliced request whose answer is known at once."""
 
     part: Message
 
@@ -192,7 +194,7 @@ def ask_shard(
     *,
     proof: object = None,
 ) -> Message | Parked:
-    """Have the shard of a key answer; `proof` is for what it writes in a transaction."""
+    """Have the shard of a key answer; `proof` verifies records that it writes in a transaction."""
     token = ShardRequest(shards, call, key, refusal, finish)
     call.waiting = token
     code = shards.send(key, command_of(call, request, proof), token, now)
@@ -210,9 +212,10 @@ def gather(
     now: Instant,
     shards: CoordinatorShards | None = None,
 ) -> Message | Parked:
-    """Have several shards answer, each its (shard, request, refusal), a key's shard being what
-    `CoordinatorShards.shard_of` says; those of groups unless `shards` are given. What asks more than a
-    slice is asked over several turns."""
+    """Have several shards answer one (shard, request, refusal) each; `CoordinatorShards.shard_of` gives
+    the shard of a key. Without `shards`, these are the shards of groups. A request with more parts than a
+    slice is served over several turns.
+    """
     shards = context.groups if shards is None else shards
     if len(asked) > SLICE:
         parts: list[Message] = []
@@ -248,7 +251,9 @@ def gather_at_once(
 
 
 def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
-    """Take up what this node leads now, append what the turn decided; who is answered by that, and what."""
+    """Begin the shards of newly led partitions and append the records of this turn; returns the calls that
+    can be answered, with their answers.
+    """
     partitions, transactions = context.partitions, context.transactions
     led, partitions.led = partitions.led, []
     given: list[tuple[Call, Message]] = []
@@ -296,7 +301,7 @@ def _is_awaited(call: Call) -> bool:
 
 
 def committed(context: Context, token: object, reply: Message) -> bool:
-    """What a coordinator asked of the controller is committed; False if the token is somebody else's."""
+    """A proposal of a coordinator is committed; False if the token is not a coordinator's."""
     match token, reply:
         case ProducerIdBlock(), AllocateProducerIdsResponse():
             ids = context.producer_ids

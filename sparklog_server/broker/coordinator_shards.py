@@ -1,8 +1,8 @@
-"""The shards of one internal topic on this node: where a key is kept, and how a command finds its shard
-and an answer its token.
+"""The shards of one internal topic on this node: they map keys to shards, commands to shards, and answers
+to tokens.
 
-Groups and transactions are kept alike, each in a topic of their own: `group_coordinator` and
-`transaction_coordinator` say what differs.
+Groups and transactions are stored alike, each in its own topic; `group_coordinator` and
+`transaction_coordinator` hold the differences.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -131,8 +131,8 @@ def _refused(refusal: PartitionUnavailable | RecordsRefused) -> Refused:
 
 
 class CoordinatorShards:
-    """A coordinator: `is_asked` tells that its topic is on its way, `awaited` who wants to be told where a
-    key is kept.
+    """A coordinator: `is_asked` tells that the creation of its topic was requested; `awaited` has the
+    lookups that wait for it.
     """
 
     def __init__(
@@ -194,10 +194,10 @@ class CoordinatorShards:
         return self._partitions[partition_for(key, self.partition_count)].leader_epoch
 
     def shards(self) -> list[int]:
-        """The partitions whose keys this node keeps, in order."""
+        """The partitions whose shards this node runs, in order."""
         return self.runtime.shards()
 
-    # -- what happens to the partitions
+    # -- changes of the partitions
 
     def led(self, partition: Partition, woken: dict[Wakeable, None], now: Instant) -> None:
         """This node has become the leader of a partition; its shard is woken through `woken`."""
@@ -247,7 +247,7 @@ class CoordinatorShards:
     # -- turns
 
     def take(self, now: Instant) -> tuple[list[Answer], list[tuple[Token, ErrorCode]]]:
-        """Append what was gathered; the answers and refusals that are due."""
+        """Append the gathered records; returns the answers and refusals that are due."""
         runtime = self.runtime
         runtime.flush(now)
         answers, runtime.answers = runtime.answers, []

@@ -77,8 +77,8 @@ def _cordon(live: DynamicBrokerConfig, partitions: Partitions) -> None:
 
 
 def follow(live: DynamicBrokerConfig, partitions: Partitions, delta: MetadataDelta, now: Instant) -> None:
-    """The metadata changed: first what holds, then the partitions, those last whose defaults are others
-    now.
+    """The metadata changed: update the settings, then the partitions, and last the partitions whose
+    defaults have changed.
     """
     is_changed = live.follow(delta)
     partitions.apply(delta, now)

@@ -59,12 +59,12 @@ class Markers:
     """Writes markers to the partitions that this node leads."""
 
     def write(self, context: Context, marker: TxnMarker, done: Done, now: Instant) -> None:
-        """Append the marker to each of its partitions, and tell `done` what became of it there.
+        """Append the marker to each of its partitions, and call `done` with the result of each.
 
-        NONE tells that it is committed; NOT_LEADER_OR_FOLLOWER and the other codes that may be tried
-        again, that it must be; UNKNOWN_TOPIC_OR_PARTITION that the partition is not here;
-        INVALID_TOPIC_EXCEPTION that it holds no transactions; INVALID_PRODUCER_EPOCH and
-        TRANSACTION_COORDINATOR_FENCED that a newer transaction, or coordinator, was there before.
+        NONE: the marker is committed. NOT_LEADER_OR_FOLLOWER and other retriable codes: retry.
+        UNKNOWN_TOPIC_OR_PARTITION: the partition is not on this node. INVALID_TOPIC_EXCEPTION: it holds no
+        transactions. INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: a newer transaction or
+        coordinator has written there.
         """
         writing = _Writing(marker.partitions, done, context.woken)
         for topic_partition in dict.fromkeys(marker.partitions):
@@ -140,7 +140,7 @@ class _Writing:
         self._is_begun = False
 
     def known(self, topic_partition: TopicPartition, code: ErrorCode, now: Instant) -> None:
-        """What became of the marker in one partition."""
+        """The result of the marker in one partition."""
         del self._missing[topic_partition]
         self._outcomes[topic_partition] = code
         if self._is_begun and not self._missing:
@@ -174,8 +174,8 @@ class _Share:
 
 
 class _OffsetsShare:
-    """A marker in one partition of offsets, as a token of the group shard there; what that says is passed
-    on in its own time.
+    """A marker in one partition of offsets, as a token of its group shard, which replies when the marker
+    is committed.
     """
 
     __slots__ = ("_code", "_context", "_topic_partition", "_writing")
@@ -193,7 +193,7 @@ class _OffsetsShare:
         self._context.wake(self)
 
     def refused(self, code: ErrorCode) -> None:
-        """It was not written, or nobody knows whether it will be committed."""
+        """The marker was not written, or its commit is uncertain."""
         self._code = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_READY else code
         self._context.wake(self)
 

@@ -39,7 +39,7 @@ _RECORDS_PER_BATCH = 2000
 
 
 class _Parked(msgspec.Struct, frozen=True):
-    """What becomes public at the high watermark `end_offset`: an image, after `size` more bytes of
+    """Published when the high watermark reaches `end_offset`: an image, after `size` more bytes of
     records, or the reply to a token.
     """
 
@@ -92,7 +92,7 @@ class Quorum:
         """Open the metadata log, replay it and stand for election. `directory_id` is that of the directory
         of the metadata log.
 
-        Raises StorageError, ElectionStateCorrupt, and DecodeError for a log or snapshot that holds what
+        Raises StorageError, ElectionStateCorrupt, and DecodeError for a log or snapshot with records that
         this release does not know.
         """
         node_id = NodeId(settings.node_id)
@@ -100,7 +100,7 @@ class Quorum:
         raft = RaftNode.open(
             disk,
             settings.metadata_log_dir,
-            # What goes is a matter of snapshots, and never of the age or size of a segment.
+            # Snapshots decide which segments are removed, never their age or size.
             LogConfig(
                 segment_bytes=settings.metadata_log.segment_bytes,
                 segment_ms=max(settings.metadata_log.segment_ms, 1),
@@ -122,7 +122,7 @@ class Quorum:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits for the disk; what waits for room on a full one may wait for ever."""
+        """Whether nothing waits for the disk; records that wait for room on a full disk do not count."""
         is_settled = self._raft.retry_at_us is not None or not (self._parked or self._waiting)
         return self._raft.is_quiet and self._snapshotting.is_quiet and is_settled
 
@@ -192,7 +192,7 @@ class Quorum:
         return committed
 
     def take_deltas(self) -> list[MetadataDelta]:
-        """What became public since the last call, in order; the first begins with the empty image."""
+        """The deltas published since the last call, in order; the first begins with the empty image."""
         deltas, self.deltas = self.deltas, []
         return deltas
 
@@ -262,7 +262,7 @@ class Quorum:
         self._raft.flush(now)
 
     def _decide(self, command: Message, token: object, principal: str, now: Instant) -> None:
-        """Decide, append, and park the reply behind what it rests on."""
+        """Decide, append, and park the reply behind the records that it depends on."""
         outcome = self._controller.decide(command, self._raft.log_end_offset, now)
         reply = outcome.reply
         if outcome.records:
@@ -300,7 +300,7 @@ class Quorum:
             self._replay(records, base_offset, len(batch))
 
     def _append_unasked(self, outcome: Outcome[Message, None], now: Instant) -> None:
-        """Append what no command asked for; without room for it this node cannot go on as leader."""
+        """Append records that no command requested; without room for them this node cannot remain leader."""
         try:
             self._append(outcome, now)
         except _Full as full:
@@ -314,7 +314,7 @@ class Quorum:
         self._parked.append(_Parked(self._raft.log_end_offset, delta=delta, size=size))
 
     def _publish(self) -> None:
-        """Hand out what the high watermark has passed."""
+        """Publish the entries that the high watermark has passed."""
         # Replies may be due at once, but never before this leadership has committed anything: until then
         # nothing is public.
         high_watermark = self._raft.high_watermark

@@ -103,7 +103,7 @@ class ReplySender:
         return _readable(self.memory.take_readable())
 
     def deadline(self) -> Micros | None:
-        """When to ask again who goes on, or is to be closed."""
+        """The time of the next check for sessions to resume or to close."""
         return Micros(0) if self.yielding else self.memory.deadline()
 
 

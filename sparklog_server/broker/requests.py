@@ -1,5 +1,5 @@
-"""From a frame to its request and the handler of that; what is not to be served is known by its header,
-before it costs anything.
+"""Decodes a frame into its request and finds the handler. A request that is not served is refused by its
+header, before it is decoded.
 """
 
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ def read_request(
     newest: Mapping[int, int],
     settings: BrokerSettings,
 ) -> tuple[RequestHeader, Handler, Message]:
-    """The request in a frame, and who serves it, up to the newest version of each API; raises NotServed or
-    UnsupportedVersion.
+    """The request in a frame and its handler, up to the newest served version of each API. Raises
+    NotServed or UnsupportedVersion.
     """
     try:
         header, body = decode_request_header(frame)
@@ -65,8 +65,8 @@ def read_request(
 
 
 def topic_count(api_key: int, version: int, body: memoryview) -> int:
-    """The length of the array that a request of `BEGIN_WITH_TOPICS` begins with; 0 for null and for what
-    is no length.
+    """The length of the array that a request of `BEGIN_WITH_TOPICS` begins with; 0 for null and for an
+    invalid length.
     """
     if version < API_BY_KEY[api_key].flexible:
         return max(int.from_bytes(body[:4], "big", signed=True), 0) if len(body) >= 4 else 0

@@ -28,10 +28,11 @@ changes it made to the cluster.
 
 
 class Call(msgspec.Struct, eq=False):
-    """One request on its way: where its answer goes and how it is to be written.
+    """One request under way: the session and the version of its answer.
 
     `answer` is None until it is known, and empty once it has left; it takes `answer_bytes` of memory.
-    `waiting` is what a parked request waits by, `used` what counts towards the quotas of its client.
+    `waiting` is the waiter of a parked request, `used` the usage that counts towards the quotas of its
+    client.
     """
 
     session: "Session"
@@ -104,8 +105,8 @@ class Session:
 
 
 def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:
-    """The largest frame of a session before it has said who it is; it stays so where the listener asks
-    nobody who they are.
+    """The largest frame of a session before authentication; it stays the limit on listeners without
+    authentication.
     """
     needs_authentication = any(
         one.name == listener and one.protocol.startswith("SASL_") for one in settings.listeners
@@ -117,7 +118,7 @@ def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:
 
 @final
 class Parked(Enum):
-    """What a handler returns when there is no answer yet."""
+    """Returned by a handler that has no answer yet."""
 
     FLOWING = "later requests of the session may run: the ordered half of this one is done"
     MUTING = "later requests of the session wait"

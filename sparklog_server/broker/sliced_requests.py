@@ -57,7 +57,7 @@ class RequestPart(Protocol):
 class SlicedRequest:
     """One request: `fold` takes the parts of slice after slice, `finish` makes the answer when none is left.
 
-    It is what its session waits by, and wakes when it is answered.
+    It is the waiter of its session, and wakes it when it is answered.
     """
 
     __slots__ = (
@@ -240,7 +240,7 @@ class SlicedRequests:
         self.ready.pop(sliced, None)
 
     def tick(self, now: Instant) -> None:
-        """Ask for one slice of the request whose turn it is."""
+        """Request one slice of the next request in turn."""
         sliced = self._next()
         if sliced is None:
             return

@@ -42,7 +42,7 @@ _RETRY_US = 60_000_000
 
 
 class _Task(Enum):
-    """What a job does to its snapshot; see the picture of the module."""
+    """The task of a job; see the picture of the module."""
 
     WRITE = "write"
     CHECK = "check"
@@ -50,7 +50,7 @@ class _Task(Enum):
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """What is under way; `new_bytes` are those that the snapshot now written makes old."""
+    """The job under way; `new_bytes` is the part of the log that the snapshot covers."""
 
     task: _Task
     snapshot: OffsetAndEpoch
@@ -187,7 +187,7 @@ class SnapshotGenerator:
         ):
             self._clean_us = Micros(now.mono_us + _CLEAN_INTERVAL_US)
             return
-        # Read once more before what it stands for goes for good.
+        # Read once more before the records that it covers are removed.
         self._begin(_Task.CHECK, successor, partial(check, self._disk, directory, successor))
 
     def _begin_removal(self, successor: OffsetAndEpoch, now: Instant) -> None:

@@ -65,14 +65,14 @@ port to `markers.py`.
 
 
 class Resolver(Protocol):
-    """Who knows the outcome of transactions whose producer is silent: it has read the decisions of the
-    exactly-once sink.
+    """Knows the outcome of transactions of silent producers: it has read the decisions of the exactly-once
+    sink.
     """
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
-        """What is to become of a transaction whose timeout is over. Asked again every
-        `transaction.abort.timed.out.transaction.cleanup.interval.ms` as long as it says ASK_AGAIN, until
-        the transaction has been open for `transaction.max.timeout.ms`; must answer at once."""
+        """The outcome of a transaction that has timed out. The coordinator calls it again every
+        `transaction.abort.timed.out.transaction.cleanup.interval.ms` while it returns ASK_AGAIN, until the
+        transaction has been open for `transaction.max.timeout.ms`. It must not block."""
 
 
 class NobodyKnows:
@@ -83,14 +83,14 @@ class NobodyKnows:
 
 
 def nobody_writes(due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant) -> None:
-    """In place of the port to those who write markers, as long as there is none."""
+    """The port that writes markers, until the broker has set it."""
     done(dict.fromkeys(due.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER), now)
 
 
 class TransactionCoordinator:
-    """The coordinator of transactions; `due` are markers that nobody has begun to write.
+    """The coordinator of transactions; `due` has the markers whose writing has not begun.
 
-    `write` is the port to those who do, `resolver` the one to whoever knows the outcome of `sl.` ids: they
+    `write` is the port that writes markers, `resolver` the port that knows the outcome of `sl.` ids; both
     are set once, at the start.
     """
 
@@ -187,8 +187,8 @@ class TransactionCoordinator:
         )
 
     def open_producers(self) -> frozenset[int] | None:
-        """The producer ids whose transactions are open, or about to end; None while not every transaction
-        is known. Looks through all.
+        """The producer ids whose transactions are open or about to end; None while a shard is loading.
+        Scans all transactions.
         """
         if self.shards.partition_count and not self.shards.is_settled:
             return None
@@ -200,7 +200,7 @@ class TransactionCoordinator:
             if one.state not in FINISHED
         )
 
-    # -- what is due
+    # -- due markers and verdicts
 
     def requested(self, due: MarkersDue | VerdictDue) -> None:
         """Take a request of a shard; a shard that is dropped repeats it once it is loaded again."""
@@ -248,7 +248,7 @@ class TransactionCoordinator:
         self._judged_room = _JUDGED_AT_ONCE
 
     def _begin(self, due: MarkersDue, image: MetadataImage, now: Instant) -> None:
-        # Where a partition is gone nobody waits for its marker.
+        # A deleted partition needs no marker.
         there = tuple(one for one in due.partitions if is_there(image, one))
         gone = tuple(one for one in due.partitions if not is_there(image, one))
 
@@ -287,7 +287,7 @@ class _Writing:
         self._again: list[TopicPartition] = []
 
     def written(self, outcomes: Mapping[TopicPartition, ErrorCode], now: Instant) -> None:
-        """What became of one piece."""
+        """The result of one piece."""
         for partition, code in outcomes.items():
             (self._ended if code in _NEEDS_NONE else self._again).append(partition)
         self._missing -= 1
@@ -302,7 +302,7 @@ def is_there(image: MetadataImage, partition: TopicPartition) -> bool:
 
 
 def txn_settings_of(settings: BrokerSettings) -> TransactionConfig:
-    """What transactions are bound by, from the keys of the broker."""
+    """The limits of transactions, from the broker's settings."""
     keys = settings.transactions
     return TransactionConfig(
         timeout_max_ms=keys.max_timeout_ms,
