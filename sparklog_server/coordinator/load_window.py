@@ -1,9 +1,9 @@
 """The job that reads one window of a shard's log and drops overwritten records.
 
-A partition of commits has many records of each key until the cleaner compacts it. Of a window, only the last
-record of each key is replayed; the `clean` kernel finds it without the GIL. A window with transactions is
-replayed whole, because a record counts again if the one that overwrites it is aborted. `Undecided` has the
-producer of a transactional record, and `Decided` the marker in its place.
+A partition of commits has many records of each key until the cleaner compacts it. Of a window, only the
+last record of each key is replayed; the `clean` kernel finds it without the GIL. A window with
+transactions is replayed whole, because an overwritten record is valid again if the newer one is aborted.
+`Undecided` has the producer of a transactional record, and `Decided` the marker in its place.
 
 Each batch is checked against its CRC-32C. A batch that does not match, or whose frame is broken, is skipped
 and reported as `Lost`. Reading resumes at the next sound batch of the file, by position, because an offset

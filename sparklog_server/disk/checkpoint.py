@@ -18,7 +18,7 @@ VERSION = 0
 
 
 class CheckpointCorrupt(Exception):
-    """The text is not what its version promises."""
+    """The text does not have the format of its version."""
 
 
 def render_lines(lines: Iterable[str]) -> bytes:

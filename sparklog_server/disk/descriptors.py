@@ -1,8 +1,8 @@
 """Files of the operating system and the bound on their open descriptors: positioned writes and reads,
 descriptors opened on need and taken from idle files.
 
-The lock of this module guards what the loop shares with other threads: the table of open descriptors, so
-that none is closed between being looked up and being duplicated.
+The lock of this module guards the table of open descriptors, which the loop shares with other threads: no
+descriptor is closed between its lookup and its duplication.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ class OsFile:
 
     Invariants: only `[0, size)` counts, even if a failed write left bytes behind it; a pinned file keeps
     its descriptor regardless of the bound on open files; the descriptor of a closed file goes with the
-    last `release`, or to make way, and is never opened again. Other threads than the loop's may read it;
-    what they opened is theirs alone.
+    last `release`, or to make way, and is never opened again. Threads other than the loop may read it;
+    each closes the descriptors that it opened.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class OsFile:
         return position
 
     def _is_cut_back(self) -> bool:
-        """Cut off what a failed write left; whether that worked."""
+        """Cut off the bytes of a failed write; returns whether that worked."""
         try:
             os.ftruncate(self.fileno(), self.size)
         except (OSError, StorageError):
@@ -126,7 +126,7 @@ class OsFile:
         return self._descriptors.borrow(self)
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes, which must not exceed what it has."""
+        """Truncate the file to `size` bytes, which must not exceed its size."""
         assert size <= self.size, self.path
         with Storage(self.path, "truncate"):
             os.ftruncate(self.fileno(), size)
@@ -248,8 +248,7 @@ class Descriptors:
         """Make a call that takes a descriptor. Where there is none, the loop takes one from idle files,
         and another thread waits for one.
 
-        Raises what the call raises; on the loop, where no file is idle, also OutOfDescriptors or OSError
-        for want of a descriptor.
+        Raises the errors of the call; on the loop also OutOfDescriptors or OSError if no file is idle.
         """
         while True:
             try:

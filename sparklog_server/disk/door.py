@@ -1,4 +1,4 @@
-"""The one door to files: what the broker may ask of a disk, and the errors it may meet.
+"""The port to files: the calls that the broker may make to a disk, and their errors.
 
 `os_disk` opens it onto the real file system, `simulation/disk` onto one that can crash. Paths are strings
 with `/`; every failure of the operating system arrives as `StorageError`, so no caller ever catches
@@ -8,7 +8,7 @@ OSError.
     replace ──────────┴─► sync ─► durable: content, name, and the directory entry
 
 Nothing is durable before `sync` (or `write`, `rename`, `make_directory`, which sync by themselves) has
-returned; a crash may keep any part of what was not synced, and any of its names.
+returned; a crash may keep any part of the unsynced bytes, and any of their names.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ Buffer = bytes | bytearray | memoryview
 
 
 class StorageError(Exception):
-    """The disk's fault: which path, which call, what the operating system said and, where one is known,
-    what to do about it.
+    """An error of the disk: the path, the call, the message of the operating system and, if known, the
+    remedy.
 
     `is_full` tells ENOSPC and EDQUOT apart, for calls that changed nothing: the same call may succeed once
-    there is room. A failed sync is never `is_full`, since what the kernel dropped is not known.
+    there is room. A failed sync is never `is_full`, since it is unknown which pages the kernel dropped.
     """
 
     def __init__(self, path: str, call: str, reason: str, *, is_full: bool = False, remedy: str = "") -> None:
@@ -70,7 +70,7 @@ class DiskFile(Protocol):
         """The bytes `[position, position + length)`, fewer at the end of the file."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes, which must not exceed what it has."""
+        """Truncate the file to `size` bytes, which must not exceed its size."""
 
     def pin(self) -> None:
         """Open it now and keep it open until `close`, since its name is about to change. Raises
@@ -100,7 +100,7 @@ class Disk(Protocol):
         """Write a small file aside, whole; the `sync` that gets the returned file makes it durable and
         puts it in place of `path`.
 
-        Until then `path` keeps what it had, also through a crash: never a half of each.
+        Until then `path` keeps its former content, also after a crash.
         """
 
     def write(self, path: str, content: bytes) -> None:
@@ -122,8 +122,8 @@ class Disk(Protocol):
         """How many bytes a file holds; 0 if there is none of that name."""
 
     def remove(self, *paths: str) -> None:
-        """Remove files, or directories with all they hold, and sync the parent directories; nothing
-        happens to what is missing.
+        """Remove files, or directories with their content, and sync the parent directories; missing paths
+        are ignored.
         """
 
     def list(self, directory: str) -> list[str]:
@@ -136,7 +136,7 @@ class Disk(Protocol):
         """Make directories and their parents, and make their entries durable."""
 
     def sync(self, files: Sequence[DiskFile]) -> None:
-        """Return once what was appended to these files before the call survives a power cut. Blocks: call
+        """Return when the bytes appended to these files before the call survive a power cut. Blocks: call
         it beside the loop.
         """
 
@@ -148,8 +148,8 @@ class Disk(Protocol):
 
 
 def replace_all(disk: Disk, contents: Iterable[tuple[str, bytes]]) -> list[DiskFile]:
-    """`replace` each (path, content), all of them or none: what was written aside goes where one fails.
-    Raises StorageError.
+    """`replace` each (path, content), all of them or none: if one fails, the files written so far are
+    removed. Raises StorageError.
     """
     files: list[DiskFile] = []
     try:

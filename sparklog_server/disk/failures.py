@@ -1,4 +1,4 @@
-"""What the operating system raises, as the door tells it."""
+"""Errors of the operating system as the errors of the door."""
 
 import contextlib
 import errno
@@ -22,7 +22,7 @@ _REMEDIES = {
 
 
 class Storage:
-    """Turns what the operating system raises into a StorageError; a class, since a generator takes longer
+    """Turns an error of the operating system into a StorageError; a class, since a generator takes longer
     than many of the calls.
     """
 
@@ -43,8 +43,8 @@ class Storage:
 
 
 def storage_error(path: str, call: str, error: OSError, *, is_undone: bool = True) -> StorageError:
-    """What the operating system raised, as the door tells it; `is_undone` says that the call left nothing
-    behind.
+    """The StorageError for an error of the operating system; `is_undone` tells that the call changed
+    nothing.
     """
     if error.errno in OUT_OF_DESCRIPTORS:
         return OutOfDescriptors(path, call, error.strerror or str(error))
@@ -58,8 +58,8 @@ def storage_error(path: str, call: str, error: OSError, *, is_undone: bool = Tru
 
 @contextlib.contextmanager
 def unless_gone(path: str) -> Iterator[None]:
-    """Let a missing path pass: what was removed while its sync was under way (a deleted topic, a truncated
-    segment) needs none.
+    """Ignore a missing path: a file that was removed during its sync (a deleted topic, a truncated
+    segment) needs no sync.
     """
     try:
         yield

@@ -117,7 +117,7 @@ class OsDisk:
         return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
     def remove(self, *paths: str) -> None:
-        """Remove files, or directories with all they hold, for good; nothing happens to what is missing."""
+        """Remove files, or directories with their content; missing paths are ignored."""
         parents: dict[str, None] = {}
         for path in paths:
             target = Path(path)
@@ -140,9 +140,7 @@ class OsDisk:
                 return []
 
     def room(self, directory: str) -> tuple[int, int]:
-        """(total, usable) bytes of the file system that a directory lies in; usable by us, who are not the
-        superuser.
-        """
+        """(total, usable) bytes of the file system of a directory; usable without the superuser's reserve."""
         with Storage(directory, "statvfs"):
             found = os.statvfs(directory)
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
@@ -171,7 +169,7 @@ class OsDisk:
             self._sync_directory(parent)
 
     def sync(self, files: Sequence[DiskFile]) -> None:
-        """Return once what was appended to these files before the call survives a power cut. Blocks: call
+        """Return when the bytes appended to these files before the call survive a power cut. Blocks: call
         it beside the loop.
         """
         own = [file for file in files if isinstance(file, OsFile)]

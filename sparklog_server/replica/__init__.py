@@ -1,4 +1,4 @@
-"""Partitions and their replicas: what is committed, and who waits for it.
+"""Partitions and their replicas: committed offsets, and the requests that wait for them.
 
 Knows the log and nothing of requests: waiting requests are opaque tokens that go in with an offset and
 come out when the high watermark has passed it. Read `leader` first (the rule of the high watermark), then

@@ -41,7 +41,7 @@ BROKEN_FRAMES_TOLD_MAX = 1_000
 class ReplicaDirectory:
     """The partitions of one log directory.
 
-    Invariants: at most one sync is in flight; what is appended after it began waits in `_dirty` for the
+    Invariants: at most one sync is in flight; records appended after it began wait in `_dirty` for the
     next; an offline directory has only offline partitions and syncs nothing.
     """
 
@@ -106,12 +106,12 @@ class ReplicaDirectory:
         self._checkpointed_starts: list[tuple[Partition, Offset]] = []  # by the checkpoint that is in flight
         self._cuts: dict[
             Partition, Offset
-        ] = {}  # where logs are to be cut once no checkpoint vouches for what goes
+        ] = {}  # the offsets at which logs are truncated once no checkpoint covers the removed records
         self._truncations: list[tuple[Partition, Truncation]] = []  # begun, their jobs not yet taken
         self._unsynced_bytes_max = unsynced_bytes_max
         self._unsynced_bytes = 0  # appended, and waiting for the next sync
         self._settling_bytes = 0  # in the sync that is in flight
-        self.is_congested = False  # so much of both that nobody should add to it
+        self.is_congested = False  # producers pause: too many bytes of both
         self.is_cordoned = False  # it gets no new partitions
         self._broken_frames: dict[tuple[str, int], None] = {}  # that were told
         self._failed = failed
@@ -122,9 +122,9 @@ class ReplicaDirectory:
         self.error: StorageError | None = None
         self._dirty: dict[Partition, None] = {}
         self._in_flight: list[tuple[Partition, Offset]] = []
-        self._is_awaited = False  # somebody waits for what is dirty
+        self._is_awaited = False  # a request waits for the dirty partitions
         self._is_put_off = False  # all that is dirty waits for room
-        self.sync_at_us: Micros | None = None  # when what is dirty is synced even so
+        self.sync_at_us: Micros | None = None  # when the dirty partitions are synced at the latest
 
     def is_sync_due(self, now: Instant) -> bool:
         """Whether a sync should begin now."""
@@ -164,14 +164,15 @@ class ReplicaDirectory:
             self.sync_at_us = Micros(now.mono_us + within_us)
 
     def hurry(self) -> None:
-        """Somebody waits for what is dirty now."""
+        """A request waits for the dirty partitions."""
         self._is_awaited = True
 
     def begin_sync(self, now: Instant) -> list[DiskFile] | None:
         """The files to sync so that everything appended so far is durable; None if nothing was left to sync,
         or the disk refused.
 
-        A partition for which a full disk has no room for what goes with its sync is tried again soon.
+        If a full disk has no room for the files that a sync writes for a partition, that partition is
+        retried soon.
         """
         assert not self._in_flight, self.log_dir.path
         files: list[DiskFile] = []
@@ -289,14 +290,12 @@ class ReplicaDirectory:
                 partition.durability.log_start_written(log_start)
 
     def hold(self, removal: Removal, now: Instant) -> None:
-        """Keep what was renamed to be removed until no checkpoint vouches for it any more;
-        `take_forgotten` gives it then.
-        """
+        """Keep renamed files until no checkpoint covers them; `take_forgotten` returns their removal then."""
         self._held.append((self.checkpoints_begun + 1, removal))
         self.checkpoint_now(now)
 
     def remove_left_overs(self, now: Instant) -> None:
-        """Have what the last life left behind go, once a checkpoint of this one is on disk."""
+        """Remove the files that the last run left behind, once a checkpoint of this run is on disk."""
         left = self.log_dir.take_left_overs()
         if left is not None:
             self.hold(left, now)
@@ -308,13 +307,13 @@ class ReplicaDirectory:
         return forgotten
 
     def log_start_moved(self, now: Instant, *, is_awaited: bool) -> None:
-        """A log start is to be written down: at once if somebody waits for it."""
+        """Write a log start offset to the checkpoint: at once if a request waits for it."""
         due_us = now.mono_us + (0 if is_awaited else self._log_start_interval_us)
         if self._checkpoint_at_us is None or self._checkpoint_at_us > due_us:
             self._checkpoint_at_us = Micros(due_us)
 
     def checkpoint_now(self, now: Instant) -> None:
-        """Somebody waits for a checkpoint that is rendered from now on."""
+        """Begin a checkpoint at once: a caller waits for one that begins after this call."""
         if self.error is None:
             self._checkpoint_at_us = now.mono_us
 
@@ -335,10 +334,10 @@ class ReplicaDirectory:
         partition.move_to(self, now)
 
     def cut(self, partition: Partition, offset: Offset, now: Instant) -> bool:
-        """Begin the truncation of a log to `offset`: now, or once no checkpoint vouches for the records that
-        go. What is written in their place must not pass for durable after a crash.
+        """Begin the truncation of a log to `offset`: now, or once no checkpoint covers the removed
+        records. Records that replace them must not count as durable after a crash.
 
-        Gives whether it has begun; `take_truncations` gives its job then.
+        Returns whether it has begun; `take_truncations` returns its job then.
         """
         if self.log_dir.checkpoints.is_vouched(partition.topic_partition, offset):
             self._cuts[partition] = min(offset, self._cuts.get(partition, offset))
@@ -411,7 +410,7 @@ class ReplicaDirectory:
         self._checkpoint_at_us = self._recovery_points_at_us = None
         self._cuts = {}
         self._truncations = []
-        self._held = []  # what is renamed goes when the directory is opened again
+        self._held = []  # renamed files are removed when the directory is opened again
         for partition in self.partitions:
             partition.go_offline()
 

@@ -1,4 +1,4 @@
-"""Whether a log directory has room for what producers send: the last bytes of its disk are a reserve that
+"""Whether a log directory has room for records of producers: the last bytes of its disk are a reserve that
 producers may not use.
 
     roomy ── a batch would reach into the reserve, or the disk refuses an append for want of room ──► full
@@ -90,7 +90,7 @@ class DiskReserve:
         return self._decide(size, now)
 
     def has_room(self, now: Instant) -> bool:
-        """Whether the reserve is free, for what is not a batch: a topic that is to be made."""
+        """Whether the reserve is free, for uses other than a batch: the creation of a topic."""
         return self.takes(0, now)
 
     def _decide(self, size: int, now: Instant) -> bool:
@@ -153,8 +153,8 @@ class DiskReserve:
     def ran_out(self, error: StorageError, now: Instant) -> None:
         """A write was refused for want of room.
 
-        Where the disk has bytes beyond the reserve, and the call was no append, inodes or the blocks of a
-        directory ran out: what producers send has room still.
+        If the disk has bytes beyond the reserve, and the call was no append, inodes or the blocks of a
+        directory ran out: there is still room for records.
         """
         assert error.is_full, error
         if isinstance(error, OutOfDescriptors):

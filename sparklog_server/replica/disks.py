@@ -1,5 +1,5 @@
-"""What concerns all log directories of a node: whether one has room, when full ones are looked at again,
-and whose file cannot be read.
+"""Checks over all log directories of a node: room for partitions, full directories, and the owner of an
+unreadable file.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ def has_room(directories: Sequence[ReplicaDirectory], now: Instant) -> bool:
 def look_for_room(
     directories: Sequence[ReplicaDirectory], retention: Retention, removals: Removals, now: Instant
 ) -> bool:
-    """Whether what was put off for want of room is to be tried now; while a disk is full, retention is
-    hurried.
+    """Whether work that was postponed for want of room is due; while a disk is full, retention runs at
+    once.
     """
     is_due = False
     for directory in directories:

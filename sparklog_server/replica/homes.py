@@ -72,7 +72,7 @@ class Homes:
             return min(holders, key=lambda one: _rank(one, topic_partition, topic_id))
         if wish is not None and wish.error is None:
             return wish
-        # Where all are full or cordoned, what was placed here before must live somewhere all the same.
+        # If all are full or cordoned, a partition that was placed here before still needs a directory.
         open_ones = [directory for directory in online if not directory.is_cordoned] or online
         open_ones = [directory for directory in open_ones if not directory.room.is_full] or open_ones
         return chosen or min(

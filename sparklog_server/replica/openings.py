@@ -30,7 +30,9 @@ _LOGS_PER_JOB = 128
 
 
 class Begun(NamedTuple):
-    """What became of the logs of one job: begun, or the disk refused; for want of room they are put off."""
+    """The result of one job: the created logs, or none if the disk refused. `is_put_off` tells that the
+    disk had no room.
+    """
 
     directory: ReplicaDirectory
     names: tuple[TopicPartition, ...]
@@ -88,7 +90,7 @@ class Openings:
         return not self._creations and not self._renames_running
 
     def stop(self) -> None:
-        """Begin nothing more; what the metadata still wants is begun at the next start."""
+        """Begin no further job; the next start creates the logs that are still missing."""
         self._queues.clear()
         self._put_off.clear()
 
@@ -126,7 +128,7 @@ class Openings:
             self._rename(_Renaming(directory, doomed, directory.log_dir.delete_job(doomed)))
 
     def go_on_renaming(self) -> None:
-        """Try again what a full disk had no room for."""
+        """Retry the renames that a full disk refused."""
         put_off, self._put_off = self._put_off, []
         for one in put_off:
             self._rename(one)

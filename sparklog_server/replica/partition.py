@@ -4,9 +4,9 @@
       ▲                                          │                        │
       └─────────── no leader, offline, deleted ──┴────────────────────────┘
 
-A role that ends releases every waiter. `disk` catches the errors of the disk, `durability` knows what
-survives a crash, and `role` and `leader` say who serves clients. An offline partition stays offline until
-the process restarts.
+A role that ends releases every waiter. `disk` catches the errors of the disk, `durability` tracks the
+offsets that survive a crash, and `role` and `leader` tell whether this replica serves clients. An offline
+partition stays offline until the process restarts.
 """
 
 from collections.abc import Callable

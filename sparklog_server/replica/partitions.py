@@ -144,7 +144,9 @@ class Partitions:
     # -- metadata
 
     def apply(self, delta: MetadataDelta, now: Instant) -> None:
-        """Follow the image: close what it no longer has, open and lead what it places here."""
+        """Follow the image: close partitions that it no longer has, open and lead those that it places
+        here.
+        """
         for topic in delta.topics_deleted:
             self._remove(topic.name)
         for changed in delta.partitions_changed:
@@ -173,7 +175,7 @@ class Partitions:
         self._place(partition, placement, now)
 
     def reconfigure(self, image: MetadataImage, now: Instant) -> None:
-        """What topics take their defaults from changed."""
+        """The defaults of topics changed."""
         for topic in self._by_topic:
             self._reconfigure(topic, image, now)
 
@@ -193,8 +195,8 @@ class Partitions:
     # -- begin and open
 
     def _open(self, names: Iterable[TopicPartition], now: Instant) -> None:
-        """Open those of these that are wanted and whose names are free; logs that are yet to be made are
-        made by jobs if they are many.
+        """Open those of these partitions that are wanted and whose names are free; many missing logs are
+        created by jobs.
         """
         settings: dict[str, LogConfig] = {}
         missing: dict[ReplicaDirectory, list[Wanted]] = {}
@@ -247,8 +249,8 @@ class Partitions:
     def _is_usable(
         self, topic_partition: TopicPartition, topic_id: Uuid, home: ReplicaDirectory, now: Instant
     ) -> bool:
-        """Whether what lies in a directory under this name can be opened, or nothing does; the log of
-        another topic is set aside.
+        """Whether the directory has no log of this name, or one that can be opened; the log of another
+        topic is set aside.
         """
         log_dir = home.log_dir
         found = log_dir.damaged.get(topic_partition) or log_dir.logs.get(topic_partition)

@@ -34,7 +34,7 @@ class Stage(Enum):
 
 
 class Left(NamedTuple):
-    """What an earlier life of a move has left of its copy: where, and the segments in it."""
+    """The copy that an earlier, interrupted run of a move left: its path and its segments."""
 
     path: str
     segments: tuple[Offset, ...]
@@ -99,8 +99,8 @@ class ReplicaMove:
         self.begin(leftovers, left)
 
     def begin(self, leftovers: tuple[str, ...], left: Left | None = None) -> None:
-        """Begin the copy, over again if there was one, of which `leftovers` are removed first; or go on
-        with what is `left` of it.
+        """Begin the copy, after removing the `leftovers` of an earlier one; or continue with the part that
+        is `left`.
         """
         log = self.partition.log
         self.path = self.target.log_dir.future_path(self.topic_partition) if left is None else left.path
@@ -116,7 +116,7 @@ class ReplicaMove:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose replica it is."""
+        """The partition of the replica."""
         return self.partition.topic_partition
 
     @property
@@ -143,8 +143,8 @@ class ReplicaMove:
 
     @property
     def behind_bytes(self) -> int:
-        """What the copy lacks of the active segment, if it has all others; else more than any swap would
-        take.
+        """The bytes that the copy lacks of the active segment, if it has all other segments; else more
+        than any swap copies.
         """
         active = self.partition.log.segments.active
         copied = self.copied.get(active.base_offset)
@@ -162,7 +162,7 @@ class ReplicaMove:
         )
 
     def plan(self, bytes_max: int) -> Copying | None:
-        """What the next job is to do; None if nothing can be done before a sync."""
+        """The work of the next job; None if there is none before a sync."""
         log = self.partition.log
         pieces: list[Piece] = []
         room = bytes_max
@@ -200,7 +200,7 @@ class ReplicaMove:
         )
 
     def copied_to(self, done: Copying) -> None:
-        """A job has done what was planned."""
+        """A job has done the planned work."""
         self.leftovers = None
         self.found = tuple(base_offset for base_offset in self.found if base_offset not in done.gone)
         for base_offset in done.gone:

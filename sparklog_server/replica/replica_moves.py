@@ -70,7 +70,7 @@ class ReplicaMoves:
         self._left: dict[Partition, ReplicaMove] = {}
         self._is_stopping = False
 
-    # -- what is asked
+    # -- requests
 
     def wish(self, topic_partition: TopicPartition, directory: ReplicaDirectory) -> None:
         """Remember where a partition is to be begun that does not exist yet."""
@@ -104,7 +104,7 @@ class ReplicaMoves:
         leftovers: tuple[str, ...] = (),
         left: Left | None = None,
     ) -> None:
-        """Begin a move, or go on with what is `left` of an earlier life of it; other `leftovers` are
+        """Begin a move, or continue with the part that is `left` of an earlier run; other `leftovers` are
         removed first.
         """
         self.moves[partition] = ReplicaMove(partition, home, target, leftovers, left)
@@ -312,7 +312,7 @@ class ReplicaMoves:
             self._swap(move, now)
 
     def _settle_soon(self, move: ReplicaMove, now: Instant) -> None:
-        """What is sealed can be copied once it is synced."""
+        """Sync soon: a sealed segment can be copied once it is synced."""
         move.home.mark_dirty(move.partition, 0, now, within_us=0)
         move.home.hurry()
 
@@ -484,8 +484,8 @@ class ReplicaMoves:
         move.stage = Stage.FOLLOWING
 
     def _failed(self, move: ReplicaMove, error: StorageError) -> None:
-        """The target's disk refused; where it is only full the move ends, and those who live there live
-        on.
+        """The target's disk refused. If it is only full, the move ends, and the other partitions there
+        stay online.
         """
         if not error.is_full:
             at_fault = move.partition.disk if error.path.startswith(f"{move.source}/") else move.target

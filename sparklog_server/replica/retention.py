@@ -63,8 +63,8 @@ class Retention:
         self._check_at_us = Micros(now.mono_us + self._first_us)
 
     def hurry(self, now: Instant) -> None:
-        """A disk is full: look at the logs now, unless that was done lately, and let go of what the
-        checkpoint alone lets go.
+        """A disk is full: check the logs now, unless that happened recently, and release the files that
+        the checkpoint alone allows to be removed.
         """
         self.log_starts_written()
         if self._check_at_us is not None and now.mono_us >= self._hurried_us + _HURRIED_US:
@@ -143,11 +143,11 @@ class Retention:
             partition.disk.storage_failed(result)
 
     def log_starts_written(self) -> None:
-        """A checkpoint is on disk: what lies below the log starts in it, and the durable epochs, may leave
-        the disk when it is due.
+        """A checkpoint is on disk: files below its log start offsets, and below the durable epochs, may be
+        removed when they are due.
 
-        The epochs are for a start that finds the checkpoint damaged. A full disk may have no room for them
-        before these files are gone.
+        A start that finds the checkpoint damaged needs the epochs. A full disk may have no room for them
+        before these files are removed.
         """
         held, self._held = self._held, []
         for partition, log_start, removal, due_us in held:

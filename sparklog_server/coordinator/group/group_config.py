@@ -1,4 +1,4 @@
-"""What groups are bound by: Kafka's keys, resolved to plain values by the broker."""
+"""The limits of groups: Kafka's keys, resolved to plain values by the broker."""
 
 import msgspec
 

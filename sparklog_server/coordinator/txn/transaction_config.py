@@ -1,4 +1,4 @@
-"""What transactions are bound by: Kafka's keys, resolved to plain values by the broker."""
+"""The limits of transactions: Kafka's keys, resolved to plain values by the broker."""
 
 import msgspec
 
