@@ -1,13 +1,13 @@
-"""The aborted transactions of a log, over the `.txnindex` files of its segments: read, doubted, made anew
-from the batches.
+"""The aborted transactions of a log, from the `.txnindex` files of its segments: read, checked, and
+rebuilt from the batches if needed.
 
-The file has no checksum, so an entry counts only if the log bears it out: an ABORT marker of that producer
-at its end, and no other batch where it says that the transaction, or the next open one, began. One that
-lies has the index of its segment made anew, and so has one without entries: it was made for a first one,
-and Kafka, which believes it, would show what was aborted.
+The file has no checksum, so an entry counts only if the log confirms it: the transaction ends with an
+ABORT marker of that producer, and the first batch of the transaction, and of the next open one, lies where
+the entry says. The index of a segment with a wrong entry is rebuilt. So is an index without entries: the
+file is created for a first entry, and Kafka, which trusts it, would return aborted records.
 
-To doubt many entries takes long, so readers have it done beside the loop: an `IndexReading` takes down
-what it needs of the log.
+Checking many entries takes long, so readers do it in a job: an `IndexReading` holds the parts of the log
+that it needs.
 """
 
 from bisect import bisect_right
@@ -73,7 +73,7 @@ class IndexReading:
                 return
 
     def learn(self) -> None:
-        """Let the log's segments know what was read, those that are still there. Raises StorageError."""
+        """Keep the result in the segments that still exist. Raises StorageError."""
         there = {segment.base_offset: segment for segment in self._segments}
         for at, index, is_sound in self._read:
             segment, file, _ = self._parts[at]

@@ -62,7 +62,7 @@ class Absent:
 def damage_of(
     path: str, topic_partition: TopicPartition, start: Offset, recovery_point: Offset
 ) -> LogDamaged:
-    """What is wrong with a partition whose directory is missing in the log directory at `path`."""
+    """The damage of a partition whose directory is missing in the log directory at `path`."""
     return LogDamaged(
         f"{path}/{topic_partition}",
         "the directory is missing",

@@ -47,7 +47,7 @@ def altered_byte(content: Buffer, stored_crc: int) -> int | None:
 
 @cache
 def _tables() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What a byte adds to the checksum, and which byte does by the top eight bits of that."""
+    """The contribution of each byte value to the checksum, and the inverse by its top eight bits."""
     table = []
     for number in range(256):
         for _ in range(8):

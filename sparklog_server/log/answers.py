@@ -1,4 +1,4 @@
-"""What a log says of an append, and of a read beyond it."""
+"""The results of appends and of reads beyond the log."""
 
 import msgspec
 
@@ -23,7 +23,7 @@ class OffsetOutOfRange(Exception):
 
 
 class BrokenFrame(StorageError):
-    """No batch can begin at `position` of a log, though bytes follow: what lies behind cannot be found
+    """No batch can begin at `position` of a log, though bytes follow, so later batches cannot be found
     from there.
     """
 

@@ -61,8 +61,8 @@ def give_up_if_full(disk: Disk, directory: str) -> None:
 def written(
     disk: Disk, directory: str, write: Callable[[], Written], halved: Callable[[], None] = lambda: None
 ) -> Written:
-    """What `write` gives; if a full disk refuses it, half of the ballast is given up, `halved` is called,
-    and `write` once more.
+    """The result of `write`; if a full disk refuses it, half of the ballast is freed, `halved` is called,
+    and `write` is called again.
 
     Blocks. Raises StorageError.
     """

@@ -1,10 +1,10 @@
-"""The checkpoints of one data directory, and what they vouch for.
+"""The checkpoints of one data directory, and the records that they cover.
 
-A checkpoint that names a deleted log would vouch for the next log of that name, and one that vouches for
-records that were cut would vouch for those written in their place. So no log is created while a checkpoint
-may name it, and none is cut below an offset that one may vouch for: a checkpoint rendered afterwards must
-be on disk first. For the same reason nothing that a checkpoint vouches for leaves the disk before that:
-if it is missing at a start, something else removed it, and its partition is damaged.
+A checkpoint that names a deleted log would also cover the next log of that name, and one that covers
+truncated records would also cover the records that replace them. So no log is created while a checkpoint
+may name it, and none is truncated below an offset that one may cover: a later checkpoint must be on disk
+first. For the same reason no file that a checkpoint covers is removed before that: if it is missing at a
+start, something else removed it, and its partition is damaged.
 """
 
 from collections.abc import Callable, Mapping

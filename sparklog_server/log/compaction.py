@@ -1,5 +1,4 @@
-"""Which logs to compact, and how far: the choice is made from what a log says of itself, the work is done
-in `cleaner`.
+"""Which logs to compact, and how far: the choice uses the state of a log, the work is done in `cleaner`.
 
     log start        first dirty offset            first uncleanable offset         active segment
         │  cleaned before   │  dirty: its keys decide     │  too young, not committed or not durable yet  │
@@ -25,7 +24,7 @@ from .segments import Segments
 
 
 class CompactedLog(Protocol):
-    """What the choice needs to know of a log."""
+    """The state of a log that the choice needs."""
 
     directory: str
     log_start_offset: Offset
@@ -58,7 +57,7 @@ def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
     segment. Raises StorageError.
     """
     settings, settled = log.settings, log.segments.settled
-    # What is not durable may be lost, and the records that made others superfluous with it.
+    # Unsynced records may be lost, including those that made older records superfluous.
     stable = min(log.last_stable_offset(high_watermark), log.recovery_point)
     ends = _ends(log, settled)
     count = bisect_right(ends, stable)
@@ -114,7 +113,7 @@ def _first_time(segments: Sequence[Segment]) -> int:
 
 
 def reading_before(log: CompactedLog, choice: Choice) -> IndexReading | None:
-    """What is to be read beside the loop before a round is planned; None if all of it is in memory."""
+    """The index files to read in a job before a round is planned; None if all of them are in memory."""
     return log.segments.reading_of_aborted(choice.segments[0].base_offset, choice.first_uncleanable_offset)
 
 

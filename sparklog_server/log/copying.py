@@ -53,7 +53,7 @@ class Copying(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """The result of a job, whose pieces are durable."""
+    """The result of a job; its pieces are durable."""
 
     io_bytes: int
     pieces: tuple[Piece, ...]

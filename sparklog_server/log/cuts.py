@@ -1,10 +1,10 @@
-"""Copies of what recovery cuts off a log, kept beside it under a bound, for the operator.
+"""Copies of the bytes that recovery cuts off a log, kept beside it under a bound, for the operator.
 
     <base offset>.log.cut-<wall clock, ms>-<position>   the bytes of that log from `position` to its end
 
 The broker never reads them. The bound holds for a whole log directory. Copies that earlier starts made are
-removed first, the oldest before the others. What exceeds the bound by itself, or does not fit on the disk,
-is cut without a copy, and the event says so.
+removed first, the oldest before the others. A cut that exceeds the bound by itself, or does not fit on the
+disk, has no copy, and the event says so.
 """
 
 import re
@@ -20,7 +20,7 @@ _WINDOW_BYTES: Final = 1 << 20
 
 
 class CutName(NamedTuple):
-    """What the name of a copy tells."""
+    """The fields of the name of a copy."""
 
     base_offset: Offset
     wall_ms: Millis
@@ -57,7 +57,7 @@ class Cut(NamedTuple):
 
 
 def parse_cut_name(name: str) -> CutName | None:
-    """What the name of a file tells if it is such a copy."""
+    """The fields of a file name, if the file is such a copy."""
     found = CUT_NAME.fullmatch(name)
     return None if found is None else CutName(Offset(int(found[1])), Millis(int(found[2])), int(found[3]))
 
@@ -78,7 +78,7 @@ class Cuts:
         self._earlier: list[tuple[Millis, str, int]] | None = None  # the newest first
 
     def cut(self, file: DiskFile, position: int, offset: Offset, *, is_followed: bool, reason: str) -> None:
-        """Keep a copy of what lies behind `position`, durably, and cut it off. Raises StorageError."""
+        """Keep a durable copy of the bytes from `position` on, and cut them off. Raises StorageError."""
         size = file.size - position
         copy = self._copy(file, position) if self._has_room(size) else None
         file.truncate(position)

@@ -1,4 +1,4 @@
-"""What a truncation removes from the disk, and what of an unfinished sync it makes pointless."""
+"""The files that a truncation removes, and the files of an unfinished sync that it makes stale."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,8 @@
-"""Damage: records that were durable are not there any more, so the log is not served, and nothing of it is
-changed.
+"""Damage: durable records are missing, so the log is not served and not changed.
 
 A crash takes only what lies above the recovery point, and a start cuts that off (`cuts`). Below the
-recovery point nothing may be missing: what is missing there was altered or removed by something else than
-a crash, and cutting it off would give its offsets to other records.
+recovery point nothing may be missing: a crash does not remove records there, and cutting the log there
+would give their offsets to other records.
 """
 
 from typing import NamedTuple
@@ -23,8 +22,8 @@ class LogDamaged(StorageError):
     """The log at `path` has lost durable records: this log cannot be used, others beside it can.
 
     `position` is the first byte known to be wrong, None where no byte of a file is. The records of
-    `[start, end)` are those that are lost or cannot be told to be whole; `recovery_point` is what vouched
-    for them.
+    `[start, end)` are those that are lost or cannot be told to be whole; `recovery_point` is the offset
+    below which they were durable.
     """
 
     def __init__(

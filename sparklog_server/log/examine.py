@@ -38,10 +38,8 @@ Batch = tuple[int, BatchHeader]
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be: which file, which byte (None: the file as a whole), what it
-    is, what to do.
-
-    What `is_mended` is no damage: a crash leaves it, and the broker repairs it at its next start.
+    """One fault: the file, the byte (None: the file as a whole), a description and a remedy. `is_mended`
+    marks the trace of a crash, which the broker repairs at its next start.
     """
 
     path: str
@@ -142,7 +140,7 @@ def judge(file: DiskFile, start: int) -> BatchHeader | Unsound:
 
 
 def _misfit(file: DiskFile, start: int, header: BatchHeader, limit: int) -> Unsound:
-    """A batch whose CRC does not match: which byte, if one alone explains it."""
+    """A batch whose CRC does not match; names the byte if one altered byte explains it."""
     size = header.size
     what = f"CRC-32C does not match in the batch [{start}, {start + size}), which says that it begins with offset {header.base_offset}"  # noqa: E501
     body_size = size - CRC_START

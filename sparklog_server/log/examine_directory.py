@@ -50,7 +50,7 @@ LOOK = "look whether it belongs there"
 
 @dataclass(slots=True)
 class Report:
-    """What was found in a partition, or in the directory's own files (`name` is `.`). Offsets are -1 where
+    """The findings in a partition, or in the directory's own files (`name` is `.`). Offsets are -1 where
     there is no log.
     """
 
@@ -248,7 +248,7 @@ def _offsets_of(disk: Disk, path: str, name: str) -> Mapping[TopicPartition, Off
 
 
 def _of_file(disk: Disk, path: str, name: str, looking: Looking) -> list[Finding]:
-    """What is wrong with a small file."""
+    """The findings in a small file."""
     reader = reader_of(name, looking.also)
     if CUT_COPY in name:
         what = "bytes that a start or a repair took out of the log, as they were"

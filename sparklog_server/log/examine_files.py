@@ -1,5 +1,4 @@
-"""The small files of a log directory, each by its name: what they say, row by row, and the first byte that
-cannot be.
+"""Readers of the small files of a log directory: their rows, and the first invalid byte.
 
 None of the text files has a checksum. A line that parses is believed here; `examine_directory` holds it
 against the rest.
@@ -36,7 +35,7 @@ Reader = Callable[[bytes, str], "Contents"]
 
 
 class Contents(NamedTuple):
-    """What a file says, and what is wrong with it."""
+    """The rows of a file, and its fault."""
 
     kind: str
     rows: list[Row]
@@ -311,7 +310,7 @@ READERS: Mapping[str, Reader] = {
 
 
 def reader_of(name: str, also: Mapping[str, Reader]) -> Reader | None:
-    """Who can read the file of this name; `also` knows files that are not the log's own."""
+    """The reader for a file name; `also` has readers of files outside the log."""
     known = {**READERS, **also}
     if name in known:
         return known[name]

@@ -1,5 +1,5 @@
-"""What the checkpoints of a directory say of one partition, held against its log: nothing below the
-recovery point may be missing.
+"""Compares the checkpoints of a directory with the log of one partition: nothing below the recovery point
+may be missing.
 """
 
 from collections.abc import Callable, Sequence

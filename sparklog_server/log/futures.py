@@ -21,9 +21,7 @@ _UNIQUE_BYTES = 16
 
 
 class Future(NamedTuple):
-    """A copy that was found, and what the checkpoints of its directory say of the log that it may have
-    become.
-    """
+    """A copy found at the start, and the checkpointed offsets of the log that it may have become."""
 
     name: str
     topic_id: Uuid

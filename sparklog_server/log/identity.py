@@ -1,5 +1,5 @@
-"""Who a data directory belongs to, and which topic each partition in it: `meta.properties`,
-`partition.metadata`, and their UUIDs.
+"""The identity of a data directory and of the partitions in it: `meta.properties`, `partition.metadata`,
+and their UUIDs.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode

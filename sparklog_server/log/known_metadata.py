@@ -1,6 +1,4 @@
-"""What the metadata log knows that the files of a log directory need: the ids of topics, and the
-directories of the brokers.
-"""
+"""The metadata that checks of a log directory need: topic ids and the directories of brokers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -49,9 +47,7 @@ class KnownMetadata:
 
 
 def read_metadata(disk: Disk, directory: str, known: KnownMetadata) -> None:
-    """Take in what the sound batches of a metadata log say, its newest snapshot first. Raises
-    StorageError.
-    """
+    """Replay the newest snapshot and the sound batches of a metadata log. Raises StorageError."""
     names = disk.list(directory)
     snapshots = [name for name in names if name.endswith(_SNAPSHOT_SUFFIX) and name[:20].isdecimal()]
     for name in [*snapshots[-1:], *(name for name in names if name.endswith(LOG_SUFFIX))]:

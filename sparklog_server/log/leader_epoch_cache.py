@@ -64,13 +64,13 @@ class LeaderEpochCache:
         self.is_saved = False
 
     def truncate_end(self, offset: Offset) -> None:
-        """Forget what began at `offset` or later."""
+        """Remove the epochs that began at `offset` or later."""
         keep = bisect_left(self._starts, offset)
         if keep < len(self._starts):
             self._drop_from(keep)
 
     def truncate_start(self, offset: Offset) -> None:
-        """Forget what ended before `offset`; the epoch it lies in begins there now."""
+        """Remove the epochs that ended before `offset`; the epoch of `offset` begins there now."""
         keep = bisect_right(self._starts, offset) - 1
         if keep >= 0 and self._starts[keep] < offset:
             del self._epochs[:keep]

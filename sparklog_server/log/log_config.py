@@ -1,4 +1,6 @@
-"""What a topic's settings mean to its log: plain values, replaced whole when the topic is reconfigured."""
+"""A topic's settings as its log uses them: plain values, replaced as a whole when the topic is
+reconfigured.
+"""
 
 from typing import Literal
 

@@ -227,7 +227,7 @@ class LogDir:
         self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
 
     def _remove_left_overs(self, names: Sequence[str], absent: Absent) -> None:
-        """Remove what interrupted work left behind; what a checkpoint vouches for waits in `_left_overs`."""
+        """Remove the files of interrupted work; files that a checkpoint covers wait in `_left_overs`."""
         doomed = [name for name in names if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX))]
         self._disk.remove(*(f"{self.path}/{name}" for name in doomed if name not in absent.renamed))
         self._left_overs = [f"{self.path}/{name}" for name in doomed if name in absent.renamed]
@@ -235,8 +235,8 @@ class LogDir:
             self._left_overs += log.leftovers
 
     def take_left_overs(self) -> Removal | None:
-        """The job that removes what the last life left behind, if anything; for when a checkpoint of this
-        one is on disk.
+        """The job that removes the files that the last run left, if any; to be run once a checkpoint of
+        this run is on disk.
         """
         left, self._left_overs = self._left_overs, []
         return removal(self._disk, left) if left else None

@@ -127,8 +127,7 @@ class PartitionLog:
         is_metadata: bool = False,
         cuts: Cuts | None = None,
     ) -> "PartitionLog":
-        """Open the log in an existing directory, or begin one there; repairs what a crash left, as
-        `recover` says.
+        """Open the log in an existing directory, or begin one there; recovers it after a crash (`recover`).
 
         Raises StorageError, and LogDamaged if durable records are missing.
         """
@@ -224,8 +223,8 @@ class PartitionLog:
     def append_as_follower(
         self, records: memoryview | bytearray | bytes, now: Instant
     ) -> AppendResult | None:
-        """Append what a leader sent, offsets and epochs as they are; a batch cut at the end is left out,
-        None if nothing is whole.
+        """Append batches of a leader with their offsets and epochs; an incomplete last batch is left out.
+        None if no batch is complete.
 
         Raises RecordsRefused (CORRUPT_MESSAGE) for a CRC that differs and for offsets below the log end
         offset.
@@ -244,8 +243,8 @@ class PartitionLog:
         )
 
     def _append_whole(self, view: memoryview, found: list[tuple[int, BatchHeader]], now: Instant) -> None:
-        """Write batches with their offsets set, in one write per segment; what one segment can hold goes
-        in whole or not at all.
+        """Write batches with their offsets set, in one write per segment, which succeeds as a whole or
+        changes nothing.
         """
         assert not self.segments.is_cutting
         settings = self._settings
@@ -319,7 +318,7 @@ class PartitionLog:
         return self.frozen[1]
 
     def producers_rendered(self, frozen: FrozenProducers, content: bytes) -> DiskFile | None:
-        """Write the snapshot of those producers, if the log still needs it; what is given is to be synced.
+        """Write the snapshot of those producers, if the log still needs it; returns the file to sync.
         Raises StorageError.
         """
         self._is_rendering = False
@@ -363,9 +362,7 @@ class PartitionLog:
         return self.segments.places.holds_beyond(part, limit)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """The end of what a reader of committed records may see; the high watermark never goes back
-        between two calls.
-        """
+        """The last stable offset; the high watermark must not go back between two calls."""
         stable = self._transactions.last_stable_offset(high_watermark)
         return stable if stable >= high_watermark else max(stable, min(self.log_start_offset, high_watermark))
 
@@ -376,7 +373,7 @@ class PartitionLog:
         return self.segments.aborted_in(start, limit)
 
     def aborted_within(self, part: FileSlice, start: Offset, limit: Offset) -> list[AbortedTxn]:
-        """The aborted transactions that a reader from `start` on may meet in what `read` gave. Raises
+        """The aborted transactions in a slice of `read`, for a reader from `start` on. Raises
         StorageError.
         """
         return self.segments.aborted_within(part, start, limit)
@@ -413,7 +410,7 @@ class PartitionLog:
     @property
     def has_sealed_unsynced(self) -> bool:
         """Whether a segment was sealed since the last sync. It should be synced soon, even if no request
-        waits for that: recovery scans what is not synced.
+        waits: recovery scans unsynced segments.
         """
         return len(self.segments.sealed) > 0
 
@@ -464,7 +461,7 @@ class PartitionLog:
 
     @property
     def producers(self) -> ProducerState:
-        """To be looked at, and asked what a transaction needs."""
+        """The producer states, for reading and for checks of transactions."""
         return self._producers
 
     # -- moves between data directories
@@ -493,8 +490,8 @@ class PartitionLog:
     # -- retention
 
     def move_log_start(self, offset: Offset) -> bool:
-        """Forget the records below `offset`, which must not exceed what is committed; whole segments of
-        them go with retention.
+        """Drop the records below `offset`, which must not exceed the high watermark; retention removes
+        whole segments of them.
 
         False if the log starts there or later already.
         """
@@ -506,11 +503,11 @@ class PartitionLog:
         return True
 
     def retire(self, high_watermark: Offset, now: Instant) -> Callable[[], Removal] | None:
-        """Take what retention no longer keeps out of the log: gives the job of `set_aside`, or None.
+        """Remove the segments beyond retention from the log; returns the job of `set_aside`, or None.
         Raises StorageError.
 
-        Only what is committed and durable goes. If the active segment is to go it is rolled now, and goes
-        at the first call after the next sync.
+        Only committed and durable segments are removed. An active segment beyond retention is rolled now,
+        and removed by the first call after the next sync.
         """
         if self.is_closed or self.segments.is_swapping or self.is_truncating:
             return None
@@ -594,7 +591,7 @@ class PartitionLog:
         self._transactions = OngoingTransactions(self._producers)
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
-        """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs,
+        """The files to sync before `close`, so that the next open scans nothing: data, indexes, epochs,
         producers.
         """
         assert not self.is_truncating

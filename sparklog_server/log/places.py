@@ -80,7 +80,7 @@ class Places:
         self._known[offset] = (segment, position)
 
     def forget(self, offset: int) -> None:
-        """What reaches `offset` will lie elsewhere."""
+        """Forget the positions of batches that reach `offset`."""
         self._known.pop(offset, None)
 
     def clear(self) -> None:

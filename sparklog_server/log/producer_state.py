@@ -139,8 +139,8 @@ class ProducerState:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, *, adds_partitions: bool, now_ms: int
     ) -> Verification | None:
-        """What is to be proved before a batch of a transaction may be appended; None if that is open here.
-        Raises RecordsRefused.
+        """The verification that a batch of a transaction needs before it is appended; None if the
+        transaction is open here. Raises RecordsRefused.
         """
         producer = self.producers.get(producer_id)
         if producer is not None:

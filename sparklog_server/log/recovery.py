@@ -83,8 +83,8 @@ def recover(
     is_metadata: bool = False,
     cuts: Cuts | None = None,
 ) -> Recovered:
-    """Read the files of a partition, repair what a crash left, and know the log. Raises StorageError, and
-    LogDamaged if it cannot be.
+    """Read the files of a partition, repair the traces of a crash, and return the state of the log. Raises
+    StorageError, and LogDamaged.
 
     Below `cleaned_to` Kafka's cleaner may have left holes between segments. In the metadata log no offset
     is missing between batches, and whether it begins too late is told by its snapshots.
@@ -178,7 +178,7 @@ def recover(
 
 
 class _Known(NamedTuple):
-    """What the directory says of a log, as `recover` is told it."""
+    """The offsets of the directory's checkpoints for a log."""
 
     directory: str
     recovery_point: Offset
@@ -204,8 +204,8 @@ def _open_segments(
 ) -> tuple[list[Segment], list[str]]:
     """The segments in the order of their base offsets, and the files that prove where the log begins.
 
-    What interrupted work left behind is removed, but not where something durable is missing. Raises
-    LogDamaged, StorageError.
+    Files of interrupted work are removed, unless durable records are missing. Raises LogDamaged,
+    StorageError.
     """
     names = disk.list(directory)
     bases = [offset for name in names if (offset := offset_of(name, LOG_SUFFIX)) is not None]

@@ -25,9 +25,7 @@ class Removal(Protocol):
 
 
 def removal(disk: Disk, paths: Sequence[str]) -> Removal:
-    """The job that removes files, and directories with the files in them; nothing happens to what is
-    missing.
-    """
+    """The job that removes files, and directories with the files in them; missing paths are ignored."""
 
     def begin() -> Removal | None:
         files = [f"{path}/{name}" for path in paths for name in disk.list(path)]

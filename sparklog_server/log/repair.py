@@ -44,9 +44,7 @@ Action = Callable[[], None]
 
 
 class Step(NamedTuple):
-    """One thing to do: in which file, what is wrong there, what is done, and what is lost by it ("" for
-    nothing).
-    """
+    """One repair: the file, the fault, the action, and the loss ("" for none)."""
 
     path: str
     position: int | None
@@ -76,7 +74,7 @@ class Plan:
             self.actions.append(action)
 
     def execute(self) -> None:
-        """Do what was planned. Raises StorageError."""
+        """Execute the plan. Raises StorageError."""
         for action in self.actions:
             action()
 
@@ -153,7 +151,7 @@ def _plan_logs(
     report: Report,
     epochs: LeaderEpochCache | None,
 ) -> list[SegmentRepair]:
-    """Plan what becomes of the `.log` files; those that change."""
+    """Plan the repair of the `.log` files; returns those that change."""
     is_touched = any(
         finding.path.endswith(LOG_SUFFIX) and (finding.is_damage or finding.is_mended)
         for finding in report.findings

@@ -140,7 +140,7 @@ def _raise_to_starts(plan: Plan, path: str, after: Offsets, here: Mapping[TopicP
 
 
 def _write(disk: Disk, path: str, file: str, offsets: Offsets, partitions: list[str]) -> None:
-    """Make what a recovery point vouches for durable, then write the checkpoint."""
+    """Sync the records below the recovery points, then write the checkpoint."""
     if file == RECOVERY_POINT_FILE:
         logs = [
             f"{path}/{name}/{entry}"
@@ -213,7 +213,7 @@ def plan_identity(
 
 
 def _own_id(meta: Mapping[str, str]) -> Uuid | None:
-    """The directory's id in what is left of its file."""
+    """The directory's id, if the damaged file still has it."""
     try:
         return decode_uuid(meta["directory.id"])
     except (KeyError, ValueError):

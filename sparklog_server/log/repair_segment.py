@@ -127,8 +127,8 @@ def plan_segment(
     promised: int,
     is_deep: bool = False,
 ) -> SegmentRepair:
-    """Walk the file and note what becomes of it. `limit` is where the next segment begins; the last one is
-    to reach `promised`.
+    """Scan the file and plan its repair. `limit` is the base offset of the next segment; the last segment
+    must reach `promised`.
 
     Raises StorageError.
     """

@@ -67,9 +67,7 @@ def count_deletable(
 
 
 def unread(settled: Sequence[Segment], settings: LogConfig, now_ms: Millis) -> list[Segment]:
-    """The oldest segments whose greatest timestamps must be read before anybody can say whether they are
-    too old, as `read_ages` does.
-    """
+    """The oldest segments of unknown age, whose greatest timestamps `read_ages` must read."""
     if not settings.is_deleted or settings.retention_ms < 0:
         return []
     unknown: list[Segment] = []
@@ -98,8 +96,8 @@ def read_ages(segments: Sequence[Segment], oldest_kept_ms: int) -> Ages:
 
 
 def note_ages(settled: Sequence[Segment], ages: Ages) -> None:
-    """Remember what `read_ages` found of those that are still there and do not know better: what was
-    compacted since does.
+    """Store the results of `read_ages` in the segments that still exist and do not know their age;
+    segments compacted since do.
     """
     for segment in settled:
         if segment.base_offset in ages and not segment.knows_max_timestamp:

@@ -73,7 +73,7 @@ class Segments:
         self.active = segment
 
     def begin_settling(self) -> None:
-        """A sync begins that makes durable what is sealed now."""
+        """A sync begins that makes the sealed segments durable."""
         self._settling += self.sealed
         self.sealed = []
 
@@ -230,17 +230,13 @@ class Segments:
         return self.aborted_in(start, self.places.end_of(part, limit))
 
     def index_reading(self, part: FileSlice, start: Offset, limit: Offset) -> IndexReading | None:
-        """What is to be read beside the loop before `aborted_within` is asked the same; None if it answers
-        from memory.
-        """
+        """The index files to read in a job before `aborted_within`; None if all are in memory."""
         if not any(segment.has_aborted for segment in self.all):
             return None
         return self.reading_of_aborted(start, self.places.end_of(part, limit))
 
     def reading_of_aborted(self, start: Offset, limit: Offset) -> IndexReading | None:
-        """What is to be read beside the loop before `aborted_in` is asked the same; None if it answers
-        from memory.
-        """
+        """The index files to read in a job before `aborted_in`; None if all are in memory."""
         return (
             None if is_all_read(self.all, start, limit) else IndexReading(self._disk, self.all, start, limit)
         )

@@ -45,7 +45,7 @@ def commit(disk: Disk, swap: Swap) -> None:
 
 
 def finish(disk: Disk, swap: Swap) -> None:
-    """Do what is left to do of a swap that was committed."""
+    """Complete a swap that was committed."""
     names = frozenset(disk.list(swap.directory))
     for base_offset in sorted(swap.replaced, reverse=True):
         log = file_name(base_offset, LOG_SUFFIX)

@@ -16,7 +16,7 @@ from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex
 
 
 class Cleaned(NamedTuple):
-    """A new segment, durable under its `.cleaned` names, that holds what remains of others.
+    """A cleaned segment, durable under its `.cleaned` names, that replaces others.
 
     `before` has (base offset, bytes) of each segment it was made from, in order; the new one begins where
     the first of them did.
@@ -38,7 +38,7 @@ class Cleaned(NamedTuple):
 
     @property
     def swap(self) -> Swap:
-        """What the job that commits it is told."""
+        """The swap that the commit job performs."""
         return Swap(self.directory, self.base_offset, self.replaced)
 
 

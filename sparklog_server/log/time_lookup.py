@@ -1,8 +1,8 @@
 """Records by their time: over all segments of a log, the first that is late enough, and the latest of all.
 
 Segments and time indexes narrow it down to a batch; the batch is read to find the record. So this reads
-data, cold data too, and is made to run beside the loop: a `TimeSearch` takes down what it needs of the
-log, and `run` opens the files by itself.
+data, also cold data, and runs in a job: a `TimeSearch` holds the parts of the log that it needs, and `run`
+opens the files itself.
 
     TimeSearch(log) ─► run, in a job ─► is_current? ─► learn what the indexes said; else search again
 """
@@ -76,9 +76,7 @@ class TimeSearch:
 
     @property
     def is_current(self) -> bool:
-        """Whether the log still has the files that were looked at: if not, what was found or missed says
-        nothing.
-        """
+        """Whether the log still has the files that were searched; if not, the result is void."""
         there = {segment.base_offset: segment for segment in self._segments}
         return all(
             there.get(part.segment.base_offset) is part.segment
@@ -89,7 +87,7 @@ class TimeSearch:
         )
 
     def learn(self) -> None:
-        """Let the log's segments know what the job had to read; only while `is_current`."""
+        """Keep the index entries that the job has read in the segments; only while `is_current`."""
         for index, twin in self._twins.items():
             segment = self._parts[index].segment
             if segment.time_index is None:
@@ -103,13 +101,13 @@ class TimeSearch:
     # -- in the job
 
     def run(self) -> Found | None:
-        """What is sought; None if there is none. Raises StorageError, and RecordsRefused (CORRUPT_MESSAGE)
-        for a batch that is broken.
+        """The result of the search; None if there is none. Raises StorageError, and RecordsRefused
+        (CORRUPT_MESSAGE) for a batch that is broken.
         """
         return take_all(self._steps())
 
     def outcome(self) -> Steps[Found | RecordsRefused | StorageError | None]:
-        """`run` in steps, with what it raises as a value."""
+        """`run` in steps, with its errors as values."""
         try:
             return (yield from self._steps())
         except (RecordsRefused, StorageError) as error:

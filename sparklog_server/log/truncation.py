@@ -1,4 +1,4 @@
-"""Truncation of a log: the turn decides, a job does what blocks, and a later turn adopts the result.
+"""Truncation of a log: the turn decides, a job does the blocking work, and a later turn adopts the result.
 
     begin (turn)      the batches beyond the cut leave the log, which takes no appends from now on
     run (job)         files removed, the newest first; the last file cut; one sync; producers replayed

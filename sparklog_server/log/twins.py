@@ -12,7 +12,7 @@ Part = tuple[Segment, DiskFile, int]
 
 
 def parts_of(segments: Sequence[Segment]) -> list[Part]:
-    """What `Twins` needs of the segments, to be taken in the turn that begins the job."""
+    """The parts of the segments that `Twins` needs, to be taken in the turn that begins the job."""
     return [(segment, segment.file, segment.file.size) for segment in segments]
 
 

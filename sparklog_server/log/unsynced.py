@@ -26,13 +26,13 @@ class Unsynced:
         self._cut_to = NO_CUT
 
     def begin(self) -> list[DiskFile]:
-        """The files of a sync that begins now; what comes after is for the next."""
+        """The files of a sync that begins now; later writes belong to the next."""
         files, self.files = self.files, []
         self.is_syncing = True
         return files
 
     def cut(self, end_offset: Offset, active_base_offset: Offset) -> None:
-        """The log was truncated to `end_offset`, in what is now the active segment."""
+        """The log was truncated to `end_offset`, which lies in the active segment."""
         self.files = [file for file in self.files if is_of_rest(file.path, active_base_offset)]
         if self.is_syncing:
             self._cut_to = min(self._cut_to, end_offset)

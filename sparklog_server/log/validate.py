@@ -1,8 +1,8 @@
 """Which batches of a client may enter the log, judged as Kafka's broker judges them, with its error codes.
 
-One kernel call checks the bytes (CRC, counts, every record); here is what depends on the topic: sizes,
-timestamps, keys, codecs. Checking changes nothing, so it may happen in a job; `admitted` then stamps in
-place what Kafka changes: timestamp type and greatest timestamp, with a new CRC.
+One kernel call checks the bytes (CRC, counts, every record); this module checks the limits of the topic:
+sizes, timestamps, keys, codecs. A check changes nothing, so it may run in a job; `admitted` then stamps
+the fields that Kafka changes in place: timestamp type and greatest timestamp, with a new CRC.
 
     check_client_batch    at once: for batches that are not compressed, or decompress to little
     validate_steps        in a job: decompressed, walked and compressed anew in pieces
@@ -54,7 +54,7 @@ _COMPRESSED_INLINE_BYTES_MAX = 16 << 10
 
 
 class NeedsJob(Exception):
-    """The batch cannot be judged within the bounds of what may be done at once."""
+    """The batch is too large to be checked within a turn."""
 
 
 class RecordsRefused(Exception):
@@ -199,7 +199,7 @@ def admitted(
 
 
 def refused_for(error: ValueError) -> RecordsRefused:
-    """What a client is told of the refusal of a kernel."""
+    """The error of a client for the refusal of a kernel."""
     status, position, reason = error.args
     return RecordsRefused(_CODE_OF_STATUS[status], f"{reason} (at byte {position})")
 

@@ -3,8 +3,7 @@ compressed anew piece by piece.
 
     checking_bytes ─► the job starts when so much memory is free ─► check_in_steps of each batch, in order
 
-A job holds what the decompressor of one batch needs (`memory_bytes`), and all batches that it compressed
-anew.
+A job holds the memory of one decompressor (`memory_bytes`), and all batches that it has compressed again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,8 +45,8 @@ _COMPRESSED_MARGIN_BYTES: Final = 64 << 10
 
 
 class ValidationMemory:
-    """The memory of one job: what its decompressors need, one at a time, and what is left for batches
-    compressed anew.
+    """The memory of one job: that of its decompressors, one at a time, and the rest for batches that are
+    compressed again.
     """
 
     __slots__ = ("bytes_left", "total_bytes")

@@ -11,11 +11,11 @@ never written to disk; after a crash the waiting producer retries.
 
 
 class Verification:
-    """What is under way for one producer in one partition.
+    """The verification under way for one producer in one partition.
 
-    `lowest_sequence` is the least that was tried in `epoch`: a batch behind it may not overtake it.
-    `adds_partitions` tells of a producer that speaks transaction version 2: its coordinator adds the
-    partition where the older one only looks.
+    `lowest_sequence` is the lowest sequence that was sent in `epoch`: a later batch may not overtake it.
+    `adds_partitions` marks a producer of transaction version 2, whose coordinator adds the partition; for
+    older ones it only verifies it.
     """
 
     __slots__ = ("adds_partitions", "begun_ms", "epoch", "lowest_sequence")
