@@ -1,9 +1,8 @@
 """Records gathered into batches, one open batch per partition, bounded in memory; and the choice of a
 partition.
 
-A machine without I/O. A batch is ready when it is full, when it has lingered, when somebody flushes or
-when memory is short; it leaves when there is room for it on the way to its leader, and goes on growing
-until then.
+A machine without I/O. A batch is ready when it is full, when it has lingered, during a flush, or when
+memory is short. It leaves when its leader can take another request, and grows until then.
 
     append -> [open batch] --full--> [full batches ...] --take--> outbound
                    +-------------- lingered ------------^
@@ -24,9 +23,7 @@ _MS: Final = 1000
 
 
 class Gathering:
-    """A batch on its whole way: its records while it is open, later what became of it. Identity is what
-    counts: no two are equal.
-    """
+    """A batch from its first record to its result. Batches compare by identity."""
 
     __slots__ = ("builder", "callbacks", "created", "done", "memory_bytes", "topic_partition")
 

@@ -65,10 +65,9 @@ class Admin:
     """A blocking administration client. One call at a time; not safe for use from several threads.
 
     Every call answers or raises within `default_api_timeout_ms`: BrokerError (with `.code`),
-    ConnectionFailed, RequestTimeout or UnknownTopic. What only asks is tried again while an error is
-    retriable; what changes something is sent once, unless no broker took it. A call about several items
-    does all it can; if some fail it raises ItemsFailed, a BrokerError with `.errors` and `.results` by
-    item.
+    ConnectionFailed, RequestTimeout or UnknownTopic. A read is retried while its error is retriable; a
+    change is sent once, unless no broker received it. A call about several items performs all that it can;
+    if some fail it raises ItemsFailed, a BrokerError with `.errors` and `.results` by item.
     """
 
     def __init__(self, **settings: Unpack[AdminOptions]) -> None:
@@ -184,7 +183,7 @@ class Admin:
         alter_configs(self._caller, changes, validate_only=validate_only)
 
     def list_config_resources(self, types: "Iterable[ResourceType]" = ()) -> "list[ConfigResource]":
-        """What has, or may have, settings of its own, of these types or of all (KIP-1142)."""
+        """The resources of these types, or of all types, that can have settings (KIP-1142)."""
         from sparklog.client.admin_configs import list_config_resources
 
         return list_config_resources(self._caller, types)
@@ -217,7 +216,7 @@ class Admin:
         *,
         require_stable: bool = False,
     ) -> "dict[str, dict[TopicPartition, GroupOffset]]":
-        """What groups have committed, for all partitions (None) or those named; partitions without a
+        """The committed offsets of groups, for all partitions (None) or those named; partitions without a
         commit are left out.
 
         An unknown group has no commits. `require_stable` waits for pending transactions (KIP-447).
@@ -236,8 +235,8 @@ class Admin:
         alter_group_offsets(self._caller, group, offsets)
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group committed for partitions that it is not subscribed to. ItemsFailed is by
-        partition.
+        """Delete the committed offsets of a group for partitions to which it is not subscribed.
+        ItemsFailed is by partition.
         """
         from sparklog.client.admin_groups import delete_group_offsets
 
@@ -287,8 +286,8 @@ class Admin:
         )
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> "dict[str, TransactionDescription]":
-        """State, producer, time and partitions of transactions; TRANSACTIONAL_ID_NOT_FOUND for an id that
-        nobody uses.
+        """State, producer, time and partitions of transactions; TRANSACTIONAL_ID_NOT_FOUND for an unknown
+        id.
         """
         from sparklog.client.admin_transactions import describe_transactions
 
@@ -297,8 +296,8 @@ class Admin:
     def fence_producers(
         self, transactional_ids: Iterable[str], *, transaction_timeout_ms: int | None = None
     ) -> "dict[str, ProducerIdentity]":
-        """Shut out the producers that use these ids, and abort what they have open (InitProducerId);
-        answers the identities now.
+        """Fence the producers that use these ids, and abort their open transactions (InitProducerId);
+        returns the new producer ids and epochs.
         """
         from sparklog.client.admin_transactions import fence_producers
 

@@ -1,5 +1,5 @@
-"""How administration asks: which broker, until when, again or not, and what becomes of the errors of
-single items.
+"""The calls of administration: the choice of the broker, deadlines, retries, and the errors of single
+items.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -104,9 +104,7 @@ class Caller:
         node: NodeId | None = None,
         version_max: int | None = None,
     ) -> R:
-        """Ask once. UnsupportedByBroker also where no version that the broker speaks can say what the
-        request says.
-        """
+        """Send one request. Raises UnsupportedByBroker also if no version of the broker can express it."""
         try:
             return self.network.call(request, reply, node=node, deadline=deadline, version_max=version_max)
         except UnicodeEncodeError:
@@ -175,11 +173,9 @@ class Caller:
         is_change: bool = False,
         key_type: int = GROUP_KEY,
     ) -> dict[str, V]:
-        """Ask each coordinator about its groups (or transactional ids, by `key_type`) at once, again where
-        it is not the coordinator now.
-
-        Raises ItemsFailed by group. A change whose answer was lost is not sent again: that raises what
-        lost it.
+        """Send one request to each coordinator for its groups (or transactional ids, by `key_type`), again
+        if it is no longer the coordinator. Raises ItemsFailed by group. A change whose answer was lost is
+        not sent again: the error of the connection is raised.
         """
         self.know_brokers(deadline)
         results: dict[str, V] = {}

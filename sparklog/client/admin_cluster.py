@@ -55,8 +55,8 @@ class Quorum(Struct, frozen=True):
 
 
 class Feature(Struct, frozen=True):
-    """Levels of a feature: what the broker supports, from `min_level` to `max_level`, and the level that
-    the cluster uses (0 for none).
+    """Levels of a feature: the levels that the broker supports, `[min_level, max_level]`, and the level
+    that the cluster uses (0 for none).
     """
 
     name: str

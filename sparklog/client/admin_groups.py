@@ -1,4 +1,4 @@
-"""Groups of both protocols and what they have committed, asked of their coordinators, many at a time."""
+"""Groups of both protocols and their committed offsets, from their coordinators, many at a time."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial

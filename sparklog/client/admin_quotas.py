@@ -16,8 +16,8 @@ _MATCHES: Final[Mapping[Match, int]] = {"exact": 0, "default": 1, "any": 2}
 
 
 class QuotaEntity(Struct, frozen=True, order=True):
-    """Whom a quota is for: a name per type; the name None is the default of that type, a type left out
-    does not matter.
+    """The entity of a quota: a name per type. The name None is the default of that type; a type that is
+    left out matches any.
 
     `of(user="alice")`, `of(user="alice", client_id=None)`.
     """

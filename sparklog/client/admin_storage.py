@@ -1,4 +1,4 @@
-"""What lies on the brokers' disks, and which producers write to a partition."""
+"""The logs on the brokers' disks, and the producers that write to a partition."""
 
 from collections.abc import Iterable, Mapping
 

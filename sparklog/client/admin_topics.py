@@ -25,8 +25,8 @@ _PAGE_PARTITIONS: Final = 2000
 
 
 class Partition(Struct, frozen=True):
-    """One partition; leader -1 for none. The eligible leader replicas (KIP-966) are empty where nobody
-    told.
+    """One partition; leader -1 for none. The eligible leader replicas (KIP-966) are empty if the broker
+    does not report them.
     """
 
     partition: int

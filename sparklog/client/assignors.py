@@ -1,5 +1,4 @@
-"""Who reads what in a classic group: the assignors that its leader runs, by the names and with the results
-of Java's.
+"""The assignors that the leader of a classic group runs, with the names and results of the Java client's.
 
 Pure functions from members and the sizes of topics to partitions. `range` and `roundrobin` look at nothing
 else; `sticky` and `cooperative-sticky` (see `assignors_sticky.py`) keep what members have. Replica racks
@@ -114,8 +113,8 @@ def subscription(
     had: Sequence[TopicPartition],
     rack: str,
 ) -> bytes:
-    """A member's metadata for one assignor; `had` is its last assignment, `owned` what it has of that
-    still.
+    """A member's metadata for one assignor; `had` is its last assignment, `owned` the part that it still
+    owns.
     """
     user_data: bytes | None = None
     if name == "sticky" and had:

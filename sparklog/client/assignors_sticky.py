@@ -16,8 +16,8 @@ Shares = dict[str, list[TopicPartition]]
 
 
 class Subscriber(msgspec.Struct, frozen=True):
-    """One member as its subscription tells: what it wants, what it owns, and in which generation it got
-    that (-1: none).
+    """One member by its subscription: its topics, the partitions that it owns, and the generation of that
+    assignment (-1: none).
     """
 
     member_id: str
@@ -71,8 +71,8 @@ def withhold(members: Sequence[Subscriber], shares: Shares, moved: Mapping[Topic
 def _owned(
     members: Sequence[Subscriber], partition_counts: Mapping[str, int]
 ) -> tuple[dict[str, list[TopicPartition]], dict[TopicPartition, None]]:
-    """What each member may keep: of two that claim a partition the one with the newer generation, and
-    neither if both are as new.
+    """The partitions that each member keeps: of two claims the one with the newer generation counts, and
+    neither if both are equally new.
     """
     owner: dict[TopicPartition, Subscriber] = {}
     claimed_twice: dict[TopicPartition, None] = {}

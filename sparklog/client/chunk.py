@@ -1,4 +1,4 @@
-"""What one Fetch brought of one partition: whole batches, handed out as they are or record by record."""
+"""The batches of one partition in one Fetch response, handed out whole or record by record."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar

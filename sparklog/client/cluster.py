@@ -1,5 +1,5 @@
-"""What a client knows of the cluster: brokers, topics by name and id, leaders; when to ask again, and whom
-to reach next.
+"""A client's view of the cluster: brokers, topics by name and id, leaders; the time of the next Metadata
+request, and its broker.
 
 A machine without I/O: replies and the time go in, requests come out. Bootstrap addresses are brokers with
 negative ids until the first reply names the real ones. Knowledge of a partition never goes back to an
@@ -385,7 +385,9 @@ class Cluster:
 
 
 def _newer(known: PartitionView | None, told: PartitionView) -> PartitionView:
-    """Of what was known and what is told, the younger: replies of different brokers overtake each other."""
+    """The newer of the known and the received partition: replies of different brokers may overtake each
+    other.
+    """
     if known is None or told.leader_epoch < 0 or told.leader_epoch >= known.leader_epoch:
         return told
     return known

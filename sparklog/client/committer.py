@@ -87,8 +87,8 @@ class Committer:
         older: Older = "refuse",
         is_job: bool = False,
     ) -> None:
-        """Make a batch count, once, whatever was tried before; raises one of the errors above, or what a
-        broker said.
+        """Commit a batch exactly once, also after earlier attempts. Raises one of the errors above, or the
+        error of a broker.
         """
         is_fenced_anew = self.fence()
         self.at("fence")
@@ -136,11 +136,11 @@ class Committer:
         *,
         is_whole: bool = False,
     ) -> None:
-        """Make a batch not count, unless it is decided: then it is committed, since it may be `commit`
-        that failed on the way.
+        """Abort a batch, unless it is decided: then it is committed, since `commit` may have failed on the
+        way.
 
-        `transactions` are what is known of the batch's own; where they are the whole of it, nothing else
-        of the batch is touched: a newer driver may be about to decide on what it wrote of the same batch.
+        `transactions` are the known transactions of the batch. If they are all of them, no other
+        transaction of the batch is touched: a newer driver may be about to decide on its own attempt.
         """
         self.fence(is_anew=True)
         self.at("fence")
@@ -161,10 +161,10 @@ class Committer:
         self.at("sweep")
 
     def resolve(self, *, accepts_loss: bool = False) -> tuple[Decision | None, int]:
-        """For a driver that never returns: commit what is decided, abort the rest; tells the decision, and
-        how many were aborted.
+        """For a driver that never returns: commit the decided transactions and abort the others; returns
+        the decision and the number of aborted ones.
 
-        `accepts_loss` goes on where some of what was decided is lost.
+        `accepts_loss` continues although decided transactions are lost.
         """
         self.fence(is_anew=True)
         last = self.last_decision()
@@ -225,7 +225,9 @@ class Committer:
         self._log.decide(decision, check)
 
     def end_all(self, decision: Decision) -> None:
-        """Step 5: commit what a decision names, again where it was tried before; raises TransactionsLost."""
+        """Step 5: commit the transactions that a decision names, again after an earlier attempt. Raises
+        TransactionsLost.
+        """
         refused = self.end(decision.transactions, is_commit=True)
         if not refused:
             return
@@ -257,12 +259,12 @@ class Committer:
     def sweep(
         self, decided: Decision | None, *, batch_max: int | None = None, own: Sequence[ProducerIdentity] = ()
     ) -> int:
-        """Step 6: abort what is open under the sink's name and not decided, of batches up to `batch_max`,
-        and `own`; tells how many.
+        """Step 6: abort the open, undecided transactions of the sink, of batches up to `batch_max`, and
+        `own`; returns their number.
 
-        A driver that was paused may come here long after a newer one took over: then it may condemn
-        nothing, and all is left to that one. A newer one that comes later knows what is condemned, and
-        does not decide on it, however late the aborts are.
+        A paused driver may get here long after a newer one took over: then it may condemn nothing, and the
+        newer one does the work. A later driver knows the condemned transactions and does not decide on
+        them, however late the aborts are.
         """
         kept = {
             coordinator_id(self.sink),
@@ -303,8 +305,8 @@ class Committer:
         return aborted
 
     def end(self, identities: Sequence[ProducerIdentity], *, is_commit: bool) -> dict[str, ErrorCode]:
-        """End transactions; tells those that cannot be ended so, by what the broker says. Raises where no
-        broker could be asked.
+        """End transactions; returns those that the broker cannot end, with its errors. Raises if no broker
+        answers.
         """
         if not identities:
             return {}

@@ -5,8 +5,8 @@ the requests.
                               |  error 35: asked again in v0        | closed, or a reply that cannot be
                               +-----------------> CLOSED <----------+
 
-It does no I/O and reads no clock. The outside sends what `take_output` gives, puts received bytes into
-`buffer()` and tells of them by `received`. Brokers answer strictly in order, so in flight is a queue; the
+It does no I/O and reads no clock. The caller sends the bytes of `take_output`, puts received bytes into
+`buffer()` and reports them by `received`. Brokers answer strictly in order, so in flight is a queue; the
 correlation id is a check. A request that is not answered in time ends the connection, since every later
 answer waits behind it.
 """
@@ -68,7 +68,7 @@ class _InFlight(msgspec.Struct, gc=False):
 
 
 class UnsupportedByBroker(BrokerError):
-    """The broker does not speak the API, or no version that carries what the request says."""
+    """The broker does not support the API, or no version that can express the request."""
 
     def __init__(self, api: Api) -> None:
         super().__init__(
@@ -149,7 +149,7 @@ class Connection:
         return version
 
     def opened(self, deadline: Micros) -> None:
-        """The stream is connected: ask what the broker speaks, and expect to know by `deadline`."""
+        """The stream is connected: request the broker's versions, to be answered by `deadline`."""
         assert self.state is State.CONNECTING
         self.state = State.HANDSHAKE
         self._ask_versions(API_BY_KEY[API_VERSIONS].until, deadline)

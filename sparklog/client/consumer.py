@@ -2,8 +2,8 @@
 or a group's share of topics.
 
 A shell: `fetch.Fetcher` decides, `transport.Network` carries. Reading, and every callback, happens in the
-caller's thread, in `poll`; the next Fetch of a partition is on the wire while the caller works on what it
-got. With a `group_id`, `consumer_group.ConsumerGroup` tends the group, and a thread of its own keeps the
+caller's thread, in `poll`; the next Fetch of a partition is in flight while the caller processes records.
+With a `group_id`, `consumer_group.ConsumerGroup` tends the group, and a thread of its own keeps the
 membership alive between polls.
 """
 
@@ -345,7 +345,8 @@ class Consumer:
         """Commit, if that is automatic, leave the group (a static member stays in it), and drop the
         connections.
 
-        What is not done after `timeout_ms` is left undone; the group notices by the session timeout.
+        Steps that are not done after `timeout_ms` are skipped; the group then removes the member at its
+        session timeout.
         """
         try:
             if self._group is not None:
@@ -458,11 +459,11 @@ class Consumer:
                 self._fetcher.seek(first.topic_partition, first.offset, epoch)
 
     def _turn(self, deadline: Micros, *, is_polling: bool = False, has_records: bool = False) -> None:
-        """Send what the machine wants, wait until `deadline` for an answer or for the group, and take in
-        what came.
+        """Send the machine's requests, wait until `deadline` for an answer or for the group, and process
+        the answers.
 
-        Nothing is taken in before the wait: the caller has not looked at it. With records in hand that the
-        user did not see, the group is left alone.
+        No answer is processed before the wait, since the caller has not seen it. While unseen records are
+        in hand, the group is not polled.
         """
         now = now_us()
         self._send(now)

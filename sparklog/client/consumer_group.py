@@ -23,7 +23,7 @@ millisecond of the interval.
 
 
 class Listeners:
-    """Whom to tell of partitions that come, go, or were lost (`on_revoke` is told of these where there is
+    """The callbacks for partitions that are assigned, revoked or lost (`on_revoke` is called if there is
     no `on_lost`).
     """
 
@@ -126,8 +126,8 @@ class ConsumerGroup:
     # -- polling ---------------------------------------------------------------------------------------------
 
     def poll_begins(self) -> None:
-        """The user is alive: join if need be, and commit what the user had before; raises what no waiting
-        will mend.
+        """The user polls: join if needed, and auto-commit the records handed out before; raises errors
+        that waiting does not resolve.
         """
         now = now_us()
         with self._thread.lock:
@@ -148,7 +148,7 @@ class ConsumerGroup:
             self._thread.group.member.polled(now_us(), is_inside=False)
 
     def rebalance(self) -> None:
-        """Do what the group asks of this thread, calling the listeners, and commit what the user had.
+        """Perform the steps that the group needs from this thread: call the listeners, and auto-commit.
 
         Only where no record is in hand that the user did not see.
         """

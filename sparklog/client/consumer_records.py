@@ -1,4 +1,4 @@
-"""What a consumer hands out: records, or whole batches."""
+"""The values that a consumer returns: records, or whole batches."""
 
 from typing import NamedTuple
 

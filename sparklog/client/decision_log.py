@@ -99,7 +99,7 @@ class DecisionLog:
     # -- fencing ---------------------------------------------------------------------------------------------
 
     def fence(self, sink: str, *, is_anew: bool) -> bool:
-        """Be the one who decides for the sink: every older committer's decision is refused from here on.
+        """Become the committer of the sink: the decisions of all earlier committers are refused from here on.
 
         Where this very object fenced a moment ago and was not fenced since, nothing is sent, unless
         `is_anew`: its next decision proves it. Tells whether something was sent.
@@ -136,7 +136,7 @@ class DecisionLog:
     def last(self, sink: str) -> LastDecision | None:
         """The last decision of a sink, read-committed to the end the log has now; None if there is none.
 
-        Waits for what is undecided below that end, of other sinks too. Raises RequestTimeout,
+        Waits for undecided transactions below that end, also of other sinks. Raises RequestTimeout,
         DecisionUnreadable.
         """
         try:
@@ -158,11 +158,8 @@ class DecisionLog:
         return self._told(sink)
 
     def known(self, sink: str) -> LastDecision | None:
-        """As `last`, but without a question where the sink was read before: so it holds only if nobody has
-        fenced this one since.
-
-        Then nobody else has decided or condemned anything; and if somebody has, the next decision from
-        here is refused.
+        """As `last`, but without a request if the sink was read before: correct only if no other committer
+        has fenced this one since. Otherwise the next decision from here is refused.
         """
         return self._told(sink) if sink in self._seen else self.last(sink)
 
@@ -187,17 +184,16 @@ class DecisionLog:
     def decide(self, decision: Decision, check: Callable[[], None]) -> None:
         """Write the decision in the coordinator's transaction, `check` what it names, and commit.
 
-        So a broker that looks for decisions after `check` found all well waits for this one, and a driver
-        that sleeps here for longer than `coordinator_timeout_ms` decides nothing. After an error of
-        `check` nothing is decided; after another it may be or not.
+        So a broker that looks for decisions after `check` waits for this one, and a driver that pauses
+        here for longer than `coordinator_timeout_ms` decides nothing. After an error of `check` nothing is
+        decided; after another it may be or not.
         """
         self._write(decision.sink, About.DECISION, encode_decision(decision), check)
 
     def condemn(self, sink: str, transactions: Sequence[ProducerIdentity]) -> None:
-        """Rule out that any of these is ever decided on, in place of those condemned before.
-
-        Raises TransactionError if somebody has fenced this one since its `fence`: then it is for them to
-        decide what becomes of all.
+        """Exclude these transactions from all later decisions; replaces the former set. Raises
+        TransactionError if another committer has fenced this one since its `fence`; that committer decides
+        then.
         """
         self._write(sink, About.CONDEMNED, encode_condemned(sink, transactions) if transactions else None)
 

@@ -1,4 +1,4 @@
-"""What can go wrong for a client beyond an error code of a broker; all below `SparklogError`."""
+"""The errors of a client beyond the error codes of brokers; all are a `SparklogError`."""
 
 from sparklog.errors import ErrorCode, SparklogError
 from sparklog.model import TopicPartition
@@ -126,8 +126,8 @@ class TransactionAbortable(TransactionError):
 
 
 class TransactionFatal(TransactionError):
-    """The producer can do nothing more: close it. What it has written is aborted by its successor, or when
-    its time is up.
+    """The producer cannot continue: close it. Its open transaction is aborted by its successor, or at its
+    timeout.
     """
 
 

@@ -242,8 +242,8 @@ class Fetcher:
             self._validated(errand, reply, now)
 
     def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
-        """There is no answer: ask again after a back-off; what can never be answered is the caller's to
-        know.
+        """The request has failed: retry after a back-off; the caller handles errors that no retry
+        resolves.
         """
         in_flight = self._fetching if isinstance(errand.request, FetchRequest) else self._asking
         in_flight.pop(errand.node, None)
@@ -328,8 +328,8 @@ class Fetcher:
                     reading.valid_epoch = -1 if view is None else view.leader_epoch
 
     def _truncated(self, reading: Reading, end_offset: int) -> None:
-        """The log no longer holds what was fetched: go on where it parts, unless the caller wants to
-        decide (KIP-320).
+        """The log was truncated below the fetch position: continue at the point of divergence, unless the
+        caller decides (KIP-320).
         """
         at = reading.fetch_offset
         if self._settings.auto_offset_reset == "none":

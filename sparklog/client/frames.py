@@ -23,9 +23,8 @@ _LENGTH = Struct(">i")
 class ReceiveBuffers:
     """Large buffers for replies, handed out again once no view of them is left.
 
-    Nobody gives one back: Python refuses to resize a bytearray while a memoryview of it exists, and that
-    refusal is asked for here. So whoever keeps a view keeps its bytes, and the buffer is simply not used
-    again.
+    Buffers are not returned explicitly: Python refuses to resize a bytearray while a memoryview of it
+    exists, and this class tests that. So a view keeps its bytes valid, and its buffer is not reused.
     """
 
     __slots__ = ("_kept", "_kept_max")
@@ -58,9 +57,9 @@ def _has_views(buffer: bytearray) -> bool:
 class ReplyFramer:
     """Cuts the stream of one connection into frames.
 
-    Calls alternate: `buffer()`, the outside writes there, `received(n)`. A frame is valid until the next
-    `buffer()` if `is_passing` says so, and for as long as somebody holds it otherwise. After a DecodeError
-    the stream is lost.
+    Calls alternate: `buffer()`, the outside writes there, `received(n)`. A frame with `is_passing` is
+    valid until the next `buffer()`, any other as long as it is referenced. After a DecodeError the stream
+    is lost.
     """
 
     __slots__ = ("_buffers", "_filled", "_large", "_small", "_start", "_wanted", "frame_bytes_max")

@@ -87,8 +87,8 @@ class GroupThread:
             raise job.error
 
     def stop(self, deadline: Micros) -> None:
-        """Send what is left to be said (the member was told to leave), until `deadline` at the latest, and
-        end the thread.
+        """Send the last requests (the member is leaving), until `deadline` at the latest, and end the
+        thread.
         """
         with self.lock:
             if self._crash is None:
@@ -118,7 +118,7 @@ class GroupThread:
             self._network.close()
 
     def _turn(self) -> Micros:
-        """Send, take in what came, send again; when there is something to do next."""
+        """Send, process the answers, send again; returns the time of the next turn."""
         self._send()
         now = now_us()
         for answer in self._network.poll(now):

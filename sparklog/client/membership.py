@@ -1,4 +1,5 @@
-"""Being in a consumer group: what its machines share, and the machine that finds the group's coordinator.
+"""Membership in a consumer group: the code that its machines share, and the machine that finds the group's
+coordinator.
 
 Two machines can be a member: `membership_classic` (JoinGroup, SyncGroup, Heartbeat) and
 `membership_consumer` (KIP-848: heartbeats that say and bring everything). `membership_offsets` commits and
@@ -218,8 +219,8 @@ def minus(
 
 
 class Steps:
-    """What the user's thread is to do, in order, and what it holds. A step begun is finished, whatever
-    comes meanwhile.
+    """The steps that the user's thread must perform, in order, and the partitions that it holds. A step
+    that has begun is always completed.
     """
 
     __slots__ = ("_is_begun", "_waiting", "owned")

@@ -64,8 +64,8 @@ class Stage(Enum):
 
 
 class ConsumerMember:
-    """Invariants: at most one heartbeat and one question about topics are under way; what the target lacks
-    is given up first.
+    """Invariants: at most one heartbeat and one lookup of topics are under way; partitions outside the
+    target are revoked first.
     """
 
     def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:
@@ -354,7 +354,7 @@ class ConsumerMember:
         self._is_lost = False
 
     def _reconcile(self) -> None:
-        """Compare what is held with the target, as far as its topics have names."""
+        """Compare the held partitions with the target, as far as the names of its topics are known."""
         if not self._is_in or self.steps.is_begun:
             return
         target = tuple(
@@ -396,7 +396,7 @@ class ConsumerMember:
             self._depart()
 
     def _depart(self) -> None:
-        """Be in the group no more; what is held is lost by the next poll."""
+        """The member is out of the group; the next poll reports its partitions as lost."""
         self._asked = None
         self._is_lost = True
         self._epoch, self._target, self._not_before = _JOIN, {}, Micros(0)

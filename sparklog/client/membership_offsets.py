@@ -1,8 +1,7 @@
-"""What a group has read: commits and look-ups, asked of its coordinator until they are answered or their
-time is up.
+"""Committed offsets: commits and lookups, sent to the coordinator until they are answered or expire.
 
-A machine without I/O. Every question is a job that ends once, with an answer or an error; those who wait
-look at `is_done`.
+A machine without I/O. Every request is a job that ends once, with an answer or an error; waiting threads
+check `is_done`.
 """
 
 from collections.abc import Callable, Mapping
@@ -128,11 +127,11 @@ class GroupOffsets:
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether somebody has to be told of a commit."""
+        """Whether a finished commit has a callback."""
         return bool(self._done)
 
     def take_callbacks(self) -> list[Job]:
-        """The commits that are done and whose callers want to know, in the order in which they were done."""
+        """The finished commits with callbacks, in the order in which they finished."""
         done, self._done = self._done, []
         return done
 
@@ -146,9 +145,7 @@ class GroupOffsets:
         return job
 
     def errands(self, now: Micros, identity: GroupMetadata, *, sends_epoch: bool) -> list[Errand]:
-        """What to send now; `sends_epoch` says that the group speaks KIP-848, where also look-ups are
-        fenced.
-        """
+        """The requests to send now; `sends_epoch` for KIP-848 groups, where lookups are fenced too."""
         for job in [job for job in self._jobs if now >= job.deadline]:
             what = "commit" if job.offsets is not None else "look-up of committed offsets"
             self._end(job, RequestTimeout(f"group {self._group_id!r}: no answer to the {what} in time"))

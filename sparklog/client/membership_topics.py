@@ -1,4 +1,4 @@
-"""The topics of a classic group: what its members ask for, and what a Metadata reply tells them."""
+"""The topics of a classic group: its members' subscriptions, and the topics of a Metadata reply."""
 
 import re
 from collections.abc import Set

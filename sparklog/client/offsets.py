@@ -100,7 +100,7 @@ def _of_leaders(
     *,
     late: str,
 ) -> dict[TopicPartition, T]:
-    """What the leaders say of all partitions; of those that `ask` leaves out they are asked again."""
+    """The leaders' answers for all partitions; partitions that `ask` leaves out are requested again."""
     told: dict[TopicPartition, T] = {}
     # Asking about partitions creates no topic.
     was_allowed, network.allow_auto_create = network.allow_auto_create, False

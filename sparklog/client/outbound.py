@@ -1,8 +1,8 @@
 """Whole batches on their way to the partition leaders: sequences, requests in flight, retries in order,
 time limits.
 
-A machine without I/O. Batches go in by `add`; `requests` says what to send to whom; `replied` and `failed`
-take in what came of it and tell which batches are done. A partition's line:
+A machine without I/O. Batches go in by `add`; `requests` returns the requests to send; `replied` and
+`failed` take their results and return the batches that are done. The line of a partition:
 
     waiting --requests--> in flight --acknowledged--> done
        ^                      | retriable error, connection lost
@@ -14,8 +14,8 @@ holds with five requests in flight. If the broker does not know the sequence of 
 state is lost, or a batch before was given up: the line begins anew with the next producer epoch (KIP-360).
 Without idempotence retries may reorder, as in Kafka.
 
-In a transaction id and epoch are those of `Transaction`, which is asked for every partition and told of
-every batch that is given up: then what waits is given up too, since nothing of it may be committed.
+In a transaction, id and epoch are those of `Transaction`, which adds every partition and learns of every
+failed batch: the waiting batches fail too then, since none of them may be committed.
 """
 
 from collections.abc import Callable, Iterable
@@ -147,10 +147,10 @@ class Outbound:
     # -- sending ---------------------------------------------------------------------------------------------
 
     def requests(self, now: Micros, is_ready: Callable[[NodeId], bool]) -> list[Shipment]:
-        """What to send now: at most one request per broker, in it at most one batch per partition. Call
-        again until nothing comes.
+        """The requests to send now: at most one per broker, with at most one batch per partition. Call
+        again until there is none.
 
-        `is_ready` is asked only for brokers that have something to get.
+        `is_ready` is called only for brokers with a batch to send.
         """
         if self._needs_producer_id:
             return []
@@ -223,7 +223,7 @@ class Outbound:
         return done
 
     def failed_elsewhere(self, error: SparklogError) -> None:
-        """Records failed that never came here: what they belong to must not be committed."""
+        """Records failed before they were added: their transaction must not be committed."""
         if self.transaction is not None:
             self.transaction.batch_failed(error, was_sent=False)
 
@@ -387,8 +387,8 @@ class Outbound:
             line.in_flight.remove(batch)
 
     def _settle(self, line: Line) -> None:
-        """Once nothing of a line is in flight, let what came back go again, and mend the sequences if they
-        no longer fit.
+        """Once nothing of a line is in flight, send the returned batches again, and assign new sequences
+        if the old ones no longer fit.
         """
         if line.in_flight:
             return

@@ -1,7 +1,7 @@
 """The producer: records go in one by one from any thread, batches go out in the background, in
 transactions if it has a transactional id.
 
-The face of `sender.py`, which says who sends when: here is what a caller says and waits for.
+The public face of `sender.py`, which schedules the sending: the calls of users and their waits.
 """
 
 import contextlib
@@ -63,9 +63,9 @@ class Producer:
     `timeout` seconds (`max_block_ms`) are over, and go on to wait when they are called again.
 
     Callbacks run in the background thread, or in a thread that calls `send`, `flush` or `close`; those of
-    a partition run in the order of its records, and none may block. What a callback raises is reported
-    through `threading.excepthook` and stops nothing else. A fork takes no thread along: in a child process
-    a producer of the parent only raises ClientClosed.
+    a partition run in the order of its records, and none may block. An exception of a callback is reported
+    through `threading.excepthook` and has no other effect. Threads do not survive a fork: in a child
+    process a producer of the parent only raises ClientClosed.
     """
 
     def __init__(
@@ -129,12 +129,12 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: Callable[[RecordMetadata | None, SparklogError | None], None] | None = None,
     ) -> Delivery:
-        """Put a record on its way; waits up to `max_block_ms` for the topic to be known and for room in
-        `buffer_memory`.
+        """Add a record to a batch; waits up to `max_block_ms` for the metadata of the topic and for room
+        in `buffer_memory`.
 
         Text is written as UTF-8 unless there are serializers. Raises RecordTooLarge, BufferExhausted,
-        UnknownTopic or ClientClosed at once; what happens later is told by the Delivery and by
-        `on_delivery(metadata, error)`, one of which is None.
+        UnknownTopic or ClientClosed at once; later results come through the Delivery and
+        `on_delivery(metadata, error)`, one argument of which is None.
         """
         if self._turns.is_closed:
             self._raise_if_closed()
@@ -235,10 +235,8 @@ class Producer:
         return [partition.partition for partition in view.partitions]
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush (for `timeout` seconds at most), give up what is left, and drop the connections; the
-        second time nothing happens.
-
-        A transaction that is open is aborted, if a broker answers in that time.
+        """Flush (for at most `timeout` seconds), fail the remaining records, and close the connections; a
+        second call has no effect. An open transaction is aborted, if a broker answers in that time.
         """
         if self._turns.is_closed:
             return

@@ -113,8 +113,8 @@ class RangeReader:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _bytes_for(self, offsets: int, per_offset: float) -> int:
-        """Bytes to ask for: what lies beyond a range is carried for nothing, and what is left of it needs
-        one Fetch more.
+        """The bytes to request: bytes beyond a range are wasted, and a rest of the range needs another
+        Fetch.
         """
         return min(self._fetch_bytes, max(FETCH_BYTES_MIN, int(offsets * per_offset * 5 / 4)))
 
@@ -122,8 +122,8 @@ class RangeReader:
         return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
 
     def _find(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        """Know the partition. What is known may be old: the topic may be new, have grown since or have
-        been made anew.
+        """Look up the partition. The cached metadata may be old: the topic may be new, extended or
+        recreated.
         """
         network, deadline = self._network, self._deadline()
         for looks_left in reversed(range(LOOKS_MAX)):
@@ -182,7 +182,7 @@ class RangeReader:
         fetch.is_sent = True
 
     def _answer(self, fetch: "_Fetch", deadline: Micros) -> PartitionData | None:
-        """What the leader says of the partition; None if the Fetch has to be sent anew."""
+        """The leader's answer for the partition; None if the Fetch must be sent again."""
         while True:
             if not fetch.is_sent:
                 self._send(fetch)

@@ -38,7 +38,7 @@ class Sender:
         self._thread.start()
 
     def send(self) -> None:
-        """Send what is ready; `lock` is held, and released meanwhile."""
+        """Send the ready batches; `lock` is held, and released meanwhile."""
         self._perform(self.turns.send(threading.get_ident()))
 
     def wait(self, is_over: Callable[[], bool], deadline: Micros) -> bool:

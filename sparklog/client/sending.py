@@ -1,4 +1,4 @@
-"""A producer's batches on their way through the network: what a worker does in one turn.
+"""One turn of a producer's worker: it sends batches and takes in their answers.
 
 `Accumulator` gathers batches under the producer's lock; `Outbound` and the network belong to the worker
 (`turns.py`), which holds the lock only while it touches the accumulator.

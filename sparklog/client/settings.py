@@ -2,9 +2,8 @@
 type, default and bounds.
 
 `linger.ms` in a mapping (Spark's `kafka.*` options without the prefix) is `linger_ms` as a keyword
-argument. Which role takes which setting is told by the three option dictionaries. Keys that Kafka's
-clients know but that have no effect here warn once; keys that nobody knows are errors that name the
-nearest known one.
+argument. The three option dictionaries list the settings of each role. Keys of Kafka's clients that have
+no effect here warn once; unknown keys are errors that name the nearest known key.
 """
 
 import re
@@ -318,7 +317,9 @@ def _value(cls: type[ClientSettings], name: str, value: object) -> object:
 
 
 def _demand(kind: object, refusal: str) -> str:
-    """What a field asks for, in words; `refusal` is what msgspec says of a value that is not so."""
+    """The requirement of a field, in words; `refusal` is the message of msgspec for a value that does not
+    meet it.
+    """
     if get_origin(kind) is Literal:
         words = get_args(kind)
         return f"must be {'one of ' if len(words) > 1 else ''}{', '.join(words)}"
@@ -362,7 +363,7 @@ def address_of(server: str) -> tuple[str, int]:
 
 
 def _check(settings: ClientSettings, given: Mapping[str, object]) -> None:
-    """Rules between settings, as Kafka has them: what was asked for must be possible together."""
+    """Kafka's rules between settings, which must be possible together."""
     if settings.enable_idempotence and "enable_idempotence" in given:
         if settings.required_acks != -1:
             raise SettingsError(f"enable.idempotence=true needs acks=all, not acks={settings.acks}")

@@ -54,9 +54,7 @@ class StandingFetch:
         self._told: dict[TopicPartition, int] = {}
 
     def watch(self, ends: Mapping[TopicPartition, int]) -> None:
-        """From now on, news is what lies at or beyond these offsets; partitions that are not named are
-        left alone.
-        """
+        """Watch for records at or beyond these offsets; partitions that are not named stay as they are."""
         if self._ends.keys() != ends.keys():
             # What stands cannot be changed before it is answered, and new partitions should not wait for
             # that.

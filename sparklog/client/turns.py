@@ -40,7 +40,9 @@ T = TypeVar("T")
 
 
 class Step(Enum):
-    """What the caller of the machine performs without the lock; it sends back the time of a SHIP or TURN."""
+    """A step that the caller of the machine performs without the lock; it sends back the time of a SHIP or
+    TURN.
+    """
 
     SHIP = auto()
     """Send what is ready; leave replies to the watcher."""
@@ -148,10 +150,10 @@ class Turns:
         self._disturb()
         self._work.notify()
 
-    # -- what threads do -------------------------------------------------------------------------------------
+    # -- the threads -----------------------------------------------------------------------------------------
 
     def send(self, me: int) -> Steps[None]:
-        """Send what is ready; a thread that is working already does it."""
+        """Send the ready batches, unless another thread is already working."""
         if self.is_closed:
             return
         if self._worker != NO_THREAD or self._claims:
@@ -210,7 +212,7 @@ class Turns:
             yield from self._waits_for_worker(WITHOUT_LIMIT)
 
     def background(self, me: int) -> Steps[None]:
-        """Do what no other thread does, until a close."""
+        """The background thread: do the work that no other thread does, until a close."""
         self._background = me
         lingered: Micros | None = None
         while not self.is_closed:

@@ -147,8 +147,8 @@ class BatchWriter:
         return self._transactional("identity").identity
 
     def close(self) -> None:
-        """Drop the connections; batches not flushed may or may not have been written, and an open
-        transaction stays open until its time is up, or whoever knows its identity ends it.
+        """Drop the connections; unflushed batches may or may not have been written, and an open
+        transaction stays open until its timeout, or until a client that knows its identity ends it.
         """
         self._network.close()
 
@@ -161,9 +161,7 @@ class BatchWriter:
         self.close()
 
     def _turn(self, deadline: Micros) -> None:
-        """Send what can be sent and take in what was answered, waiting until `deadline` for the first of
-        it.
-        """
+        """Send the ready batches and process the answers, waiting until `deadline` for the first one."""
         for done in deliver(self._network, self._outbound, deadline):
             self._unacknowledged_bytes -= len(done.batch.records)
             if done.error is not None and self._error is None:
