@@ -5,7 +5,8 @@ executes them in order.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, Protocol, TypeVar, cast
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -76,10 +77,36 @@ class Reply(msgspec.Struct, gc=False, frozen=True):
     chunks: list[Chunk]
 
 
-class SendTo(msgspec.Struct, gc=False, frozen=True):
-    """Send a whole request frame to another node; its response returns by correlation id."""
+class LinkId(NamedTuple):
+    """A connection that this node opens to another one, for one purpose: responses come in order, so a long
+    poll delays every request behind it on its link.
+
+    `number` tells apart the successive connections to one node for one purpose.
+    """
 
     node: NodeId
+    purpose: str
+    number: int
+
+
+class Loss(Enum):
+    """How a link was lost."""
+
+    REFUSED = "refused"  # no process listens at the address
+    ENDED = "ended"  # the other side closed it
+    RESET = "reset"  # the other side no longer knows the connection
+    UNREACHABLE = "unreachable"  # no route to the address
+    TIMED_OUT = "timed out"  # no answer to the connect, or no acknowledgement of sent bytes
+
+
+class SendTo(msgspec.Struct, gc=False, frozen=True):
+    """Send a whole request frame over a link; the first frame opens it, to `address` (host, port).
+
+    The outside reports the bytes that arrive on the link and, once, its `Loss`.
+    """
+
+    link: LinkId
+    address: tuple[str, int]
     chunks: list[Chunk]
 
 
@@ -133,9 +160,9 @@ class Run(msgspec.Struct, gc=False, frozen=True):
 
 
 class Disconnect(msgspec.Struct, gc=False, frozen=True):
-    """Close a session after its pending replies are sent; or at once, which drops them."""
+    """Close a session or a link after the pending frames are sent; or at once, which drops them."""
 
-    session: SessionId
+    session: SessionId | LinkId
     reason: str
     is_at_once: bool = False
 

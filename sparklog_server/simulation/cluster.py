@@ -15,6 +15,7 @@ from sparklog.effects import (
     Effect,
     FileSlice,
     Halt,
+    LinkId,
     Reply,
     Run,
     SendTo,
@@ -254,6 +255,7 @@ class SimulatedNode:
                 case Run(_, ticket):
                     self._later(_JOB_DELAY_US, partial(self._finish, ticket, effect.work))
                 case Disconnect(session, _, _):
+                    assert not isinstance(session, LinkId), "a cluster of one opens no link"
                     connection = self._connections.pop(session, None)
                     if connection is not None:
                         connection.is_closed = True
