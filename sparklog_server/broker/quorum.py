@@ -30,7 +30,8 @@ from sparklog_server.log.log_config import LogConfig
 from sparklog_server.metadata.batches import batch_of, records_of
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Outcome
-from sparklog_server.raft.node import RaftNode, Role
+from sparklog_server.raft.node import RaftNode
+from sparklog_server.raft.roles import Role
 from sparklog_server.raft.voters import VoterSet
 
 _LEADER: Final = Role.LEADER  # to name a member of an enum takes as long as two calls

@@ -10,7 +10,6 @@ end. A write that a full disk refuses has changed nothing: it is retried every s
 """
 
 from collections.abc import Callable, Iterator
-from enum import Enum
 from functools import partial
 from typing import TypeVar
 
@@ -44,6 +43,7 @@ from .leading import Leading
 from .recovery_point import RecoveryPoint
 from .recovery_point import read as read_recovery_point
 from .recovery_point import write as write_recovery_point
+from .roles import LEGAL, Role
 from .snapshots import Snapshot, SnapshotDamaged, file_name, listed, set_damaged_aside
 from .snapshots import read as read_snapshot
 from .voters import VoterSet
@@ -56,25 +56,6 @@ _RETRY_US = 1_000_000
 _Result = TypeVar("_Result")
 
 Trace = Callable[..., None]
-
-
-class Role(Enum):
-    """The state of a voter; see the picture of the module."""
-
-    UNATTACHED = "unattached"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
-    HALTED = "halted"
-    CLOSED = "closed"
-
-
-LEGAL = {
-    Role.UNATTACHED: {Role.CANDIDATE, Role.HALTED, Role.CLOSED},
-    Role.CANDIDATE: {Role.LEADER, Role.HALTED, Role.CLOSED},
-    Role.LEADER: {Role.HALTED, Role.CLOSED},
-    Role.HALTED: {Role.CLOSED},
-    Role.CLOSED: set(),
-}
 
 
 class RaftNode:
