@@ -117,7 +117,7 @@ class Quorum:
         snapshotting = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
         quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshotting, trace)
         quorum._replay_log()
-        raft.campaign(now)
+        raft.start(now)
         quorum.deadline_us = quorum._deadline()
         return quorum
 
@@ -222,7 +222,7 @@ class Quorum:
         earliest = earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
         return (
             earliest
-            if raft.retry_at_us is None and raft.recovery.due_us is None
+            if raft.retry_at_us is None and raft.durable.recovery.due_us is None
             else earlier(earliest, raft.deadline())
         )
 
@@ -243,13 +243,13 @@ class Quorum:
         """The records of the newest snapshot, all at the offset of the last that it stands for, and of the
         log from there on.
         """
-        snapshot = self._raft.load_snapshot()
+        snapshot = self._raft.durable.load_snapshot()
         start = self._raft.log.log_start_offset
         if snapshot is not None:
             start = snapshot.id.offset
             for _, record in records_of(snapshot.batches):
                 yield Offset(start - 1), record
-        for batches in self._raft.read(start, self._raft.log_end_offset):
+        for batches in self._raft.durable.read(start, self._raft.log_end_offset):
             self._snapshotting.grown(len(batches))
             yield from records_of(batches)
 

@@ -43,6 +43,17 @@ class Peers(Protocol):
         """A node is reached at this endpoint from now on."""
 
 
+class NoPeers:
+    """The port of the only node of a cluster."""
+
+    def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message) -> None:
+        """Never called."""
+        raise AssertionError(f"request {correlation} to {peer} for {purpose.value}: {type(request).__name__}")
+
+    def located(self, node: NodeId, endpoint: Endpoint) -> None:
+        """Ignored: no request is sent."""
+
+
 class Sent(NamedTuple):
     """A request without a response yet."""
 
