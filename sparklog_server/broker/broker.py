@@ -10,7 +10,6 @@ the one call that may read files at length: no session is connected yet.
 """
 
 from collections.abc import Callable
-from heapq import heappop
 
 from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
 from sparklog.errors import DecodeError
@@ -296,14 +295,8 @@ class Broker:
 
     def tick(self, now: Instant) -> list[Effect]:
         """Time has passed: answer the requests that have expired, and begin the jobs that are due."""
-        timers = self._context.timers
-        while timers and timers[0][0] <= now.mono_us:
-            waiting = heappop(timers)[2]
-            if (
-                waiting.call.answer is None
-                and not waiting.call.session.is_closing
-                and (answer := waiting.expired(now)) is not None
-            ):
+        for waiting in self._context.timers.expired(now):
+            if (answer := waiting.expired(now)) is not None:
                 self._answer(waiting.call, answer, now)
         self._resumable += (*self.quotas.rested(now), *self._replying.take_rested())
         self._partitions.tick(now)
@@ -318,12 +311,9 @@ class Broker:
 
     def deadline(self) -> Micros | None:
         """When `tick` is wanted next, on the monotonic clock; None for not at all."""
-        timers = self._context.timers
-        while timers and (timers[0][2].call.answer is not None or timers[0][2].call.session.is_closing):
-            heappop(timers)
         earliest = earlier(self._quorum.deadline_us, self._partitions.deadline())
-        if timers:
-            earliest = earlier(earliest, timers[0][0])
+        if self._context.timers.next_us is not None:
+            earliest = earlier(earliest, self._context.timers.deadline())
         if not self.is_stopping:
             earliest = earlier(earliest, self._context.shards_deadline())
             if self._standing.again_at_us is not None:

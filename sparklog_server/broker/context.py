@@ -4,7 +4,6 @@ calls that park, propose and disconnect.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from heapq import heapify, heappush
 from typing import Any, NamedTuple, TypeVar
 
 from sparklog.effects import Steps
@@ -18,7 +17,8 @@ from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.reply_memory import ReplyMemory
-from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiting, Wakeable
+from sparklog_server.broker.request_timers import RequestTimers
+from sparklog_server.broker.session import Call, Encoded, Parked, Session, Wakeable
 from sparklog_server.broker.sliced_requests import SlicedRequests
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
@@ -74,7 +74,6 @@ request.timeout.ms).
 The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica
 completes whatever the timeout is.
 """
-_TIMERS_SWEPT_FROM = 1024
 
 
 class Context:
@@ -117,7 +116,7 @@ class Context:
         self.disconnects: list[tuple[Session, str]] = []
         self.paused: list[Session] = []
         self.woken: dict[Wakeable, None] = {}
-        self.timers: list[tuple[Micros, int, Waiting]] = []
+        self.timers = RequestTimers()
         self.jobs_running = 0
         self.slices = SlicedRequests(self.wake, self._held, replies)
         self._memory = memory
@@ -126,8 +125,6 @@ class Context:
         self._trace = trace
         self._receive_buffers = receive_buffers
         self._allow = allow
-        self._sequence = 0
-        self._timers_swept_at = _TIMERS_SWEPT_FROM
 
     @property
     def settings(self) -> BrokerSettings:
@@ -171,14 +168,6 @@ class Context:
     def wake(self, waiter: Wakeable) -> None:
         """Wake `waiter` in this turn, once."""
         self.woken[waiter] = None
-
-    def park(self, waiting: Waiting, timeout_ms: int, now: Instant) -> None:
-        """Answer with `expired` after `timeout_ms`, unless it was answered before."""
-        waiting.call.waiting = waiting
-        self._sequence += 1
-        if len(self.timers) >= self._timers_swept_at:
-            self._sweep_timers()
-        heappush(self.timers, (Micros(now.mono_us + max(timeout_ms, 0) * 1000), self._sequence, waiting))
 
     def run(
         self,
@@ -272,18 +261,6 @@ class Context:
     def _held(self, size: int) -> None:
         """A request that is answered over several turns holds so many bytes more, or less."""
         self._memory.copied_bytes += size
-
-    def _sweep_timers(self) -> None:
-        """Drop the timers of answered calls: most are answered long before their time, and would pile up
-        until then.
-        """
-        self.timers = [
-            timer
-            for timer in self.timers
-            if timer[2].call.answer is None and not timer[2].call.session.is_closing
-        ]
-        heapify(self.timers)
-        self._timers_swept_at = max(_TIMERS_SWEPT_FROM, 2 * len(self.timers))
 
     def propose(self, command: Message, token: object, principal: str, now: Instant) -> None:
         """Have the controller decide `command` of `principal`; `token` comes back with its reply once that

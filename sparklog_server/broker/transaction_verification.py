@@ -91,7 +91,7 @@ class TransactionVerification:
             self,
             adds_partitions=asking.adds_partitions,
         )
-        self._context.park(_Timer(self._waiting_call, self), _WAIT_MS, now)
+        self._context.timers.park(_Timer(self._waiting_call, self), _WAIT_MS, now)
         if code is not ErrorCode.NONE:
             self.refused(code)
 
@@ -135,7 +135,7 @@ class TransactionVerification:
             if is_gone:
                 self._end()
             else:
-                self._context.park(
+                self._context.timers.park(
                     _Timer(self._waiting_call, self, is_retry=True), keys.add_retry_backoff_ms, now
                 )
         elif is_gone:

@@ -85,7 +85,7 @@ class _ParkedFetch:
             return self._read_indexes()
         if is_due or self._request.max_wait_ms <= 0 or not self.watch():
             return response
-        self._context.park(self, self._request.max_wait_ms, now)
+        self._context.timers.park(self, self._request.max_wait_ms, now)
         return Parked.MUTING
 
     def _read_indexes(self) -> Parked:

@@ -61,7 +61,7 @@ def write_txn_markers(
         markers.write(context, marker, partial(waiting.written, index, refused), now)
     if waiting.is_done:
         return waiting.response()
-    context.park(waiting, _WAIT_MS, now)
+    context.timers.park(waiting, _WAIT_MS, now)
     return Parked.FLOWING
 
 

@@ -69,7 +69,7 @@ def list_offsets(
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=parts))
     if not waiting.remaining and not waiting.searches:
         return response
-    context.park(waiting, _WAIT_MS, now)
+    context.timers.park(waiting, _WAIT_MS, now)
     if not waiting.remaining:
         _search(context, waiting, waiting.searches, attempt=1)
     return Parked.MUTING

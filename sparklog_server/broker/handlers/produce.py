@@ -406,5 +406,5 @@ def _park(
             whole.remaining -= 1
     if whole.remaining == 0:
         return response
-    context.park(whole, max(timeout_ms, OWN_DISK_WAIT_MS) if is_alone else timeout_ms, now)
+    context.timers.park(whole, max(timeout_ms, OWN_DISK_WAIT_MS) if is_alone else timeout_ms, now)
     return Parked.FLOWING
