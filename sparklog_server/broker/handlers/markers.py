@@ -113,7 +113,7 @@ class _Writing:
         self._outcomes[index] = {**refused, **outcomes}
         self._missing -= 1
         if not self._missing and self.call.waiting is self:
-            self._context.wake(self)
+            self._context.woken[self] = None
 
     def woken(self, now: Instant) -> WriteTxnMarkersResponse:
         return self.response()
