@@ -10,7 +10,6 @@ the one call that may read files at length: no session is connected yet.
 """
 
 from collections.abc import Callable
-from heapq import heappop
 
 from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
 from sparklog.errors import DecodeError
@@ -23,7 +22,7 @@ from sparklog_server.agenda import Agenda
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.context import AutoCreation, Context, Finish, Proposed
+from sparklog_server.broker.context import AutoCreation, Context, Proposed
 from sparklog_server.broker.coordinator_requests import committed, settle
 from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
@@ -35,6 +34,7 @@ from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.reply_sender import SESSION_TURN_BYTES, TURN_BYTES, ReplySender
+from sparklog_server.broker.request_jobs import Finish, RequestJobs
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import (
     FLOWING,
@@ -163,13 +163,18 @@ class Broker:
             ),
             self._allow,
             newest_served(settings),
-            self._continuations,
-            job_finished=self._job_finished,
-            receive_buffers=(self._receive_buffer, *self._spare_buffers),
+            RequestJobs(
+                self._continuations,
+                self._memory,
+                (self._receive_buffer, *self._spare_buffers),
+                finished=self._job_finished,
+                disconnect=self._close,
+                trace=self._trace,
+            ),
+            disconnect=self._close,
             memory=self._memory,
             replies=self._replying.memory,
             quotas=self.quotas,
-            trace=self._trace,
         )
         self._context.transactions.write = marker_writer(self._context)
         self._replying.hold_up = self._context.slices.unread
@@ -309,14 +314,8 @@ class Broker:
 
     def tick(self, now: Instant) -> list[Effect]:
         """Time has passed: answer the requests that have expired, and begin the jobs that are due."""
-        timers = self._context.timers
-        while timers and timers[0][0] <= now.mono_us:
-            waiting = heappop(timers)[2]
-            if (
-                waiting.call.answer is None
-                and not waiting.call.session.is_closing
-                and (answer := waiting.expired(now)) is not None
-            ):
+        for waiting in self._context.timers.expired(now):
+            if (answer := waiting.expired(now)) is not None:
                 self._answer(waiting.call, answer, now)
         self._resumable += (*self.quotas.rested(now), *self._replying.take_rested())
         self._partitions.tick(now)
@@ -332,17 +331,14 @@ class Broker:
 
     def deadline(self) -> Micros | None:
         """When `tick` is wanted next, on the monotonic clock; None for not at all."""
-        timers = self._context.timers
-        while timers and (timers[0][2].call.answer is not None or timers[0][2].call.session.is_closing):
-            heappop(timers)
         if self._agenda.has_deadlines:
             self._agenda.has_deadlines = False
             self._others_us = self._deadline_of_others()
         earliest = self._others_us
         if self._quorum.deadline_us is not None:
             earliest = earlier(earliest, self._quorum.deadline_us)
-        if timers:
-            earliest = earlier(earliest, timers[0][0])
+        if self._context.timers.next_us is not None:
+            earliest = earlier(earliest, self._context.timers.deadline())
         if not self.is_stopping:
             slices = self._context.slices
             if (slices.ready and slices.is_due) or self._context.transactions.has_more_due:
@@ -395,8 +391,6 @@ class Broker:
             return
         call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
-        if self._context.disconnects:
-            self._disconnect()  # at once: later requests of the session are not served
         if quotas.is_set:
             quotas.served(call, len(frame), begun_ns)
             if answer is SILENT or answer is MUTING_SILENT:
@@ -467,12 +461,6 @@ class Broker:
         self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
         self._effects.append(Disconnect(session.id, reason, is_at_once))
 
-    def _disconnect(self) -> None:
-        """Close the sessions that a handler gave up."""
-        for session, reason in self._context.disconnects:
-            self._close(session, reason)
-        self._context.disconnects.clear()
-
     # -- the end of a turn
 
     def _end_of_turn(self, now: Instant) -> list[Effect]:
@@ -511,8 +499,6 @@ class Broker:
                     partitions.begin_due_syncs(now)
                 if not context.woken:  # a sync that the disk refuses to begin releases every waiter
                     break
-        if context.disconnects:
-            self._disconnect()
         self._replying.turn_bytes = 0
         if replies.is_short:
             for session, reason in self._replying.take_excess(now):
@@ -522,7 +508,7 @@ class Broker:
             and not self.is_stopped
             and partitions.is_quiet
             and self._quorum.is_quiet
-            and context.jobs_running == 0
+            and context.jobs.running == 0
         ):
             self._quorum.close(now)
             partitions.close(now)

@@ -39,7 +39,7 @@ def find_coordinator(
     if shards.is_coming(keys):
         waiting = _ParkedSearch(context, call, request, shards)
         shards.awaited[waiting] = None
-        context.park(waiting, _WAIT_MS, now)
+        context.timers.park(waiting, _WAIT_MS, now)
         make_topic(context, shards, now)
         return Parked.FLOWING
     return _found(context, call, request)

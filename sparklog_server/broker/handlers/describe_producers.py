@@ -62,7 +62,7 @@ def describe_producers(
         assert not isinstance(result, StorageError), "the job reads no disk"
         return result
 
-    context.run_in_steps(call, job, described)
+    context.jobs.run_in_steps(call, job, described)
     return Parked.MUTING
 
 

@@ -55,7 +55,7 @@ def _when_ids_are_there(
         return answer(now)
     waiting = _ParkedProducer(context, call, answer)
     ids.waiting.append(waiting)
-    context.park(waiting, _WAIT_MS, now)
+    context.timers.park(waiting, _WAIT_MS, now)
     ask_for_producer_ids(context, now)
     return Parked.MUTING
 
