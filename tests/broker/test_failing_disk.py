@@ -260,3 +260,20 @@ def test_an_offline_partition_is_not_synced_when_its_flush_policy_changes(call: 
     world.node.begin_stop()
     world.settle(20_000)
     assert broker.is_stopped
+
+
+def test_a_produce_is_answered_at_once_if_a_later_partition_takes_the_directory_offline(
+    world: World,
+) -> None:
+    client = world.node.connect()
+    world.create(client, "t", 2)
+    client.replies.clear()
+    request = produce("t", world.batch(b"x"), acks=ACKS_ALL, timeout_ms=30_000)
+    second = produce("t", world.batch(b"x"), partition=1)
+    request.topic_data[0].partition_data += second.topic_data[0].partition_data
+    refuse(world, "append", "/data/t-1")
+    client.send(request, PRODUCE_BY_NAME, ProduceResponse)
+    (answer,) = client.replies
+    assert isinstance(answer, ProduceResponse)
+    parts = answer.responses[0].partition_responses
+    assert [part.error_code for part in parts] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
