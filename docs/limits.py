@@ -116,9 +116,6 @@ REQUESTS = [
         "The broker stops reading the session until the client has read replies.",
     ),
     Limit("fetch.max.bytes", "A Fetch reply ends there, after at least one batch."),
-    Limit(
-        "max.incremental.fetch.session.cache.slots", "No effect: every Fetch is answered without a session."
-    ),
     Limit("max.request.partition.size.limit", "DescribeTopicPartitions continues in the next request."),
     Limit(
         "sparklog.partition.parked.max",
@@ -265,9 +262,7 @@ COORDINATORS = [
     ),
 ]
 
-_BOUNDING = {"max", "limit", "slots", "reserve"}
-_NO_BOUNDS = {"metadata.max.idle.interval.ms", "replica.lag.time.max.ms"}
-"""Intervals whose names look like bounds."""
+_BOUNDING = {"max", "limit", "reserve"}
 
 SECTIONS = {
     "Memory": MEMORY,
@@ -294,9 +289,7 @@ def undocumented() -> list[str]:
     """Settings whose names suggest a bound and that are not on the page."""
     known = {limit.name for limit in every_limit()}
     names = (key.name for _, key in broker_keys().values() if key.has_effect)
-    return sorted(
-        name for name in names if _BOUNDING & set(name.split(".")) and name not in known | _NO_BOUNDS
-    )
+    return sorted(name for name in names if _BOUNDING & set(name.split(".")) and name not in known)
 
 
 def page() -> str:

@@ -186,7 +186,7 @@ class ReplicaDirectory:
         files: list[DiskFile] = []
         put_off: dict[Partition, None] = {}
         for partition in self._dirty:
-            if partition in self.partitions:
+            if partition in self.partitions and partition.error is not ErrorCode.KAFKA_STORAGE_ERROR:
                 try:
                     partition_files, end_offset = partition.durability.begin_sync()
                 except StorageError as error:
