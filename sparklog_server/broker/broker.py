@@ -5,34 +5,32 @@
                                         └─► Parked ─► high watermark, commit, timer ─► woken, expired
 
 Each call from outside is a turn. At its end the broker answers requests whose wait is over, resumes muted
-sessions, and begins the syncs that are due. Nothing here blocks, reads a clock or calls back. `start` is
-the one call that may read files at length: no session is connected yet.
+sessions, and begins the syncs that are due. Nothing here blocks, reads a clock or calls back, except that
+`open` reads the logs.
 """
 
 from collections.abc import Callable
+from typing import Self
 
 from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
 from sparklog.errors import DecodeError
-from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
+from sparklog.model import Instant, Micros, SessionId, Ticket, earlier
 from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, encode_reply
 from sparklog.wire.schema import Message
-from sparklog_server.agenda import Agenda
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.context import AutoCreation, Context, Proposed
 from sparklog_server.broker.coordinator_requests import committed, settle
-from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
+from sparklog_server.broker.directories import close_without_logs
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
-from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.ending import marker_writer
-from sparklog_server.broker.group_coordinator import open_groups
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
-from sparklog_server.broker.local_partitions import follow, open_partitions
+from sparklog_server.broker.local_partitions import follow
 from sparklog_server.broker.memory import RequestMemory
-from sparklog_server.broker.quorum import Quorum
+from sparklog_server.broker.opening import Parts, open_parts
 from sparklog_server.broker.reply_sender import SESSION_TURN_BYTES, TURN_BYTES, ReplySender
 from sparklog_server.broker.request_jobs import Finish, RequestJobs
 from sparklog_server.broker.requests import NotServed, read_request
@@ -48,12 +46,9 @@ from sparklog_server.broker.session import (
 )
 from sparklog_server.broker.transaction_coordinator import Resolver, TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
-from sparklog_server.replica.partitions import Partitions
 
 
 class Broker:
@@ -68,121 +63,96 @@ class Broker:
 
     def __init__(
         self,
-        settings: BrokerSettings,
-        disk: Disk,
+        parts: Parts,
         *,
-        entropy: Callable[[int], bytes],
+        allow: Allow,
+        receive_buffer: bytearray,
+        work_clock: WorkClock,
         trace: Trace,
-        receive_buffer: bytearray | None = None,
-        allow: Allow = allow_all,
-        work_clock: WorkClock = lambda: 0,
     ) -> None:
+        settings = parts.live.settings
         self.settings = settings
-        self._live = DynamicBrokerConfig(settings, trace)
-        self._allow = allow
-        self._disk = disk
-        self._entropy = entropy
+        self.quotas = ClientQuotas(settings, work_clock)
+        self.is_stopping = False
+        self.is_stopped = False
+        self._live = parts.live
         self._trace = trace
-        self._receive_buffer = (
-            receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_BYTES)
-        )
+        self._receive_buffer = receive_buffer
         self._spare_buffers = spare_buffers()
         self._sessions: dict[SessionId, Session] = {}
         self._resumable: list[Session] = []
         self._mute_changes: list[tuple[SessionId, bool]] = []
-        self._continuations = Continuations()
-        self._agenda = Agenda()
-        self._others_us: Micros | None = None  # the earliest deadline of partitions and coordinators
+        self._continuations = parts.continuations
         self._effects = self._continuations.effects
-        self.quotas = ClientQuotas(settings, work_clock)
+        self._agenda = parts.agenda
+        self._others_us: Micros | None = None  # the earliest deadline of partitions and coordinators
         self._memory = RequestMemory(settings.connections.queued_max_request_bytes)
         self._replying = ReplySender(settings.connections.sparklog_reply_memory_max, self._mute)
         self._in_flight_max = settings.connections.sparklog_session_in_flight_max
-        self._context: Context
-        self._partitions: Partitions
-        self._quorum: Quorum
-        self._standing: BrokerLifecycle
-        self._failed_directories: list[Uuid] = []  # not yet told to the controller
-        self._metadata_dir: LogDir | None = None  # where it is none of the data directories
-        self._is_started = False
-        self.is_stopping = False
-        self.is_stopped = False
-
-    # -- life
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it may be told to clients: registered, not fenced, and not about to stop."""
-        return self._is_started and self._standing.is_ready and not self.is_stopping
-
-    def start(self, now: Instant) -> list[Effect]:
-        """Open the directories, recover the logs, join the quorum and register. Raises StorageError or
-        DirectoryRefused.
-        """
-        settings = self.settings
-        log_dirs = open_log_dirs(settings, self._disk, self._entropy, self._trace, now)
-        cluster_id, metadata_directory_id = log_dirs[0].cluster_id, log_dirs[0].directory_id
-        if settings.metadata_log_dir not in settings.log_dirs:
-            self._metadata_dir = log_dirs.pop(0)
-        self._partitions = open_partitions(
-            self._live,
-            self._disk,
-            log_dirs,
-            self._continuations,
-            self._agenda,
-            failed=self._failed_directories,
-            entropy=self._entropy,
-            trace=self._trace,
-        )
-        self._partitions.retention.begin(now)
-        self._quorum = Quorum.open(
-            self._disk,
-            settings,
-            metadata_directory_id,
-            cluster_id,
-            self._continuations,
-            entropy=self._entropy,
-            trace=self._trace,
-            now=now,
-        )
+        self._partitions = parts.partitions
+        self._quorum = parts.quorum
+        self._registration = parts.registration
+        self._metadata_dir = parts.metadata_dir
         self._context = Context(
-            self._live,
-            cluster_id,
-            self._quorum,
-            self._partitions,
-            open_groups(
-                self._live,
-                self._allow,
-                self._continuations,
-                self._agenda,
-                entropy=self._entropy,
-                trace=self._trace,
-            ),
-            self.transactions(
-                self._live, self._continuations, self._agenda, entropy=self._entropy, trace=self._trace
-            ),
-            self._allow,
+            parts.live,
+            parts.cluster_id,
+            parts.quorum,
+            parts.partitions,
+            parts.groups,
+            parts.transactions,
+            allow,
             newest_served(settings),
             RequestJobs(
-                self._continuations,
+                parts.continuations,
                 self._memory,
-                (self._receive_buffer, *self._spare_buffers),
+                (receive_buffer, *self._spare_buffers),
                 finished=self._job_finished,
                 disconnect=self._close,
-                trace=self._trace,
+                trace=trace,
             ),
             disconnect=self._close,
             memory=self._memory,
             replies=self._replying.memory,
             quotas=self.quotas,
         )
-        self._context.transactions.write = marker_writer(self._context)
+        parts.transactions.write = marker_writer(self._context)
         self._replying.hold_up = self._context.slices.unread
-        self._standing = BrokerLifecycle(self._context, self._failed_directories, self._trace)
-        self._is_started = True
-        self._standing.begin(
-            registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), now
+        self._standing = BrokerLifecycle(self._context, parts.failed_directories, trace)
+
+    @classmethod
+    def open(
+        cls,
+        settings: BrokerSettings,
+        disk: Disk,
+        *,
+        entropy: Callable[[int], bytes],
+        trace: Trace,
+        now: Instant,
+        allow: Allow = allow_all,
+        receive_buffer: bytearray | None = None,
+        work_clock: WorkClock = lambda: 0,
+    ) -> Self:
+        """Open the directories and recover the logs; `start` then registers. Blocks. Raises StorageError or
+        DirectoryRefused.
+        """
+        parts = open_parts(
+            settings, disk, transactions=cls.transactions, allow=allow, entropy=entropy, trace=trace, now=now
         )
+        if receive_buffer is None:
+            receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
+        return cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
+
+    # -- life
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it may be told to clients: registered, not fenced, and not about to stop."""
+        return self._standing.is_ready and not self.is_stopping
+
+    def start(self, now: Instant) -> list[Effect]:
+        """Begin the first turn: register with the controller."""
+        self._partitions.retention.begin(now)
+        self._standing.begin(self._registration, now)
         return self._end_of_turn(now)
 
     def resolve_by(self, resolver: Resolver) -> None:

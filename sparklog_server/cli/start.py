@@ -97,8 +97,8 @@ def start(
         server = Server(
             loaded.settings,
             disk,
-            lambda settings, disk, trace: Broker(
-                settings, disk, entropy=entropy, trace=trace, work_clock=perf_counter_ns
+            lambda settings, disk, trace, now: Broker.open(
+                settings, disk, entropy=entropy, trace=trace, now=now, work_clock=perf_counter_ns
             ),
             log,
             connections_max=shares.connections,

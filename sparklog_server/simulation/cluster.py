@@ -132,11 +132,12 @@ class SimulatedNode:
         """Start the process and let it run until it is ready."""
         assert self.broker is None
         self._life += 1
-        self.broker = self._broker_class(
+        self.broker = self._broker_class.open(
             self._settings,
             self.disk,
             entropy=self._random.randbytes,
             trace=self._note,
+            now=self._clock.now,
             allow=self._allow,
             work_clock=lambda: self.work_clock(),
         )
