@@ -18,6 +18,7 @@ from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, encode_reply
 from sparklog.wire.schema import Message
+from sparklog_server.agenda import Agenda
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
@@ -90,6 +91,8 @@ class Broker:
         self._resumable: list[Session] = []
         self._mute_changes: list[tuple[SessionId, bool]] = []
         self._continuations = Continuations()
+        self._agenda = Agenda()
+        self._others_us: Micros | None = None  # the earliest deadline of partitions and coordinators
         self._effects = self._continuations.effects
         self.quotas = ClientQuotas(settings, work_clock)
         self._memory = RequestMemory(settings.connections.queued_max_request_bytes)
@@ -126,6 +129,7 @@ class Broker:
             self._disk,
             log_dirs,
             self._continuations,
+            self._agenda,
             failed=self._failed_directories,
             entropy=self._entropy,
             trace=self._trace,
@@ -147,9 +151,16 @@ class Broker:
             self._quorum,
             self._partitions,
             open_groups(
-                self._live, self._allow, self._continuations, entropy=self._entropy, trace=self._trace
+                self._live,
+                self._allow,
+                self._continuations,
+                self._agenda,
+                entropy=self._entropy,
+                trace=self._trace,
             ),
-            self.transactions(self._live, self._continuations, entropy=self._entropy, trace=self._trace),
+            self.transactions(
+                self._live, self._continuations, self._agenda, entropy=self._entropy, trace=self._trace
+            ),
             self._allow,
             newest_served(settings),
             RequestJobs(
@@ -184,6 +195,7 @@ class Broker:
         """
         self.is_stopping = True
         self._partitions.stop()
+        self._agenda.has_deadlines = True
         return self._end_of_turn(now)
 
     # -- sessions
@@ -281,6 +293,7 @@ class Broker:
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         """A sync (None or StorageError) or a job (its result or exception) came back."""
         self._continuations.finished(ticket, result, now)
+        self._agenda.has_deadlines = True
         return self._end_of_turn(now)
 
     def _job_finished(self, call: Call, finish: Finish, now: Instant) -> None:
@@ -313,15 +326,23 @@ class Broker:
         deadline = self._quorum.deadline_us
         if deadline is not None and deadline <= now.mono_us:
             self._quorum.tick(now)
+        self._agenda.has_syncs = self._agenda.has_deadlines = True
         return self._end_of_turn(now)
 
     def deadline(self) -> Micros | None:
         """When `tick` is wanted next, on the monotonic clock; None for not at all."""
-        earliest = earlier(self._quorum.deadline_us, self._partitions.deadline())
+        if self._agenda.has_deadlines:
+            self._agenda.has_deadlines = False
+            self._others_us = self._deadline_of_others()
+        earliest = self._others_us
+        if self._quorum.deadline_us is not None:
+            earliest = earlier(earliest, self._quorum.deadline_us)
         if self._context.timers.next_us is not None:
             earliest = earlier(earliest, self._context.timers.deadline())
         if not self.is_stopping:
-            earliest = earlier(earliest, self._context.shards_deadline())
+            slices = self._context.slices
+            if (slices.ready and slices.is_due) or self._context.transactions.has_more_due:
+                return Micros(0)
             if self._standing.again_at_us is not None:
                 earliest = earlier(earliest, self._standing.again_at_us)
         if self.quotas.resting:
@@ -331,6 +352,26 @@ class Broker:
         if self._replying.yielding or self._replying.memory.is_short:
             earliest = earlier(earliest, self._replying.deadline())
         return earliest
+
+    def _deadline_of_others(self) -> Micros | None:
+        if self.is_stopping:
+            return self._partitions.deadline()
+        return earlier(self._partitions.deadline(), self._context.shards_deadline())
+
+    def forgotten(self, now: Instant) -> str:
+        """The work that no note of the agenda tells, between turns; the simulation asserts that none is."""
+        agenda, context = self._agenda, self._context
+        if not agenda.has_deadlines:
+            if earlier(self._others_us, due_us := self._deadline_of_others()) != self._others_us:
+                return f"a deadline at {due_us} us, where {self._others_us} is known"
+            if self._standing.has_failures:
+                return "a report to the controller"
+        if any(shards.runtime.has_news for shards in context.coordinators):
+            return "a coordinator's answers"
+        is_tick_due = agenda.has_deadlines or (self._others_us is not None and self._others_us <= now.mono_us)
+        if not is_tick_due and any(one.is_sync_due(now) for one in self._partitions.directories):
+            return "a sync"
+        return ""
 
     # -- requests
 
@@ -426,17 +467,18 @@ class Broker:
         """Do the work that this turn caused, until none is left: commits, wake-ups, resumed sessions,
         syncs.
         """
-        context, partitions, quorum = self._context, self._partitions, self._quorum
+        agenda, context, partitions, quorum = self._agenda, self._context, self._partitions, self._quorum
         memory, replies = self._memory, self._replying.memory
         while True:
             if context.woken:
                 self._wake(now)
             elif quorum.deltas or quorum.committed:
                 self._publish(now)
-            elif partitions.led or context.has_coordinated:
+            elif partitions.led or agenda.has_coordination:
+                agenda.has_coordination = False
                 for call, answer in settle(context, now):
                     self._answer(call, answer, now)
-            elif self._standing.has_failures:
+            elif agenda.has_deadlines and self._standing.has_failures:
                 self._standing.report_failures(now)
             elif memory.starved and memory.has_readable:
                 self._resumable.extend(memory.take_readable(now))
@@ -452,7 +494,9 @@ class Broker:
             else:
                 if self.is_stopping:
                     partitions.hurry()
-                partitions.begin_due_syncs(now)
+                if agenda.has_syncs:
+                    agenda.has_syncs = False
+                    partitions.begin_due_syncs(now)
                 if not context.woken:  # a sync that the disk refuses to begin releases every waiter
                     break
         self._replying.turn_bytes = 0
@@ -500,6 +544,7 @@ class Broker:
     def _publish(self, now: Instant) -> None:
         """The metadata log has committed more: follow the new image, then answer the proposals."""
         quorum = self._quorum
+        self._agenda.has_deadlines = True
         for delta in quorum.take_deltas():
             follow(self._live, self._partitions, delta, now)
             self.settings = self._live.settings

@@ -119,14 +119,6 @@ class Context:
         """The published metadata."""
         return self.quorum.image
 
-    @property
-    def has_coordinated(self) -> bool:
-        """Whether a coordinator has something to append, to answer or to begin."""
-        transactions = self.transactions
-        if transactions.has_more_due and transactions.may_go_on:
-            return True
-        return self.groups.runtime.has_news or transactions.shards.runtime.has_news
-
     def tick_shards(self, now: Instant) -> None:
         """Time has passed."""
         for shards in self.coordinators:
@@ -135,9 +127,7 @@ class Context:
         self.slices.tick(now)
 
     def shards_deadline(self) -> Micros | None:
-        """When `tick_shards` is wanted next."""
-        if (self.slices.ready and self.slices.is_due) or self.transactions.has_more_due:
-            return Micros(0)
+        """When the shards want `tick_shards` next."""
         return earlier(self.groups.runtime.deadline(), self.transactions.shards.runtime.deadline())
 
     def topic_of_id(self, topic_id: bytes) -> TopicImage | None:

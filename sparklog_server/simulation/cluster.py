@@ -272,6 +272,8 @@ class SimulatedNode:
                 if session in self._unread:
                     life = self._life
                     self._clock.after(0, partial(self._read_on_in, life, session))
+        forgotten = self.running.forgotten(self._clock.now)
+        assert not forgotten, f"the agenda has no note of {forgotten}"
         self._set_timer()
 
     def _read_on_in(self, life: int, session: SessionId) -> None:
