@@ -12,7 +12,6 @@ from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.memory import RequestMemory
-from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.request_jobs import RequestJobs
@@ -95,7 +94,6 @@ class Context:
         self.broker_epoch = -1
         self.quorum = quorum
         self.partitions = partitions
-        self.producer_ids: ProducerIds = transactions.producer_ids
         self.groups = groups
         self.transactions = transactions
         self.coordinators = (groups, transactions.shards)

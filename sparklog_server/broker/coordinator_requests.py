@@ -287,7 +287,7 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
 
 def ask_for_producer_ids(context: Context, now: Instant) -> None:
     """Have the controller grant the next block, unless it was asked already."""
-    ids = context.producer_ids
+    ids = context.transactions.producer_ids
     if not ids.is_asked:
         ids.is_asked = True
         block = AllocateProducerIdsRequest(
@@ -304,7 +304,7 @@ def committed(context: Context, token: object, reply: Message) -> bool:
     """A proposal of a coordinator is committed; False if the token is not a coordinator's."""
     match token, reply:
         case ProducerIdBlock(), AllocateProducerIdsResponse():
-            ids = context.producer_ids
+            ids = context.transactions.producer_ids
             if reply.error_code == 0:
                 ids.granted(reply.producer_id_start, reply.producer_id_len)
             ids.is_asked = False
