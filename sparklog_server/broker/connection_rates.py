@@ -9,7 +9,6 @@ Rates are measured like those of other quotas; no wait is longer than one of the
 """
 
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from sparklog.model import Millis
@@ -50,6 +49,8 @@ class ConnectionRates:
         A host name, which Kafka's controller accepts if it can resolve it, limits no connection: this broker
         resolves no names.
         """
+        from ipaddress import ip_address  # at its only use: a start does not need it
+
         limits: dict[str | None, float] = {}
         for entity, numbers in quotas.items():
             for kind, name in entity:

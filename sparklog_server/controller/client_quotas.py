@@ -2,7 +2,6 @@
 others.
 """
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 
 from sparklog.errors import ErrorCode
@@ -112,10 +111,12 @@ def _keys_of(entity: QuotaEntity) -> frozenset[str]:
     if len(names) > 1:
         message = "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
+    from ipaddress import ip_address  # at its only use: a start does not need it
+
     ip = names[IP]
     try:
         if ip is not None:
-            ipaddress.ip_address(ip)
+            ip_address(ip)
     except ValueError:
         # Kafka resolves any other text as a host name; the controller cannot, since its decisions must be
         # deterministic.

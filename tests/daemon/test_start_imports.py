@@ -17,12 +17,16 @@ from sparklog_server.broker.dispatch_administration import ADMINISTRATION
 from sparklog_server.broker.dispatch_groups import GROUPS
 from sparklog_server.broker.dispatch_transactions import TRANSACTIONS
 
-MODULES_MAX = 420
+MODULES_MAX = 395
 LATER = (
     "asyncio",
     "hmac",
+    "ipaddress",
+    "json",
+    "pathlib",
     "pyarrow",
     "pyspark",
+    "shutil",
     "sparklog.client.consumer",
     "sparklog.client.producer",
     "sparklog.spark",
@@ -36,6 +40,7 @@ LATER = (
     "sparklog_server.log.repair",
     "sparklog_server.simulation",
     "ssl",
+    "traceback",
 )
 START = "from sparklog_server.cli.main import main; main()"
 
