@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from sparklog.model import Millis
 from sparklog_server.broker.rates import Rate
-from sparklog_server.controller.client_quotas import CONNECTION_CREATION_RATE
-from sparklog_server.metadata.client_quotas import IP, Quotas
+from sparklog_server.metadata.client_quotas import CONNECTION_CREATION_RATE, IP, Quotas
 
 RATE_MAX: Final = (1 << 31) - 1
 """A rate of this many per second, or more, is unlimited."""

@@ -19,7 +19,7 @@ from sparklog_server.broker.dispatch_groups import GROUPS
 from sparklog_server.broker.dispatch_records import RECORDS
 from sparklog_server.broker.dispatch_transactions import TRANSACTIONS
 
-MODULES_MAX = 384
+MODULES_MAX = 366
 LATER = (
     "asyncio",
     "hmac",
@@ -37,6 +37,9 @@ LATER = (
     "sparklog_server.broker.dispatch_records",
     "sparklog_server.broker.dispatch_transactions",
     "sparklog_server.broker.handlers.groups",
+    "sparklog_server.controller.administration",
+    "sparklog_server.controller.refusals",
+    "sparklog_server.controller.topics",
     "sparklog_server.coordinator.group.shard",
     "sparklog_server.coordinator.txn.shard",
     "sparklog_server.log.examine_directory",
