@@ -7,7 +7,7 @@ from sparklog.record import compression
 from sparklog_server.broker import log_settings, resolver
 from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import broker_keys
-from sparklog_server.controller import alterations, topics
+from sparklog_server.controller import alterations, names, topics
 from sparklog_server.controller import client_quotas as quotas
 from sparklog_server.coordinator.group import classic_join, subscriptions
 from sparklog_server.log import ballast, cuts, producer_state, validate
@@ -216,7 +216,7 @@ CLUSTER = [
     Limit(
         "characters of a topic's name",
         "The topic is refused with INVALID_TOPIC_EXCEPTION (17).",
-        topics.NAME_LENGTH_MAX,
+        names.NAME_LENGTH_MAX,
     ),
     Limit(
         "metadata records of one change of settings",

@@ -24,7 +24,6 @@ from sparklog_server.broker.snapshot_generator import SnapshotGenerator
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.controller.controller import Controller
-from sparklog_server.controller.refusals import refusal_of
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.metadata.batches import batch_of, records_of
@@ -164,7 +163,7 @@ class Quorum:
             self.committed.append(
                 (
                     token,
-                    refusal_of(
+                    _refusal_of(
                         command, ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum."
                     ),
                 )
@@ -275,7 +274,7 @@ class Quorum:
             try:
                 self._append(outcome, now)
             except _Full as full:
-                reply = refusal_of(command, ErrorCode.KAFKA_STORAGE_ERROR, str(full))
+                reply = _refusal_of(command, ErrorCode.KAFKA_STORAGE_ERROR, str(full))
         if not self._raft.is_leader:
             self._drop()
             return
@@ -340,3 +339,10 @@ class _Full(Exception):
     def __init__(self, error: StorageError) -> None:
         super().__init__(f"The metadata log cannot grow: {error}")
         self.error = error
+
+
+def _refusal_of(command: Message, code: ErrorCode, message: str | None) -> Message:
+    # At its only use: a start refuses no command, and the replies to all of them take 2 ms.
+    from sparklog_server.controller.refusals import refusal_of
+
+    return refusal_of(command, code, message)

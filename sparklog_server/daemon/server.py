@@ -12,12 +12,10 @@ as nohup does, ignores it.
 import errno
 import gc
 import os
-import shutil
 import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
@@ -130,9 +128,13 @@ class Server:
                 self._halt(str(error))
             raise
         except Exception as bug:
+            import traceback  # as `shutil` below: at its only use, because imports are most of a start
+
             self._halt(f"{type(bug).__name__}: {bug}\n{traceback.format_exc()}")
         self._log.trace("stopped", node=self._settings.node_id)
         if self._owned_directory is not None:
+            import shutil
+
             shutil.rmtree(self._owned_directory, ignore_errors=True)
         return 0
 
