@@ -68,7 +68,7 @@ class Sending:
     def ship(self) -> Micros:
         """Send ready batches; the time against which a batch was judged to be due."""
         now = self._network.now()
-        self.is_stuck = not self._ship(now) or self.accumulator.has_full
+        self.is_stuck = not self._ship(now) or self.accumulator.has_full or self.outbound.has_waiting
         return now
 
     def turn(self) -> Micros:
