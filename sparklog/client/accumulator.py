@@ -126,13 +126,6 @@ class Accumulator:
         self.used_bytes -= batch.memory_bytes
         self.incomplete.pop(batch, None)
 
-    def abandon(self) -> list[Gathering]:
-        """Give up everything that was not taken yet."""
-        left = [*(batch for full in self._full.values() for batch in full), *self._open.values()]
-        self._full.clear()
-        self._open.clear()
-        return left
-
     def expired(self, deadline_created: Micros) -> list[Gathering]:
         """Batches made at or before that time which found no room on their way; they are given up."""
         old: list[Gathering] = []

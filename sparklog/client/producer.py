@@ -6,6 +6,7 @@ The public face of `sender.py`, which schedules the sending: the calls of users 
 
 import contextlib
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -136,8 +137,6 @@ class Producer:
         UnknownTopic or ClientClosed at once; later results come through the Delivery and
         `on_delivery(metadata, error)`, one argument of which is None.
         """
-        if self._turns.is_closed:
-            self._raise_if_closed()
         if self._interceptors:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
             for interceptor in self._interceptors:
@@ -157,6 +156,8 @@ class Producer:
         now = now_us()
         transaction = self._transaction
         with self._lock:
+            if self._turns.is_closed:
+                self._raise_if_closed()
             if transaction is not None and transaction.state is not _IN_TRANSACTION:
                 transaction.raise_unless_open()
             number = self._partition(view, key_bytes, value_bytes, size, partition)
@@ -238,12 +239,12 @@ class Producer:
         """Flush (for at most `timeout` seconds), fail the remaining records, and close the connections; a
         second call has no effect. An open transaction is aborted, if a broker answers in that time.
         """
-        if self._turns.is_closed:
+        if self._is_forked:
             return
         try:
             self._abort_open(timeout)
             self.flush(timeout)
-        except RequestTimeout:
+        except (RequestTimeout, ClientClosed):
             pass  # what is left fails below, each record by its own Delivery
         finally:
             self._sender.close(ClientClosed("the producer was closed before the record was acknowledged"))
@@ -347,6 +348,7 @@ class Producer:
         self._turns.wanted()
         try:
             while True:
+                self._raise_if_closed()
                 if self._transaction is not None:
                     self._transaction.raise_unless_open()
                 taken = self._accumulator.append(topic_partition, key, value, headers, timestamp_ms, now_us())
@@ -418,4 +420,5 @@ def _forget_in_children(producer: Producer) -> None:
 def _mark_forked() -> None:
     for producer in list(_producers):
         producer._is_forked = producer._turns.is_closed = True
+        producer._lock = threading.Lock()  # a thread of the parent may have held it
     _producers.clear()
