@@ -234,8 +234,11 @@ class Network:
             if in_flight is not None:
                 times.append(in_flight)
         if metadata is not None and not connecting:
-            reach = self.cluster.next_reach()
-            times.append(metadata if self._links or reach is None else max(metadata, reach))
+            if any(link.connection.has_room for link in self._links.values()):
+                times.append(metadata)
+            else:  # a further broker may be asked; without one, an answer makes room
+                others = (node for node in self.cluster.brokers if node not in self._links)
+                times += [max(metadata, self.cluster.reachable_from(node)) for node in others]
         reach = self.cluster.next_reach(now)
         if reach is not None:
             times.append(reach)
