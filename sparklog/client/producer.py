@@ -163,10 +163,12 @@ class Producer:
             number = self._partition(view, key_bytes, value_bytes, size, partition)
             topic_partition = TopicPartition(topic, number)
             taken = self._accumulator.append(
-                topic_partition, key_bytes, value_bytes, headers, timestamp_ms, now
+                topic_partition, key_bytes, value_bytes, headers, timestamp_ms, now, size
             )
             if taken is None:
-                taken = self._wait_for_memory(topic_partition, key_bytes, value_bytes, headers, timestamp_ms)
+                taken = self._wait_for_memory(
+                    topic_partition, key_bytes, value_bytes, headers, timestamp_ms, size
+                )
             batch, index = taken
             delivery = Delivery(self, batch, index, timestamp_ms)
             if on_delivery is not None or self._interceptors:
@@ -339,10 +341,10 @@ class Producer:
         value: bytes | None,
         headers: Headers,
         timestamp_ms: int,
+        size: int,
     ) -> tuple[Gathering, int]:
         """Append as soon as memory is free; called and left with `_lock` held."""
         deadline = self._blocks_until(None)
-        size = record_size_max(key, value, headers)
         self._waiting_for_memory += 1
         self._accumulator.is_short = True
         self._turns.wanted()
@@ -351,7 +353,9 @@ class Producer:
                 self._raise_if_closed()
                 if self._transaction is not None:
                     self._transaction.raise_unless_open()
-                taken = self._accumulator.append(topic_partition, key, value, headers, timestamp_ms, now_us())
+                taken = self._accumulator.append(
+                    topic_partition, key, value, headers, timestamp_ms, now_us(), size
+                )
                 if taken is not None:
                     return taken
                 self._lock.release()

@@ -19,6 +19,7 @@ from sparklog.client.sending import Sending
 from sparklog.client.turns import WITHOUT_LIMIT, Action, Step, Steps, Turns
 from sparklog.errors import ErrorCode
 from sparklog.model import Micros, NodeId, TopicPartition
+from sparklog.record.batch import record_size_max
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.messages.metadata import MetadataResponse
 from sparklog.wire.messages.produce import (
@@ -175,7 +176,10 @@ class World:
     ) -> Generator[Action, Micros, Gathering]:
         """As `Producer.send`."""
         topic_partition = TopicPartition("t", partition)
-        taken = self.sending.accumulator.append(topic_partition, None, bytes(size), (), 0, self.clock)
+        value = bytes(size)
+        taken = self.sending.accumulator.append(
+            topic_partition, None, value, (), 0, self.clock, record_size_max(None, value, ())
+        )
         if taken is None:
             self.sending.accumulator.is_short = True
             self.turns.wanted()
