@@ -177,6 +177,12 @@ class Fetcher:
         reading.position, reading.consumed_epoch = chunk.next_offset, chunk.last_epoch
         self._turn += 1
 
+    def read_again(self, taken: Iterable[tuple[TopicPartition, int]]) -> None:
+        """The caller has lost what it took from these offsets on: hand it out again."""
+        for partition, offset in reversed(list(taken)):
+            if partition in self._readings:
+                self.seek(partition, offset)
+
     # -- requests to send ------------------------------------------------------------------------------------
 
     def errands(self, now: Micros, is_ready: Callable[[NodeId], bool]) -> list[Errand]:

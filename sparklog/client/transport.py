@@ -348,7 +348,7 @@ class Network:
         self._links[node] = link
         try:
             found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label of the name is empty or too long
             self._fail(link, broken(f"cannot find {broker.host}: {error}"))
             return
         link.addresses = [(family, address) for family, _, _, _, address in found]
