@@ -291,9 +291,11 @@ class Network:
     def close(self) -> None:
         """Close every connection; answers that were not collected are lost."""
         self._is_closed = True
-        for link in list(self._links.values()):
-            self._drop(link)
-        self._selector.close()
+        for link in self._links.values():
+            if link.stream is not None:
+                link.stream.close()
+        self._links.clear()
+        self._selector.close()  # unregisters them; an interrupt may have left one that is not registered
         for end in (self._wake_in, self._wake_out):
             if end is not None:
                 end.close()

@@ -1,6 +1,7 @@
 """Every record of a producer that is closed, or interrupted in the middle of a request, has an end."""
 
 import os
+import selectors
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +10,9 @@ import pytest
 
 from sparklog.client.failures import ClientClosed
 from sparklog.client.producer import Producer
+from sparklog.client.transport import Network, now_us
 from sparklog.record.batch import BatchBuilder
-from tests.client.wire import ScriptedBroker
+from tests.client.wire import ScriptedBroker, settings
 
 PATIENCE_S = 20
 
@@ -76,6 +78,19 @@ def test_an_interrupted_request_ends_every_record(
     with pytest.raises(ClientClosed):
         producer.send("t", b"b")
     producer.close()
+
+
+def test_a_network_closes_after_an_interrupted_connect(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    network = Network(settings(bootstrap_servers=broker.address))
+    monkeypatch.setattr(selectors.DefaultSelector, "register", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        network.poll(now_us())
+    network.close()
 
 
 def test_a_producer_may_be_closed_by_two_threads(broker: ScriptedBroker) -> None:
