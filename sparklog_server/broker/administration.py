@@ -13,7 +13,7 @@ from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context, Proposed
+from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.refusals import refusal_of
 
@@ -29,8 +29,7 @@ def propose_if_allowed(
     late = refusal_of_late(command)
     if late is not None:
         return late
-    context.propose(command, Proposed(call), call.session.principal, now)
-    return Parked.MUTING
+    return context.propose_for(call, command, Message, lambda reply: reply, now)
 
 
 _Timed: TypeAlias = (

@@ -22,8 +22,8 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.context import AutoCreation, Context, Proposed
-from sparklog_server.broker.coordinator_requests import committed, settle
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.coordinator_requests import settle
 from sparklog_server.broker.directories import close_without_logs
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
 from sparklog_server.broker.ending import marker_writer
@@ -110,6 +110,7 @@ class Broker:
                 disconnect=self._close,
                 trace=trace,
             ),
+            answer=self._answer,
             disconnect=self._close,
             memory=self._memory,
             replies=self._replying.memory,
@@ -117,7 +118,7 @@ class Broker:
         )
         parts.transactions.write = marker_writer(self._context)
         self._replying.hold_up = self._context.slices.unread
-        self._standing = BrokerLifecycle(self._context, parts.failed_directories, trace)
+        self._standing = BrokerLifecycle(self._context, parts.failed_directories, self._effects, trace)
 
     @classmethod
     def open(
@@ -522,21 +523,8 @@ class Broker:
                 self.quotas.published(delta.after.quotas)
             for shards in self._context.coordinators:
                 shards.published(delta, now)
-        for token, reply in quorum.take_committed():
-            self._committed(token, reply, now)
-
-    def _committed(self, token: object, reply: Message, now: Instant) -> None:
-        context = self._context
-        match token, reply:
-            case Proposed(), _:
-                if not token.call.session.is_closing:
-                    self._answer(token.call, token.completed(reply), now)
-            case AutoCreation(), _:
-                context.auto_creations.difference_update(token.names)
-            case _ if not committed(context, token, reply):
-                halt = self._standing.committed(token, reply, now)
-                if halt is not None:
-                    self._effects.append(halt)
+        for then, reply in quorum.take_committed():
+            then(reply, now)
 
     def _resume(self, session: Session, now: Instant) -> None:
         """Serve the requests that arrived while the session was muted, until it is muted again or none is

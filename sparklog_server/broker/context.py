@@ -3,7 +3,7 @@ calls that park, propose and disconnect.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from sparklog.model import Instant, Micros, Uuid, earlier
 from sparklog.wire.schema import Message
@@ -24,38 +24,11 @@ from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.partitions import Partitions
 
-
-class Proposed:
-    """The token of a request that the controller answers; `completed` adds the parts that the handler
-    refused before.
-    """
-
-    __slots__ = ("call", "completed")
-
-    def __init__(self, call: Call, completed: Callable[[Message], Message] = lambda reply: reply) -> None:
-        self.call = call
-        self.completed = completed
-
-
-class AutoCreation(NamedTuple):
-    """The token of topics that are created because a client named them."""
-
-    names: tuple[str, ...]
-
-
 BROKER_PRINCIPAL = "User:BROKER"
 """In whose name this broker asks the controller for what it needs itself."""
 
 
-class ProducerIdBlock:
-    """The token of an asked-for block of producer ids."""
-
-
-class CoordinatorTopic(NamedTuple):
-    """The token of the creation of a coordinator's internal topic."""
-
-    shards: CoordinatorShards
-
+_Reply = TypeVar("_Reply", bound=Message)
 
 OWN_DISK_WAIT_MS = 30_000
 """How long a request waits at least where it waits for this broker's disk alone (Kafka's default
@@ -83,6 +56,7 @@ class Context:
         newest_served: Mapping[int, int],
         jobs: RequestJobs,
         *,
+        answer: Callable[[Call, Message, Instant], None],
         disconnect: Callable[[Session, str], None],
         memory: RequestMemory,
         replies: ReplyMemory,
@@ -106,6 +80,7 @@ class Context:
         self.jobs = jobs
         self.slices = SlicedRequests(self.woken, memory, replies)
         self._allow = allow
+        self._answer = answer
 
     @property
     def settings(self) -> BrokerSettings:
@@ -136,11 +111,40 @@ class Context:
         """Whether the caller may do this."""
         return self._allow(call.session.principal, operation, resource, name)
 
-    def propose(self, command: Message, token: object, principal: str, now: Instant) -> None:
-        """Have the controller decide `command` of `principal`; `token` comes back with its reply once that
-        is committed.
+    def propose(
+        self,
+        command: Message,
+        reply_type: type[_Reply],
+        then: Callable[[_Reply, Instant], None],
+        now: Instant,
+        principal: str = BROKER_PRINCIPAL,
+    ) -> None:
+        """Have the controller decide `command` of `principal`; `then` takes its reply once that is
+        committed.
         """
-        self.quorum.propose(command, token, principal, now)
+
+        def decided(reply: Message, now: Instant) -> None:
+            assert isinstance(reply, reply_type), f"{type(reply).__name__} for {type(command).__name__}"
+            then(reply, now)
+
+        self.quorum.propose(command, decided, principal, now)
+
+    def propose_for(
+        self,
+        call: Call,
+        command: Message,
+        reply_type: type[_Reply],
+        answer_of: Callable[[_Reply], Message],
+        now: Instant,
+    ) -> Parked:
+        """Have the controller decide `command` for the caller, who gets `answer_of` its reply."""
+
+        def decided(reply: _Reply, now: Instant) -> None:
+            if not call.session.is_closing:
+                self._answer(call, answer_of(reply), now)
+
+        self.propose(command, reply_type, decided, now, call.session.principal)
+        return Parked.MUTING
 
     def pause(self, session: Session) -> None:
         """Run no more requests of the session until the disk has caught up."""
