@@ -96,7 +96,7 @@ class DurableLog:
         self.sync_began_us: Micros | None = None
         self.is_dead = False
         self.is_cutting = False
-        self._begin_cut: Callable[[], None] | None = None  # waits for the recovery point's job
+        self._begin_cut: Callable[[], None] | None = None  # waits for the recovery point's job, or for room
         self._is_full = False  # and that was traced
         self._trace = trace
         self._events: Events | None = None
@@ -231,13 +231,11 @@ class DurableLog:
     # -- truncate and install
 
     def truncate(self, offset: Offset) -> None:
-        """Drop every record from `offset` on; `settled` follows. Raises StorageError."""
+        """Drop every record from `offset` on; `settled` follows."""
         self._cut(lambda: self._begin_truncation(offset))
 
     def install(self, snapshot: OffsetAndEpoch, now: Instant) -> None:
-        """Replace the log by a downloaded snapshot, which was checked; `settled` follows. Raises
-        StorageError.
-        """
+        """Replace the log by a downloaded snapshot, which was checked; `settled` follows."""
         self._cut(lambda: self._begin_install(snapshot, now))
 
     def _cut(self, begin: Callable[[], None]) -> None:
@@ -249,33 +247,43 @@ class DurableLog:
 
     def _begin_due_cut(self) -> None:
         begin, self._begin_cut = self._begin_cut, None
-        if begin is not None:
+        if begin is None or self._events is None:
+            return
+        try:
             begin()
+        except StorageError as error:  # the log is half cut
+            self._events.failed(error)
 
     def _begin_truncation(self, offset: Offset) -> None:
         job = self.log.begin_truncation(offset)
         assert job is not None, "nothing to cut"
         self.recovery.stop()
-        self.continuations.run(
-            partial(_truncate, self.disk, self.log.directory, job), partial(self._adopt, job, None)
-        )
+        self._run_cut(partial(_truncate, self.disk, self.log.directory, job), job, None)
 
     def _begin_install(self, snapshot: OffsetAndEpoch, now: Instant) -> None:
         job = self.log.begin_restart(snapshot.offset, now)
         self.recovery.stop()
-        self.continuations.run(
-            partial(_install, self.disk, self.log.directory, job, snapshot, tuple(self.snapshots)),
-            partial(self._adopt, job, snapshot),
-        )
+        work = partial(_install, self.disk, self.log.directory, job, snapshot, tuple(self.snapshots))
+        self._run_cut(work, job, snapshot)
+
+    def _run_cut(
+        self, work: Callable[[], None], job: Truncation | Restart, snapshot: OffsetAndEpoch | None
+    ) -> None:
+        self.continuations.run(work, partial(self._adopt, work, job, snapshot))
 
     def _adopt(
         self,
+        work: Callable[[], None],
         job: Truncation | Restart,
         snapshot: OffsetAndEpoch | None,
         error: StorageError | None,
         now: Instant,
     ) -> None:
         if self.is_dead or self._events is None:
+            return
+        if error is not None and error.is_full:
+            self._begin_cut = partial(self._run_cut, work, job, snapshot)  # up to there it can be repeated
+            self.refused(error, now)
             return
         try:
             if error is not None:
@@ -303,6 +311,8 @@ class DurableLog:
         if self.retry_at_us is None or self.retry_at_us > now.mono_us:
             return False
         self.retry_at_us = None
+        if self.recovery.is_quiet:
+            self._begin_due_cut()
         self.flush(now)
         return True
 

@@ -171,7 +171,7 @@ class Following:
         else:
             self._trace("raft-truncated", end_offset=end, log_end_offset=durable.end_offset)
             self._host.truncated(end)
-            self._guarded(partial(durable.truncate, end), now)
+            durable.truncate(end)
 
     def _guarded(self, write: Callable[[], None], now: Instant) -> None:
         """Write what the leader sent; if the log refuses it, or the disk is full, it is fetched again."""
@@ -243,7 +243,7 @@ class Following:
         else:
             self._trace("raft-snapshot-installed", end_offset=found.id.offset, epoch=found.id.epoch)
             self._host.replaced(found.id, found.control)
-            self._guarded(partial(self._durable.install, found.id, now), now)
+            self._durable.install(found.id, now)
 
 
 def _checked(file: DiskFile, durable: DurableLog, snapshot: OffsetAndEpoch) -> Snapshot:

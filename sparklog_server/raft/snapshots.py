@@ -231,7 +231,11 @@ def check_downloaded(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Sn
 
 
 def begin_install(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> None:
-    """From now on a checked download stands for the log, which goes. Blocks: a job. Raises StorageError."""
+    """From now on a checked download stands for the log, which goes; may be repeated. Blocks: a job. Raises
+    StorageError.
+    """
+    if not disk.size(partial_path(directory, snapshot)):
+        return
     disk.rename(
         partial_path(directory, snapshot),
         f"{directory}/{file_name(snapshot)}".removesuffix(SUFFIX) + _NEW_SUFFIX,
