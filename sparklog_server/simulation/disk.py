@@ -246,6 +246,11 @@ class SimulatedDisk:
             dict(self._directories), {path: bytes(content.live) for path, content in self._live.items()}
         )
 
+    def durable(self, path: str) -> bytes | None:
+        """The bytes of a file that any crash keeps; None if a crash may lose the file."""
+        content = self._durable.get(path)
+        return None if content is None else bytes(content.live[: content.durable])
+
     def restore(self, image: DiskImage) -> None:
         """Kill the process and go back to an older state of the disk; all of it is durable."""
         self.restart()

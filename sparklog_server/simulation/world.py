@@ -8,7 +8,7 @@ A process is anything with the broker's calls and effects. Every event is a call
 hash over time, node and bytes proves that a run repeats.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 from zlib import crc32
@@ -29,7 +29,7 @@ from sparklog.effects import (
 from sparklog.effects import release as release_chunks
 from sparklog.model import Instant, Micros, NodeId, SessionId, Ticket
 from sparklog_server.disk.door import StorageError
-from sparklog_server.simulation.clock import NodeClock, VirtualClock
+from sparklog_server.simulation.clock import START_US, NodeClock, VirtualClock
 from sparklog_server.simulation.disk import DiskImage, PendingSync, SimulatedDisk
 from sparklog_server.simulation.network import End, Network
 from sparklog_server.simulation.randomness import random_for
@@ -38,6 +38,7 @@ _SYNC_US = (300, 3_000)
 _JOB_US = (50, 2_000)
 _RESTART_US = 500_000  # after a process has halted
 _RATE_PPM_MAX = 200
+_TICKS_MAX = 100  # of one process without passing of time
 
 
 class Process(Protocol):
@@ -111,6 +112,8 @@ class Machine:
         self._sessions = 0
         self._ends: dict[LinkId | SessionId, End] = {}
         self._ring_us: int | None = None
+        self._ticked_us = 0
+        self._ticks = 0  # at `_ticked_us`
 
     # -- the process and its faults
 
@@ -300,6 +303,10 @@ class Machine:
             return
         now = self.clock.now
         if deadline <= now.mono_us:
+            self._ticks = self._ticks + 1 if self._ticked_us == self.world.clock.us else 1
+            self._ticked_us = self.world.clock.us
+            if self._ticks > _TICKS_MAX:
+                raise Violation("spins", f"node {self.node} wants a tick at {deadline} again and again")
             self.world.note(self.node, b"tick")
             self._turn(self.process.tick(now))
         else:
@@ -385,6 +392,8 @@ class World:
         self.clock = VirtualClock()
         self.network = Network(self.clock, seed, nodes)
         self.new_process = new_process
+        self.trace: Callable[[str], None] | None = None
+        """Gets a line for each event that a process traces."""
         self.events = 0
         self.digest = 0
         self.check, self.ended, self.disk_replaced = watch.check, watch.ended, watch.disk_replaced
@@ -406,6 +415,14 @@ class World:
         """Count an event."""
         self.events += 1
         self.digest = crc32(content, (self.digest + self.clock.us * 64 + node) & 0xFFFFFFFF)
+
+    def told(self, machine: Machine, event: str, fields: Mapping[str, object]) -> None:
+        """A process traces an event."""
+        if self.trace is not None:
+            at_ms = (self.clock.us - START_US) / 1000
+            self.trace(
+                " ".join((f"t={at_ms:.3f} n{machine.node} {event}", *(f"{k}={v}" for k, v in fields.items())))
+            )
 
     def node_at(self, address: tuple[str, int]) -> NodeId:
         """The machine with an address: machine 2 is host `n2`."""
