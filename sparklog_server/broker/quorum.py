@@ -30,7 +30,8 @@ from sparklog_server.log.log_config import LogConfig
 from sparklog_server.metadata.batches import batch_of, records_of
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Outcome
-from sparklog_server.raft.node import RaftNode, Role
+from sparklog_server.raft.node import RaftNode
+from sparklog_server.raft.roles import Role
 from sparklog_server.raft.voters import VoterSet
 
 _LEADER: Final = Role.LEADER  # to name a member of an enum takes as long as two calls
@@ -116,7 +117,7 @@ class Quorum:
         snapshotting = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
         quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshotting, trace)
         quorum._replay_log()
-        raft.campaign(now)
+        raft.start(now)
         quorum.deadline_us = quorum._deadline()
         return quorum
 
@@ -221,7 +222,7 @@ class Quorum:
         earliest = earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
         return (
             earliest
-            if raft.retry_at_us is None and raft.recovery.due_us is None
+            if raft.retry_at_us is None and raft.durable.recovery.due_us is None
             else earlier(earliest, raft.deadline())
         )
 
@@ -242,13 +243,13 @@ class Quorum:
         """The records of the newest snapshot, all at the offset of the last that it stands for, and of the
         log from there on.
         """
-        snapshot = self._raft.load_snapshot()
+        snapshot = self._raft.durable.load_snapshot()
         start = self._raft.log.log_start_offset
         if snapshot is not None:
             start = snapshot.id.offset
             for _, record in records_of(snapshot.batches):
                 yield Offset(start - 1), record
-        for batches in self._raft.read(start, self._raft.log_end_offset):
+        for batches in self._raft.durable.read(start, self._raft.log_end_offset):
             self._snapshotting.grown(len(batches))
             yield from records_of(batches)
 

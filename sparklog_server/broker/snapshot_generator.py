@@ -157,7 +157,7 @@ class SnapshotGenerator:
 
     def _begin_write(self, image: MetadataImage, now: Instant) -> None:
         raft = self._raft
-        last = read_header(next(raft.read(image.offset, Offset(image.offset + 1))))
+        last = read_header(next(raft.durable.read(image.offset, Offset(image.offset + 1))))
         snapshot = OffsetAndEpoch(Offset(image.offset + 1), raft.log.epochs.epoch_at(image.offset))
         job = partial(
             write,

@@ -1,7 +1,6 @@
 """Raft over the metadata log (KIP-595): the leader and the high watermark.
 
-It orders and stores batches without reading their content. Read `node` for the states of a voter, then
-`election_state` for its durable epoch and vote, `leading` for the high watermark, `voters` for majorities.
-The quorum has one voter so far; followers and elections among several voters come as further roles beside
-`leading`.
+It orders and stores batches without reading their content. Read `roles` for the states of a node, `node` for
+its inputs, then `quorum_state`, `leading` and `following` for what it does in each role; `election_store` for
+its durable epoch and vote, `durable_log` for its log, `voters` for majorities. The voters do not change yet.
 """

@@ -1,131 +1,52 @@
-"""A voter of the metadata quorum: it opens its log, gets elected, appends and commits.
+"""A node of the metadata quorum as the outside sees it: requests of others, responses, losses and time.
 
-    UNATTACHED --campaign--> CANDIDATE --own vote on disk, majority--> LEADER --close--> CLOSED
-                                  |                                      |
-                                  +-------- a failed sync or write ------+--> HALTED
+    handle_vote, handle_fetch … ──┐                             ┌──► answers, in this call or later
+    replied, lost ────────────────┼──► `QuorumState` learns, ───┼──► requests to `peers`
+    tick, syncs and jobs ─────────┘    then does what is due    └──► Sync, Run, Halt
 
-One sync is in flight at a time; records appended meanwhile share the next one. A failed sync is never
-retried: the page cache may have dropped the data, so the state of the disk is unknown and the process must
-end. A write that a full disk refuses has changed nothing: it is retried every second (`retry_at_us`, `tick`).
+The owner of a leader appends, and calls `flush` at the end of the turn.
 """
 
-from collections.abc import Callable, Iterator
-from enum import Enum
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
-from sparklog.effects import Halt
-from sparklog.kernels import scan
-from sparklog.model import (
-    Instant,
-    LeaderEpoch,
-    Micros,
-    NodeId,
-    Offset,
-    OffsetAndEpoch,
-    TopicPartition,
-    Uuid,
-    earlier,
-)
-from sparklog.record.batch import BatchHeader
-from sparklog.record.control import LeaderChange, build_control
+from sparklog.effects import Loss
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, Uuid, earlier
+from sparklog.record.control import VoterEndpoint
+from sparklog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from sparklog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from sparklog.wire.messages.fetch import FetchRequest, FetchResponse
+from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from sparklog.wire.messages.vote import VoteRequest, VoteRequestPartitionData, VoteResponse
+from sparklog.wire.schema import Message
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log import ballast
-from sparklog_server.log.cuts import Cuts
-from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.segment import LOG_SUFFIX
 
-from .clean_stop import leave_mark, read_mark, remove_mark
-from .election_state import FILE_NAME, ElectionState, parse
-from .leading import Leading
-from .recovery_point import RecoveryPoint
-from .recovery_point import read as read_recovery_point
-from .recovery_point import write as write_recovery_point
-from .snapshots import Snapshot, SnapshotDamaged, file_name, listed, set_damaged_aside
-from .snapshots import read as read_snapshot
+from . import requests
+from .durable_log import DurableLog, Trace
+from .election_state import FILE_NAME, NO_NODE, ElectionState, parse
+from .peers import Endpoint, NoPeers, Peer, Peers, Purpose, Sent
+from .quorum_state import ENDED, QuorumState, Timers
+from .requests import Myself, Told
+from .roles import Role
+from .snapshots import control_of, read_bootstrap
+from .voter_history import Membership, VoterHistory
 from .voters import VoterSet
 
-METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
-METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
-_TOPIC_ID_FILE = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
-_READ_BYTES = 1 << 20
-_RETRY_US = 1_000_000
-_Result = TypeVar("_Result")
-
-Trace = Callable[..., None]
-
-
-class Role(Enum):
-    """The state of a voter; see the picture of the module."""
-
-    UNATTACHED = "unattached"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
-    HALTED = "halted"
-    CLOSED = "closed"
-
-
-LEGAL = {
-    Role.UNATTACHED: {Role.CANDIDATE, Role.HALTED, Role.CLOSED},
-    Role.CANDIDATE: {Role.LEADER, Role.HALTED, Role.CLOSED},
-    Role.LEADER: {Role.HALTED, Role.CLOSED},
-    Role.HALTED: {Role.CLOSED},
-    Role.CLOSED: set(),
-}
+_LINK_RETRY_US = 5_000
+_RETRY_US = 20_000
 
 
 class RaftNode:
-    """One voter and its log.
+    """One node and its log. Invariant: after a halt or `close` it sends and answers nothing."""
 
-    Invariants: `epoch` and the vote are durable before the voter acts in the epoch; only a leader appends;
-    `high_watermark <= log_end_offset`, and a majority has synced everything below it; `snapshots`, oldest
-    first, end at or below it, and the oldest reaches the log start.
-    """
-
-    def __init__(
-        self,
-        disk: Disk,
-        log: PartitionLog,
-        state: ElectionState,
-        snapshots: list[OffsetAndEpoch],
-        *,
-        node_id: NodeId,
-        directory_id: Uuid,
-        voters: VoterSet,
-        log_dir: str,
-        continuations: Continuations,
-        trace: Trace,
-    ) -> None:
-        self.role = Role.UNATTACHED
-        self.log = log
-        self.snapshots = snapshots
-        # A log ahead of `quorum-state` means that the file was lost: the epochs in the log have been used.
-        self.epoch = LeaderEpoch(
-            max(state.epoch, log.latest_epoch, *(snapshot.epoch for snapshot in snapshots))
-        )
-        self._disk = disk
-        self._node_id = node_id
-        self._directory_id = directory_id
-        self._voters = voters
-        self._log_dir = log_dir
-        self._continuations = continuations
-        self._trace = trace
-        self._leading: Leading | None = None
-        self._is_voting = False
-        self._is_elected = False
-        self._is_syncing = False
-        self.retry_at_us: Micros | None = None  # a full disk refused a write: when `tick` is wanted
-        self._is_full = False  # and that was told
-        self.recovery = RecoveryPoint(
-            disk,
-            log.directory,
-            METADATA_PARTITION,
-            continuations,
-            written=self._recovery_point_written,
-        )
+    def __init__(self, state: QuorumState) -> None:
+        self.state = state
+        self.durable = state.durable
+        self.log = state.durable.log
+        self.snapshots = state.durable.snapshots
 
     @classmethod
     def open(
@@ -140,47 +61,72 @@ class RaftNode:
         continuations: Continuations,
         trace: Trace,
         now: Instant,
+        cluster_id: str = "",
+        endpoints: tuple[VoterEndpoint, ...] = (),
+        peers: Peers | None = None,
+        bootstrap: Sequence[Endpoint] = (),
+        timers: Timers | None = None,
+        random: Callable[[int], int] = lambda _limit: 0,
     ) -> "RaftNode":
-        """Open or begin the metadata log in `log_dir`. Raises StorageError, ElectionStateCorrupt, and
-        LogDamaged.
+        """Open or begin the metadata log in `log_dir`. `voters` are those of the settings, which count where
+        no snapshot and no record names any; `random(n)` gives a number below `n`.
+
+        Raises StorageError, ElectionStateCorrupt, and LogDamaged.
         """
-        directory = f"{log_dir}/{METADATA_PARTITION}"
-        disk.make_directory(directory)
-        metadata_path = f"{directory}/partition.metadata"
-        is_identified = disk.read(metadata_path) is not None
-        state_path = f"{directory}/{FILE_NAME}"
+        durable = DurableLog.open(disk, log_dir, settings, continuations=continuations, trace=trace, now=now)
+        state_path = f"{durable.log.directory}/{FILE_NAME}"
         state = parse(disk.read(state_path), state_path)
-        snapshots = listed(disk, directory)
-        cuts = Cuts(disk, lambda: [directory], now.wall_ms)
-        log = _open_log(disk, directory, settings, now, snapshots[-1] if snapshots else None, cuts)
-        for cut in cuts.made:
-            trace("log-cut", partition=str(METADATA_PARTITION), **cut.fields)
-        while snapshots and snapshots[0].offset < log.log_start_offset:
-            disk.remove(f"{directory}/{file_name(snapshots.pop(0))}")  # useless without the next records
-        if not is_identified:
-            log.sync_with_next(disk.replace(metadata_path, _TOPIC_ID_FILE))
-        return cls(
-            disk,
-            log,
+        history = VoterHistory(voters)
+        start = durable.log.log_start_offset
+        if (found := read_bootstrap(disk, durable.log.directory)) is not None:
+            history.begin(Offset(-1), found.control)
+        for snapshot in reversed(durable.snapshots):
+            if (control := control_of(disk, durable.log.directory, snapshot)) is not None:
+                start = snapshot.offset
+                if control:
+                    history.begin(start, control)
+                break
+        for batches in durable.read_control(start):
+            history.appended(batches)
+        quorum = QuorumState(
+            durable,
             state,
-            snapshots,
-            node_id=node_id,
-            directory_id=directory_id,
-            voters=voters,
-            log_dir=log_dir,
-            continuations=continuations,
+            history,
+            me=Myself(cluster_id, node_id, directory_id, endpoints),
+            peers=NoPeers() if peers is None else peers,
+            bootstrap=bootstrap,
+            timers=Timers() if timers is None else timers,
+            random=random,
             trace=trace,
         )
+        return cls(quorum)
+
+    # -- what the owner asks
 
     @property
     def directory_id(self) -> Uuid:
         """The directory of the log."""
-        return self._directory_id
+        return self.state.me.directory_id
+
+    @property
+    def role(self) -> Role:
+        """The role of this node."""
+        return self.state.role
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        """The latest epoch that this node knows."""
+        return self.state.epoch
+
+    @property
+    def leader_id(self) -> NodeId:
+        """The leader of the epoch; -1 while it is not known."""
+        return self.state.leader_id
 
     @property
     def high_watermark(self) -> Offset:
-        """All records below it are committed; 0 until a leadership has committed its first record."""
-        return Offset(0) if self._leading is None else self._leading.high_watermark
+        """All records below it are committed; 0 until this node has learned of any."""
+        return self.state.high_watermark
 
     @property
     def log_end_offset(self) -> Offset:
@@ -190,297 +136,316 @@ class RaftNode:
     @property
     def is_leader(self) -> bool:
         """Whether this node leads and so may append."""
-        return self.role is Role.LEADER
+        return self.state.role is Role.LEADER
 
     @property
     def is_quiet(self) -> bool:
         """Whether no sync or job is pending, except for writes that wait for free space."""
-        return not self._is_syncing and not self._is_voting and self.recovery.is_quiet
+        return self.durable.is_quiet and not self.state.election.is_writing
 
-    def tick(self, now: Instant) -> None:
-        """Retry writes that a full disk refused, and write the recovery point if it is due."""
-        if self.retry_at_us is not None and self.retry_at_us <= now.mono_us:
-            self.retry_at_us = None
-            if self.role is not Role.CANDIDATE:
-                self.flush(now)
-            elif self._is_elected:
-                self._lead(now)
-            else:
-                self._vote(now)
-        if self.is_leader:
-            self.recovery.begin_due(self.log.recovery_point, now)
+    @property
+    def retry_at_us(self) -> Micros | None:
+        """When a write is tried again that a full disk refused."""
+        return self.durable.retry_at_us
 
-    def deadline(self) -> Micros | None:
-        """The time of the next call of `tick`."""
-        return earlier(self.retry_at_us, self.recovery.deadline()) if self.is_leader else self.retry_at_us
+    def membership(self, end_offset: Offset) -> Membership:
+        """The voters and the kraft.version by the records below `end_offset`."""
+        return self.state.history.at(end_offset)
 
-    def campaign(self, now: Instant) -> None:
-        """Become a candidate in the next epoch: the vote for itself goes to disk first."""
-        self._become(Role.CANDIDATE)
-        self.epoch = LeaderEpoch(self.epoch + 1)
-        self._vote(now)
-
-    def _vote(self, now: Instant) -> None:
-        # On disk before anything is done in the epoch: a crash must not let us vote twice in it (KIP-595).
-        state = ElectionState(epoch=self.epoch, voted_id=self._node_id, voted_directory_id=self._directory_id)
-        try:
-            file = self._written(
-                lambda: self._disk.replace(f"{self.log.directory}/{FILE_NAME}", state.render())
-            )
-        except StorageError as error:
-            self._refused(error, now)
-            return
-        self._is_voting = True
-        self._continuations.sync([file], self._log_dir, self._voted)
+    def start(self, now: Instant) -> None:
+        """Take part: the only voter stands for election at once, another asks for the leader."""
+        self.state.start(now)
 
     def append(self, batch: bytearray, now: Instant) -> Offset:
         """Append a leader's batch and return its base offset; `flush` makes it durable. Raises StorageError,
         and then nothing has changed.
         """
-        assert self._leading is not None
-        assert self.is_leader
-        return self._written(lambda: self.log.append_own(batch, self.epoch, now)).base_offset
+        serving = self.state.serving
+        assert serving is not None
+        base_offset = self.durable.append(batch, self.epoch, now)
+        serving.wake(is_moved=False)
+        return base_offset
 
     def flush(self, now: Instant) -> None:
-        """Start a sync of appended records; if one is in flight, the next one follows it."""
-        if self._is_syncing or not self.is_leader or self.log.recovery_point >= self.log_end_offset:
-            return
-        try:
-            files, end_offset = self._written(self.log.begin_sync)
-        except StorageError as error:
-            self._refused(error, now)
-            return
-        self._is_full = False
-        self._is_syncing = True
-        self._continuations.sync(files, self._log_dir, partial(self._synced, end_offset))
+        """Begin a sync of what this leader appended; if one is in flight, the next one follows it."""
+        if self.is_leader:
+            self.durable.flush(now)
 
-    def _recovery_point_written(self, error: StorageError | None, now: Instant) -> None:
-        if error is not None and error.is_full:
-            self.recovery.moved(now)  # the previous one stays true
-        elif error is not None and self.role is not Role.HALTED:
-            self.halt(error)
-
-    def _voted(self, error: StorageError | None, now: Instant) -> None:
-        """The vote is on disk, and elects this node."""
-        self._is_voting = False
-        if error is not None:
-            self.halt(error)
-            return
-        assert self._voters.majority == 1, "votes of others are not asked for yet"
-        self._is_elected = True
-        self._lead(now)
-
-    def _synced(self, end_offset: Offset, error: StorageError | None, now: Instant) -> None:
-        """The records below `end_offset` count from now on."""
-        self._is_syncing = False
-        if self.role is Role.HALTED:
-            return
-        if error is not None:
-            self.halt(error)
-            return
-        self.log.synced(end_offset)
-        self.recovery.moved(now)
-        if self._leading is not None:
-            self._leading.voter_synced(self._node_id, end_offset)
-        assert self.high_watermark <= self.log_end_offset
-        self.flush(now)
-
-    def read(self, start: Offset, limit: Offset) -> Iterator[bytes]:
-        """The batches of `[start, limit)` in pieces of whole batches, after checking each checksum. Raises
-        LogDamaged, StorageError.
-
-        A replay is the only time at which the whole log is read, and the image is built from it.
-        """
-        position = start
-        while position < limit:
-            piece = self.log.read(position, limit, _READ_BYTES, at_least_one=True)
-            if piece is None:
-                raise self._damaged(
-                    self.log.directory, None, f"there is no batch with offset {position}", position, limit
-                )
-            batches = piece.read()
-            path = next(segment.file.path for segment in self.log.segments.all if segment.file is piece.file)
-            try:
-                found = scan.headers(batches, True)
-            except ValueError as error:
-                sound = scan.headers(memoryview(batches)[: error.args[1]], False)
-                end, due = (
-                    (0, position) if not sound else (_end_at(*sound[-1]), Offset(sound[-1][1].next_offset))
-                )
-                raise self._damaged(
-                    path, piece.position + end, f"{error.args[2]} in the batch with offset {due}", due, limit
-                ) from None
-            if not found:
-                raise self._damaged(
-                    path,
-                    piece.position,
-                    f"no whole batch with offset {position} begins there",
-                    position,
-                    limit,
-                )
-            due = Offset(min(position, found[0][1].base_offset))  # a snapshot may end within a batch
-            for at, header in found:
-                if header.base_offset != due:
-                    raise self._damaged(
-                        path,
-                        piece.position + at,
-                        f"a batch of offset {header.base_offset} where {due} was due",
-                        due,
-                        limit,
-                    )
-                due = Offset(header.base_offset + header.last_offset_delta + 1)
-            yield batches
-            position = due
-
-    def _damaged(self, path: str, position: int | None, what: str, start: Offset, end: Offset) -> LogDamaged:
-        recovery_point = self.log.recovery_point
-        return LogDamaged(
-            path,
-            what,
-            position=position,
-            start=start,
-            end=end,
-            recovery_point=recovery_point,
-            log_dir=self._log_dir,
-        )
-
-    def load_snapshot(self) -> Snapshot | None:
-        """The newest sound snapshot from which the log continues, if there is one; damaged ones are set
-        aside.
-
-        Raises LogDamaged if no remaining snapshot reaches the log start, and StorageError.
-        """
-        damaged: list[tuple[OffsetAndEpoch, SnapshotDamaged]] = []
-        found: Snapshot | None = None
-        directory, log_start = self.log.directory, self.log.log_start_offset
-        for snapshot in reversed(self.snapshots):
-            try:
-                found = read_snapshot(self._disk, directory, snapshot)
-                break
-            except SnapshotDamaged as error:
-                damaged.append((snapshot, error))
-        if log_start > (0 if found is None else found.id.offset):
-            path, reason = (
-                (damaged[0][1].path, damaged[0][1].reason) if damaged else (directory, "no snapshot is there")
-            )
-            what = f"{reason}. The log begins at offset {log_start}, so a snapshot that reaches it is needed: restore it from a copy"  # noqa: E501
-            raise self._damaged(path, None, what, Offset(0 if found is None else found.id.offset), log_start)
-        for snapshot, damage in damaged:
-            kept = set_damaged_aside(self._disk, directory, snapshot)
-            self.snapshots.remove(snapshot)
-            self._trace(
-                "metadata-snapshot-damaged", path=kept, position=damage.position, reason=damage.reason
-            )
-        return found
+    def resign(self, now: Instant) -> None:
+        """Give up the leadership, before a stop."""
+        self.state.resign(now)
+        self.state.poll(now)
 
     def halt(self, error: StorageError) -> None:
         """Stop for good: the disk of the metadata log is unreliable."""
-        self._trace("metadata-log-failed", path=error.path, call=error.call, reason=error.reason)
-        self._is_syncing = self._is_voting = False
-        self.retry_at_us = None
-        self._become(Role.HALTED)
-        self._continuations.effects.append(
-            Halt(f"the metadata log cannot be kept: {error}" + (f" ({error.remedy})" if error.remedy else ""))
-        )
+        self.state.halt(error)
 
     def close(self, now: Instant) -> None:
         """Close the log; cleanly unless the node was halted or the disk refuses, in which case the next start
         recovers it.
         """
-        is_halted = self.role is Role.HALTED
-        self._become(Role.CLOSED)
-        try:
-            self.log.close(None if is_halted else now)
-            self.recovery.stop()
-            if not is_halted:
-                write_recovery_point(
-                    self._disk, self.log.directory, METADATA_PARTITION, self.log.log_end_offset
-                )
-                leave_mark(self._disk, self.log.directory, METADATA_PARTITION, self.log.log_end_offset)
-        except StorageError as error:
-            self._trace(
-                "metadata-log-not-closed-cleanly", path=error.path, call=error.call, reason=error.reason
-            )
-            self.log.close()
+        self.state.end(Role.CLOSED)
+        self.durable.close(now)
 
-    def _lead(self, now: Instant) -> None:
-        """Append the first record of the epoch, without which no older record can be committed."""
-        start = self.log_end_offset
-        granted = [voter for voter in self._voters.listed() if voter.voter_id == self._node_id]
-        # Version 0 while kraft.version is 0: Kafka's own tools cannot read version 1.
-        change = LeaderChange(
-            version=0, leader_id=self._node_id, voters=self._voters.listed(), granting_voters=granted
-        )
-        try:
-            self._written(
-                lambda: self.log.append_own(build_control(change, timestamp_ms=now.wall_ms), self.epoch, now)
-            )
-        except StorageError as error:
-            self._refused(error, now)
+    # -- time
+
+    def tick(self, now: Instant) -> None:
+        """Do what is due: elections, requests that got no response, writes that a full disk refused."""
+        if self.role in ENDED:
             return
-        self._become(Role.LEADER)
-        self._leading = Leading(self.epoch, start, self._voters, high_watermark=Offset(0))
+        if self.durable.tick(now):
+            self.state.election.write(now)
+        for correlation, sent in self.state.in_flight.expired(now):
+            self._lost(correlation, sent, Loss.TIMED_OUT, now)
+        self.state.poll(now)
 
-    def _written(self, write: Callable[[], _Result]) -> _Result:
-        """The result of `write`; on a full disk, half the ballast is freed for it. Raises StorageError, and
-        then nothing has changed.
+    def deadline(self) -> Micros | None:
+        """The time of the next call of `tick`."""
+        return earlier(self.durable.deadline(), self.state.deadline())
+
+    # -- responses
+
+    def replied(self, correlation: int, response: Message, now: Instant) -> None:
+        """The response to a request has come."""
+        sent = self.state.in_flight.replied(correlation)
+        if sent is None or self.role in ENDED:
+            return
+        if isinstance(response, VoteResponse) and isinstance(sent.request, VoteRequest):
+            self._vote_replied(sent.peer, sent.request, response, now)
+        elif isinstance(response, FetchResponse):
+            self._fetch_replied(correlation, sent.peer, response, now)
+        elif isinstance(response, FetchSnapshotResponse):
+            self._snapshot_replied(correlation, sent.peer, response, now)
+        elif isinstance(response, (BeginQuorumEpochResponse, EndQuorumEpochResponse)):
+            told = requests.epoch_told(response)
+            if told is not None:
+                self._learned(told, now)
+        self.state.poll(now)
+
+    def lost(self, peer: Peer, purpose: Purpose, loss: Loss, now: Instant) -> None:
+        """A link was lost, and the requests on it with it."""
+        if self.role in ENDED:
+            return
+        for correlation, sent in self.state.in_flight.lost(peer, purpose):
+            self._lost(correlation, sent, loss, now)
+        self.state.poll(now)
+
+    def _learned(self, told: Told, now: Instant) -> None:
+        self.state.learned(told.epoch, told.leader_id, told.endpoint, now)
+
+    def _vote_replied(self, voter: Peer, request: VoteRequest, response: VoteResponse, now: Instant) -> None:
+        asked, answered = requests.vote_asked(request), requests.vote_told(response)
+        assert asked is not None
+        if answered is None:
+            # A voter of an old release has no pre-vote: it is taken as granted, as in Kafka.
+            is_granted = asked.pre_vote and response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        else:
+            told, is_granted = answered
+            self._learned(told, now)
+            is_granted = is_granted and told.error == ErrorCode.NONE
+        electing = self.state.electing
+        if (
+            electing is not None
+            and electing.is_pre_vote == asked.pre_vote
+            and asked.replica_epoch == self.epoch
+            and not isinstance(voter, Endpoint)
+        ):
+            electing.answered(voter, is_granted)
+
+    def _fetch_replied(self, correlation: int, peer: Peer, response: FetchResponse, now: Instant) -> None:
+        if not self.state.following.is_current(correlation):
+            return  # of another leader or epoch (KAFKA-18991)
+        answered = requests.fetch_told(response)
+        if answered is None:
+            self.state.fetch_again(now, _RETRY_US)
+            return
+        told, data = answered
+        if self._is_of_leader(told, peer, now):
+            self.state.leader_heard(now)
+            self.state.following.fetched(data, now)
+
+    def _snapshot_replied(
+        self, correlation: int, peer: Peer, response: FetchSnapshotResponse, now: Instant
+    ) -> None:
+        if not self.state.following.is_current(correlation):
+            return
+        answered = requests.snapshot_told(response)
+        if answered is None:
+            self.state.fetch_again(now, _RETRY_US)
+            return
+        told, data = answered
+        gone = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
+        if told.error in gone or self._is_of_leader(told, peer, now):
+            self.state.leader_heard(now)
+            self.state.following.snapshot_fetched(data, now)
+
+    def _is_of_leader(self, told: Told, peer: Peer, now: Instant) -> bool:
+        """Learn from the response to a fetch: whether it is that of the leader of this epoch, without an
+        error. Otherwise another fetch follows.
         """
-        return ballast.written(
-            self._disk, self._log_dir, write, lambda: self._trace("disk-ballast-halved", path=self._log_dir)
+        state = self.state
+        before = (state.epoch, state.leader_id, state.role)
+        self._learned(told, now)
+        if before != (state.epoch, state.leader_id, state.role):
+            return False
+        if told.error == ErrorCode.NONE and told.epoch == state.epoch and state.role is Role.FOLLOWER:
+            return True
+        if told.error == ErrorCode.NOT_LEADER_OR_FOLLOWER and peer == state.leader_id == told.leader_id:
+            state.leader_left(now)
+        state.fetch_again(now, _RETRY_US)
+        return False
+
+    def _lost(self, correlation: int, sent: Sent, loss: Loss, now: Instant) -> None:
+        """A request has got no response."""
+        state = self.state
+        if isinstance(sent.request, VoteRequest) and not isinstance(sent.peer, Endpoint):
+            if state.electing is not None:
+                state.electing.lost(sent.peer, now)
+        elif isinstance(sent.request, EndQuorumEpochRequest) and not isinstance(sent.peer, Endpoint):
+            if state.resigning is not None:
+                state.resigning.lost(sent.peer, now)
+        elif state.following.is_current(correlation):
+            is_ended = loss in (Loss.ENDED, Loss.RESET)
+            state.fetch_again(now, _LINK_RETRY_US if is_ended else _RETRY_US)
+            if loss is Loss.REFUSED and sent.peer == state.leader_id:
+                state.leader_refused(now)
+
+    # -- requests of others
+
+    def handle_vote(self, request: VoteRequest, answer: Callable[[VoteResponse], None], now: Instant) -> None:
+        """A candidate asks for the vote of this node, or whether it would get it (a pre-vote)."""
+        asked = requests.vote_asked(request)
+        if (error := self._misdirected(request.cluster_id, asked is None)) is not None or asked is None:
+            self._answer(partial(answer, VoteResponse(error_code=error or ErrorCode.INVALID_REQUEST)))
+            return
+        error, is_granted = self._vote(asked, request.voter_id, now)
+        self._answer(partial(answer, requests.vote_response(error, self.state.known, is_granted=is_granted)))
+        self.state.poll(now)
+
+    def _vote(self, asked: VoteRequestPartitionData, voter_id: int, now: Instant) -> tuple[ErrorCode, bool]:
+        """Decide on a vote, and take note of one that is granted."""
+        state, epoch = self.state, asked.replica_epoch
+        last = LeaderEpoch(asked.last_offset_epoch)
+        is_illegal = last > epoch if asked.pre_vote else last >= epoch
+        if is_illegal or last < 0 or asked.last_offset < 0 or asked.replica_id < 0:
+            return ErrorCode.INVALID_REQUEST, False
+        if epoch < state.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH, False
+        if epoch > state.epoch:
+            state.unattach(LeaderEpoch(epoch), now)
+        if not self._is_me(voter_id, asked.voter_directory_id):
+            return ErrorCode.INVALID_VOTER_KEY, False
+        is_up_to_date = (last, asked.last_offset) >= (self.durable.last_epoch, self.log_end_offset)
+        if asked.pre_vote:
+            # Granted unless the leader is alive; a refused link to it counts like a silent one.
+            is_led = self.is_leader or (state.role is Role.FOLLOWER and state.following.has_fetched)
+            return ErrorCode.NONE, is_up_to_date and not is_led
+        candidate, directory = NodeId(asked.replica_id), Uuid(asked.replica_directory_id)
+        voted = state.election.state
+        if voted.voted_id != NO_NODE:
+            is_same = (voted.voted_id, voted.voted_directory_id) == (candidate, directory)
+            return ErrorCode.NONE, is_same and state.role is not Role.FOLLOWER
+        if state.role not in (Role.UNATTACHED, Role.PROSPECTIVE) or state.leader_id != NO_NODE:
+            return ErrorCode.NONE, False
+        if is_up_to_date:
+            state.election.put(ElectionState(state.epoch, NO_NODE, candidate, directory))
+            state.voted(now)
+        return ErrorCode.NONE, is_up_to_date
+
+    def handle_begin_quorum_epoch(
+        self,
+        request: BeginQuorumEpochRequest,
+        answer: Callable[[BeginQuorumEpochResponse], None],
+        now: Instant,
+    ) -> None:
+        """A leader tells of its epoch."""
+        told = requests.begin_told(request)
+        if (error := self._misdirected(request.cluster_id, told is None)) is not None or told is None:
+            response = BeginQuorumEpochResponse(error_code=error or ErrorCode.INVALID_REQUEST)
+            self._answer(partial(answer, response))
+            return
+        data, endpoint = told
+        error = self.state.learned(data.leader_epoch, data.leader_id, endpoint, now)
+        if error is ErrorCode.NONE and not self._is_me(request.voter_id, data.voter_directory_id):
+            error = ErrorCode.INVALID_VOTER_KEY
+        self._answer(partial(answer, requests.begin_response(error, self.state.known)))
+        self.state.poll(now)
+
+    def handle_end_quorum_epoch(
+        self, request: EndQuorumEpochRequest, answer: Callable[[EndQuorumEpochResponse], None], now: Instant
+    ) -> None:
+        """A leader resigned: the voters stand for election one after the other, in the order it prefers."""
+        told = requests.end_told(request)
+        if (error := self._misdirected(request.cluster_id, told is None)) is not None or told is None:
+            response = EndQuorumEpochResponse(error_code=error or ErrorCode.INVALID_REQUEST)
+            self._answer(partial(answer, response))
+            return
+        data, endpoint = told
+        error = self.state.learned(data.leader_epoch, data.leader_id, endpoint, now)
+        if error is ErrorCode.NONE and self.role is Role.FOLLOWER and self.leader_id == data.leader_id:
+            successors = [candidate.candidate_id for candidate in data.preferred_candidates]
+            self.state.leader_resigned(successors, now)
+        self._answer(partial(answer, requests.end_response(error, self.state.known)))
+        self.state.poll(now)
+
+    def handle_fetch(
+        self, request: FetchRequest, answer: Callable[[FetchResponse], None], now: Instant
+    ) -> None:
+        """A replica fetches the metadata log; it may wait for records."""
+        asked = requests.fetch_asked(request)
+        if (error := self._misdirected(request.cluster_id, asked is None)) is not None or asked is None:
+            self._answer(partial(answer, FetchResponse(error_code=error or ErrorCode.INVALID_REQUEST)))
+            return
+        epoch = asked.current_leader_epoch
+        if request.max_wait_ms < 0 or asked.fetch_offset < 0 or not 0 <= asked.last_fetched_epoch <= epoch:
+            error = ErrorCode.INVALID_REQUEST
+        else:
+            error = self._not_led(epoch)
+        if error is not ErrorCode.NONE or self.state.serving is None:
+            self._answer(partial(answer, requests.fetch_response(error, self.state.known)))
+            return
+        if self.state.serving.fetch(
+            request, asked, requests.replica_of(request), lambda r: self._answer(partial(answer, r)), now
+        ):
+            self.state.advanced()
+
+    def handle_fetch_snapshot(
+        self, request: FetchSnapshotRequest, answer: Callable[[FetchSnapshotResponse], None], now: Instant
+    ) -> None:
+        """A replica reads a snapshot by position. Raises StorageError."""
+        asked = requests.snapshot_asked(request)
+        if (error := self._misdirected(request.cluster_id, asked is None)) is not None or asked is None:
+            self._answer(
+                partial(answer, FetchSnapshotResponse(error_code=error or ErrorCode.INVALID_REQUEST))
+            )
+            return
+        error = self._not_led(asked.current_leader_epoch)
+        if error is not ErrorCode.NONE or self.state.serving is None or self.state.leading is None:
+            self._answer(partial(answer, requests.snapshot_response(error, self.state.known)))
+            return
+        found = OffsetAndEpoch(Offset(asked.snapshot_id.end_offset), LeaderEpoch(asked.snapshot_id.epoch))
+        response = self.state.serving.snapshot(found, asked.position, request.max_bytes)
+        self.state.leading.follower_heard(NodeId(request.replica_id), Uuid(asked.replica_directory_id), now)
+        self._answer(partial(answer, response))
+
+    def _misdirected(self, cluster_id: str | None, is_other_log: bool) -> ErrorCode | None:
+        if cluster_id is not None and cluster_id != self.state.me.cluster_id:
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
+        return ErrorCode.INVALID_REQUEST if is_other_log else None
+
+    def _is_me(self, node_id: int, directory_id: bytes) -> bool:
+        """Whether a request was sent to this node and directory; old versions do not tell."""
+        return node_id in (NO_NODE, self.state.me.node_id) and (
+            not any(directory_id) or directory_id == self.state.me.directory_id
         )
 
-    def _refused(self, error: StorageError, now: Instant) -> None:
-        """The disk refused a write: retry later if it is full, else halt."""
-        if not error.is_full:
-            self.halt(error)
-            return
-        if not self._is_full:
-            self._is_full = True
-            self._trace("metadata-log-awaits-room", path=error.path, call=error.call, reason=error.reason)
-        self.retry_at_us = Micros(now.mono_us + _RETRY_US)
+    def _not_led(self, epoch: int) -> ErrorCode:
+        if epoch < self.state.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if epoch > self.state.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.NONE if self.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def _become(self, role: Role) -> None:
-        assert role in LEGAL[self.role], f"{self.role.name} → {role.name}"
-        self.role = role
-        self._trace("raft-role", node=self._node_id, role=role.value, epoch=self.epoch)
-
-
-def _open_log(
-    disk: Disk, directory: str, settings: LogConfig, now: Instant, newest: OffsetAndEpoch | None, cuts: Cuts
-) -> PartitionLog:
-    """Open the log as its last stop left it; after an unclean stop, scan it from its recovery point.
-
-    Raises StorageError, and LogDamaged if durable records are missing; the mark of a clean stop then stays.
-    """
-    end_offset = read_mark(disk, directory, METADATA_PARTITION)
-    snapshot_end = Offset(0) if newest is None else newest.offset
-    is_begun = any(name.endswith(LOG_SUFFIX) for name in disk.list(directory))
-    open_as = partial(
-        PartitionLog.open,
-        disk,
-        directory,
-        METADATA_PARTITION,
-        METADATA_TOPIC_ID,
-        settings,
-        now=now,
-        recovery_point=max(
-            end_offset or Offset(0), snapshot_end, read_recovery_point(disk, directory, METADATA_PARTITION)
-        ),
-        log_start_offset=Offset(0) if is_begun else snapshot_end,
-        is_metadata=True,
-        cuts=cuts,
-    )
-    log = open_as(was_clean=end_offset is not None)
-    if end_offset is not None and log.log_end_offset != end_offset:
-        # The log does not end at the marked offset (other files, or a later append): recover from the lower
-        # one.
-        log.close()
-        log = open_as(was_clean=False)
-    disk.remove(*log.leftovers)  # the snapshots define the log start
-    remove_mark(disk, directory)
-    return log
-
-
-def _end_at(position: int, header: BatchHeader) -> int:
-    """The end of the batch at `position`."""
-    return position + header.size
+    def _answer(self, answer: Callable[[], None]) -> None:
+        if self.role not in ENDED:
+            self.state.election.when_durable(answer)

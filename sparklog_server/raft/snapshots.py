@@ -2,12 +2,14 @@
 before it can be removed.
 
     <end>-<epoch>.checkpoint.part ── written, synced ──► <end>-<epoch>.checkpoint ──► removed by retention
-                                                           └── damaged ──► .checkpoint.damaged, not read again
+        │                                                  ▲  └── damaged ──► .checkpoint.damaged, set aside
+        └── downloaded, checked ──► .checkpoint.new ───────┘
+                                      the log goes meanwhile
 
 The end offset has 20 digits and is that of the first record not in the snapshot; the epoch, of the last
 record in it, has 10. The file holds record batches with their own offsets from 0:
 
-    control batch: SnapshotHeader    data batches …    control batch: SnapshotFooter
+    SnapshotHeader   KRaftVersion, KRaftVoters (from kraft.version 1 on)   data batches …   SnapshotFooter
 
 A snapshot holds committed records only, so its name proves that the log was durable up to its end. This
 module does not read the content of the records.
@@ -21,17 +23,29 @@ from sparklog.errors import DecodeError
 from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, Millis, Offset, OffsetAndEpoch
 from sparklog.record.batch import decode_records
-from sparklog.record.control import SnapshotFooter, SnapshotHeader, build_control, parse_control
+from sparklog.record.control import (
+    ControlMessage,
+    Marker,
+    SnapshotFooter,
+    SnapshotHeader,
+    build_control,
+    parse_control,
+)
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.recovery import EPOCH_FILE
 from sparklog_server.log.removal import Removal, remove_all
 
 SUFFIX = ".checkpoint"
 _PARTIAL_SUFFIX = SUFFIX + ".part"
+_NEW_SUFFIX = SUFFIX + ".new"
 _LEFT_OVER_SUFFIXES = (_PARTIAL_SUFFIX, SUFFIX + ".deleted")
 _DAMAGED_SUFFIX = ".damaged"
 _OFFSET_DIGITS = 20
 _EPOCH_DIGITS = 10
 _HEAD_BYTES = 4096
+_CONTROL_BYTES = 64 << 10
+BOOTSTRAP = OffsetAndEpoch(Offset(0), LeaderEpoch(0))
+"""The snapshot of a formatted directory (kraft.version 1), which is not sent to other nodes."""
 
 
 class SnapshotDamaged(StorageError):
@@ -43,13 +57,14 @@ class SnapshotDamaged(StorageError):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A snapshot that was read and found whole: its data batches, and the append time of the last record that
-    it covers.
+    """A snapshot that was read and found whole: its data batches, the append time of the last record that it
+    covers, and the control records behind its header.
     """
 
     id: OffsetAndEpoch
     batches: memoryview
     last_timestamp: Millis
+    control: tuple[ControlMessage, ...] = ()
 
 
 def file_name(snapshot: OffsetAndEpoch) -> str:
@@ -68,14 +83,14 @@ def id_of(name: str) -> OffsetAndEpoch | None:
 
 
 def listed(disk: Disk, directory: str) -> list[OffsetAndEpoch]:
-    """The snapshots of a directory, oldest first; partial files of interrupted writes are removed. Raises
-    StorageError.
+    """The snapshots of a directory, oldest first, without that of its formatting; partial files of
+    interrupted writes are removed. Raises StorageError.
     """
     found: list[OffsetAndEpoch] = []
     for name in disk.list(directory):
         if name.endswith(_LEFT_OVER_SUFFIXES):
             disk.remove(f"{directory}/{name}")
-        elif (snapshot := id_of(name)) is not None:
+        elif (snapshot := id_of(name)) is not None and snapshot != BOOTSTRAP:
             found.append(snapshot)
     return sorted(found)
 
@@ -88,9 +103,10 @@ def write(
     *,
     last_timestamp: Millis,
     wall_ms: Millis,
+    control: Sequence[ControlMessage] = (),
 ) -> None:
-    """Write a snapshot of these data batches durably; a crash leaves the whole file or none. Blocks: a job.
-    Raises StorageError.
+    """Write a snapshot of these data batches durably, with `control` behind its header; a crash leaves the
+    whole file or none. Blocks: a job. Raises StorageError.
     """
     path = f"{directory}/{file_name(snapshot)}"
     partial_path = path.removesuffix(SUFFIX) + _PARTIAL_SUFFIX
@@ -98,7 +114,7 @@ def write(
     file = disk.open(partial_path, create=True)
     try:
         next_offset = 0
-        for batch in _framed(batches, last_timestamp, wall_ms):
+        for batch in _framed(batches, last_timestamp, wall_ms, control):
             # The loop's thread can run between two appends, so the caller passes small batches.
             view = memoryview(batch)
             (_, header), *_ = scan.headers(view, False)
@@ -115,15 +131,22 @@ def write(
     disk.rename(partial_path, path)
 
 
-def _framed(batches: Iterable[bytearray], last_timestamp: Millis, wall_ms: Millis) -> Iterator[bytearray]:
+def _framed(
+    batches: Iterable[bytearray], last_timestamp: Millis, wall_ms: Millis, control: Sequence[ControlMessage]
+) -> Iterator[bytearray]:
     yield build_control(SnapshotHeader(last_contained_log_timestamp=last_timestamp), timestamp_ms=wall_ms)
+    for message in control:
+        yield build_control(message, timestamp_ms=wall_ms)
     yield from batches
     yield build_control(SnapshotFooter(), timestamp_ms=wall_ms)
 
 
 def read(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Snapshot:
     """Read a snapshot and check every batch of it. Raises SnapshotDamaged, StorageError."""
-    path = f"{directory}/{file_name(snapshot)}"
+    return _read(disk, f"{directory}/{file_name(snapshot)}", snapshot)
+
+
+def _read(disk: Disk, path: str, snapshot: OffsetAndEpoch) -> Snapshot:
     file = disk.open(path)
     content = memoryview(file.pread(0, file.size))
     file.close()
@@ -144,23 +167,87 @@ def read(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Snapshot:
         raise SnapshotDamaged(
             path, end, "a snapshot begins with a header and ends with a footer; this one does not"
         )
-    first = _control_of(content[: found[0][1].size], path, 0)
-    if not isinstance(first, SnapshotHeader):
-        raise SnapshotDamaged(path, 0, "a snapshot begins with a header; this one does not")
     last_position = found[-1][0]
-    if not isinstance(_control_of(content[last_position:], path, last_position), SnapshotFooter):
+    control: list[ControlMessage] = []
+    begin = 0
+    for position, header in found[:-1]:
+        if not header.is_control:
+            break
+        begin = position + header.size
+        control += _control_of(content[position:begin], path, position)
+    if not control or not isinstance(first := control[0], SnapshotHeader):
+        raise SnapshotDamaged(path, 0, "a snapshot begins with a header; this one does not")
+    if not isinstance(_control_of(content[last_position:], path, last_position)[0], SnapshotFooter):
         raise SnapshotDamaged(path, last_position, "a snapshot ends with a footer; this one does not")
     return Snapshot(
-        snapshot, content[found[0][1].size : last_position], Millis(first.last_contained_log_timestamp)
+        snapshot,
+        content[begin:last_position],
+        Millis(first.last_contained_log_timestamp),
+        tuple(control[1:]),
     )
 
 
-def _control_of(batch: memoryview, path: str, position: int) -> object:
-    """The first control record of a batch."""
+def _control_of(batch: memoryview, path: str, position: int) -> list[ControlMessage]:
+    """The control records of a batch, of which there is one at least."""
     try:
-        return parse_control(decode_records(batch, include_control=True)[0])
+        found = [parse_control(record) for record in decode_records(batch, include_control=True)]
     except (DecodeError, IndexError) as error:
         raise SnapshotDamaged(path, position, f"not a control record: {error}") from error
+    control = [message for message in found if message is not None and not isinstance(message, Marker)]
+    if not control:
+        raise SnapshotDamaged(path, position, "not a control record")
+    return control
+
+
+def read_bootstrap(disk: Disk, directory: str) -> Snapshot | None:
+    """The snapshot that formatting a directory left; None if there is none. Raises SnapshotDamaged,
+    StorageError.
+    """
+    path = f"{directory}/{file_name(BOOTSTRAP)}"
+    return _read(disk, path, BOOTSTRAP) if disk.size(path) else None
+
+
+def partial_path(directory: str, snapshot: OffsetAndEpoch) -> str:
+    """The file that a download fills."""
+    return f"{directory}/{file_name(snapshot)}".removesuffix(SUFFIX) + _PARTIAL_SUFFIX
+
+
+def check_downloaded(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Snapshot:
+    """Sync and check a download. Blocks: a job. Raises SnapshotDamaged, StorageError."""
+    path = partial_path(directory, snapshot)
+    file = disk.open(path)
+    disk.sync([file])
+    file.close()
+    return _read(disk, path, snapshot)
+
+
+def begin_install(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> None:
+    """From now on a checked download stands for the log, which goes. Blocks: a job. Raises StorageError."""
+    disk.rename(
+        partial_path(directory, snapshot),
+        f"{directory}/{file_name(snapshot)}".removesuffix(SUFFIX) + _NEW_SUFFIX,
+    )
+
+
+def end_install(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> None:
+    """The log is gone: the download is a snapshot like any other. Blocks: a job. Raises StorageError."""
+    path = f"{directory}/{file_name(snapshot)}"
+    disk.rename(path.removesuffix(SUFFIX) + _NEW_SUFFIX, path)
+
+
+def finish_install(disk: Disk, directory: str) -> OffsetAndEpoch | None:
+    """The snapshot whose installation a crash interrupted, after removing the rest of the log; `end_install`
+    is to follow. None if there was none. Blocks. Raises StorageError.
+    """
+    names = disk.list(directory)
+    installed = [
+        found for name in names if (found := id_of(name.removesuffix(".new"))) and name.endswith(_NEW_SUFFIX)
+    ]
+    if not installed:
+        return None
+    files = [name for name in names if name.partition(".")[0].isdecimal() or name == EPOCH_FILE]
+    disk.remove(*(f"{directory}/{name}" for name in sorted(files, reverse=True)))
+    return installed[-1]
 
 
 def set_damaged_aside(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> str:
@@ -170,6 +257,25 @@ def set_damaged_aside(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> s
     path = f"{directory}/{file_name(snapshot)}"
     disk.rename(path, path + _DAMAGED_SUFFIX)
     return path + _DAMAGED_SUFFIX
+
+
+def control_of(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Sequence[ControlMessage] | None:
+    """The control records behind the header of a snapshot, which is not checked; None if the beginning of
+    the file is unreadable. Raises StorageError.
+    """
+    path = f"{directory}/{file_name(snapshot)}"
+    file = disk.open(path)
+    content = memoryview(file.pread(0, _CONTROL_BYTES))
+    file.close()
+    control: list[ControlMessage] = []
+    try:
+        for position, header in scan.headers(content, False):
+            if not header.is_control:
+                break
+            control += _control_of(content[position : position + header.size], path, position)
+    except (ValueError, SnapshotDamaged):
+        return None
+    return control[1:] if control and isinstance(control[0], SnapshotHeader) else None
 
 
 def last_timestamp(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Millis:

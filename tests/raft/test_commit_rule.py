@@ -4,6 +4,7 @@ from sparklog.model import LeaderEpoch, NodeId, Offset, Uuid
 from sparklog_server.raft.election_state import ElectionState, parse
 from sparklog_server.raft.leading import Leading
 from sparklog_server.raft.voters import VoterSet
+from tests.raft.world import NOW
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 
@@ -13,45 +14,49 @@ def voters(*nodes: NodeId) -> VoterSet:
 
 
 def leading(start: int, *nodes: NodeId) -> Leading:
-    return Leading(LeaderEpoch(5), Offset(start), voters(*nodes), high_watermark=Offset(0))
+    return Leading(LeaderEpoch(5), Offset(start), voters(*nodes), own=ONE, now=NOW)
+
+
+def fetched(leader: Leading, node: NodeId, offset: int) -> bool:
+    return leader.follower_fetched(node, Uuid(bytes([node]) * 16), Offset(offset), Offset(100), NOW)
 
 
 def test_a_single_voter_commits_what_it_has_synced() -> None:
     leader = leading(0, ONE)
-    assert leader.voter_synced(ONE, Offset(3))
+    assert leader.own_synced(Offset(3))
     assert leader.high_watermark == 3
 
 
 def test_two_of_three_commit() -> None:
     leader = leading(0, ONE, TWO, THREE)
-    assert not leader.voter_synced(ONE, Offset(9))
-    assert leader.voter_synced(TWO, Offset(4))
+    assert not leader.own_synced(Offset(9))
+    assert fetched(leader, TWO, 4)
     assert leader.high_watermark == 4
-    assert leader.voter_synced(THREE, Offset(7))
+    assert fetched(leader, THREE, 7)
     assert leader.high_watermark == 7
 
 
 def test_of_two_voters_both_are_needed() -> None:
     leader = leading(0, ONE, TWO)
-    assert not leader.voter_synced(ONE, Offset(9))
-    assert leader.voter_synced(TWO, Offset(2))
+    assert not leader.own_synced(Offset(9))
+    assert fetched(leader, TWO, 2)
 
 
 def test_records_of_an_earlier_epoch_on_a_majority_are_not_committed_by_themselves() -> None:
     # Figure 8 of the Raft paper: another leader could still overwrite them.
     leader = leading(10, ONE, TWO, THREE)
-    leader.voter_synced(ONE, Offset(11))
-    assert not leader.voter_synced(TWO, Offset(10))
+    leader.own_synced(Offset(11))
+    assert not fetched(leader, TWO, 10)
     assert leader.high_watermark == 0
-    assert leader.voter_synced(TWO, Offset(11))
+    assert fetched(leader, TWO, 11)
     assert leader.high_watermark == 11
 
 
 def test_the_high_watermark_never_goes_back() -> None:
     leader = leading(0, ONE, TWO, THREE)
-    leader.voter_synced(ONE, Offset(9))
-    leader.voter_synced(TWO, Offset(9))
-    assert not leader.voter_synced(TWO, Offset(1))
+    leader.own_synced(Offset(9))
+    fetched(leader, TWO, 9)
+    assert not fetched(leader, TWO, 1)
     assert leader.high_watermark == 9
 
 
