@@ -118,6 +118,11 @@ class Machine:
     # -- the process and its faults
 
     @property
+    def is_paused(self) -> bool:
+        """Whether the process gets no calls."""
+        return self._pauses > 0
+
+    @property
     def is_listening(self) -> bool:
         """Whether the process runs; a paused one does, as its kernel completes connections."""
         return self.process is not None
