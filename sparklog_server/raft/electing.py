@@ -15,6 +15,7 @@ class Electing:
         self.ends_us = ends_us  # then the next one begins
         self.is_given_up = False  # it is lost, and `ends_us` was brought forward
         self._majority = voters.majority
+        self._absent: dict[NodeId, bool] = {}
         self._answers: dict[NodeId, bool | None] = dict.fromkeys(sorted(voters.directories))
         self._ask_at_us: dict[NodeId, Micros] = dict.fromkeys(self._answers, Micros(0))
 
@@ -24,10 +25,11 @@ class Electing:
             self._answers[voter] = is_granted
             self._ask_at_us.pop(voter, None)
 
-    def lost(self, voter: NodeId, now: Instant) -> None:
-        """A voter could not be asked: ask again shortly."""
+    def lost(self, voter: NodeId, now: Instant, *, is_refused: bool) -> None:
+        """A voter could not be asked: ask again shortly. Where no process listens, none will vote soon."""
         if self._answers.get(voter, False) is None:
             self._ask_at_us[voter] = Micros(now.mono_us + _RETRY_US)
+            self._absent[voter] = is_refused
 
     def take_unasked(self, now: Instant) -> list[NodeId]:
         """The voters to ask now; each is asked once, until `lost`."""
@@ -48,8 +50,12 @@ class Electing:
 
     @property
     def is_lost(self) -> bool:
-        """Whether so many refused that no majority can come."""
-        possible = [voter for voter, is_granted in self._answers.items() if is_granted is not False]
+        """Whether so many refused, or are down, that no majority can come now."""
+        possible = [
+            voter
+            for voter, is_granted in self._answers.items()
+            if is_granted or (is_granted is None and not self._absent.get(voter))
+        ]
         return len(possible) < self._majority
 
     def deadline(self) -> Micros:

@@ -300,7 +300,7 @@ class RaftNode:
         state = self.state
         if isinstance(sent.request, VoteRequest) and not isinstance(sent.peer, Endpoint):
             if state.electing is not None:
-                state.electing.lost(sent.peer, now)
+                state.electing.lost(sent.peer, now, is_refused=loss is Loss.REFUSED)
         elif isinstance(sent.request, EndQuorumEpochRequest) and not isinstance(sent.peer, Endpoint):
             if state.resigning is not None:
                 state.resigning.lost(sent.peer, now)

@@ -154,7 +154,7 @@ class Machine:
                 world.halts.append((self.id, effect.reason))
             else:
                 assert isinstance(effect, (Sync, Run))
-                self.later(world.random.randrange(300, 8 * MS), lambda done=effect: self.finish(done))
+                self.later(world.random.randrange(300, world.sync_us_max), partial(self.finish, effect))
 
     def finish(self, effect: Sync | Run) -> None:
         result: object = None
@@ -255,6 +255,7 @@ class QuorumWorld:
         self.digests: dict[Offset, bytes] = {Offset(0): b""}
         self.seen: dict[str, int] = {}
         self.delay_us_max = 3 * MS
+        self.sync_us_max = 8 * MS
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self.events = 0
@@ -383,6 +384,11 @@ class QuorumWorld:
         found = [m for m in self.machines.values() if m.node is not None and m.node.is_leader]
         return max(found, key=lambda m: m.node.epoch if m.node else 0, default=None)
 
+    @property
+    def any(self) -> Machine:
+        """A node at random."""
+        return self.random_of("any").choice(list(self.machines.values()))
+
     def _note_vote(self, voter: Machine, request: Message, response: VoteResponse) -> None:
         assert isinstance(request, VoteRequest)
         if not response.topics:
@@ -445,7 +451,7 @@ class QuorumWorld:
     def settle(self, ms: int = 20_000) -> None:
         """Heal all, and expect one leader whose log all nodes have, with new records committed."""
         self.heal()
-        self.delay_us_max = 3 * MS
+        self.delay_us_max, self.sync_us_max = 3 * MS, 8 * MS
         for machine in self.machines.values():
             if machine.is_stuck:
                 machine.release()

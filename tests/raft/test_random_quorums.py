@@ -7,51 +7,67 @@ import pytest
 from tests.raft.quorum_world import MS, QuorumWorld
 
 
-def chaos(seed: int, *, steps: int = 40, verbose: bool = False) -> QuorumWorld:
+def chaos(seed: int, *, steps: int = 60, verbose: bool = False) -> QuorumWorld:
+    """Which faults occur, and how slow disks and network are, is drawn for each seed."""
     random = Random(f"chaos {seed}")
     voters = random.choice([3, 3, 3, 5])
     world = QuorumWorld(seed, count=voters + random.choice([0, 0, 1]), voters=voters, verbose=verbose)
     world.start()
     world.delay_us_max = random.choice([1 * MS, 5 * MS, 60 * MS])
-    machines = list(world.machines.values())
-    loses_power, cuts_one_way, sticks = (random.random() < 0.5 for _ in range(3))
+    world.sync_us_max = random.choice([2 * MS, 20 * MS, 150 * MS])
+    pauses = random.choice([(1, 5, 20, 50), (5, 50, 300), (50, 300, 1500)])
+    power_cut_share = random.choice([0.0, 0.5, 1.0])
+    cuts_one_way = random.random() < 0.5
+    kinds = [kind for kind in FAULTS if random.random() < 0.6] or ["kill"]
     for step in range(steps):
         for _ in range(random.randrange(6)):
-            machine = random.choice(machines)
-            machine.append(f"{step}".encode() * random.randrange(1, 60))
+            random.choice([world.leader or world.any, world.any]).append(
+                b"%d" % step * random.randrange(1, 60)
+            )
             world.run(random.randrange(20))
-        machine = random.choice(machines)
-        fault = random.randrange(12)
-        if fault < 3 and machine.node is not None:
-            machine.stop(power=loses_power)
-        elif fault < 6:
-            for other in machines:
-                if other.node is None and random.random() < 0.7:
-                    other.start()
-        elif fault == 6:
-            one, two = random.sample(machines, 2)
-            world.cut([one.id], [two.id], one_way=cuts_one_way)
-            if not cuts_one_way:
-                world.break_links(one.id, two.id)
-        elif fault == 7:
-            group = [other.id for other in machines if random.random() < 0.5]
-            world.cut(group, [other.id for other in machines if other.id not in group])
-        elif fault == 8:
-            world.heal()
-        elif fault == 9:
-            machine.snapshot()
-        elif fault == 10:
-            machine.is_paused = not machine.is_paused
-            if not machine.is_paused:
-                machine.resume()
-        elif sticks:
-            if machine.is_stuck:
-                machine.release()
-            else:
-                machine.is_stuck = True
-        world.run(random.choice([5, 50, 300, 1500]))
+        fault(world, random, random.choice(kinds), cuts_one_way, random.random() < power_cut_share)
+        for machine in world.machines.values():
+            if machine.node is None and random.random() < 0.5:
+                machine.start()
+        world.run(random.choice(pauses))
     world.settle()
     return world
+
+
+FAULTS = ("kill", "kill leader", "kill all", "link", "groups", "heal", "snapshot", "pause", "stick")
+
+
+def fault(world: QuorumWorld, random: Random, kind: str, cuts_one_way: bool, power: bool) -> None:
+    """Let one fault happen."""
+    machines = list(world.machines.values())
+    machine = random.choice(machines)
+    if kind == "kill leader":
+        machine = world.leader or machine
+    if kind.startswith("kill"):
+        for killed in machines if kind == "kill all" else [machine]:
+            if killed.node is not None and random.random() < 0.8:
+                killed.stop(power=power)
+    elif kind == "link":
+        other = random.choice([other for other in machines if other is not machine])
+        world.cut([machine.id], [other.id], one_way=cuts_one_way)
+        if not cuts_one_way:
+            world.break_links(machine.id, other.id)
+    elif kind == "groups":
+        group = [other.id for other in machines if random.random() < 0.5]
+        world.cut(group, [other.id for other in machines if other.id not in group])
+    elif kind == "heal":
+        world.heal()
+    elif kind == "snapshot":
+        machine.snapshot()
+    elif kind == "pause":
+        if machine.is_paused:
+            machine.resume()
+        else:
+            machine.is_paused = True
+    elif machine.is_stuck:
+        machine.release()
+    else:
+        machine.is_stuck = True
 
 
 @pytest.mark.parametrize("seed", range(60))
