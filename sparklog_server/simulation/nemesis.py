@@ -23,10 +23,11 @@ _CHAOS_MS = 10_000
 _CORE_MS = 10_000
 _HEALED_MS = 8_000
 _BEGIN_MS = 200
-_FOR_MS = (20, 6_000)
-_FAULTS_MAX = 12
-_BETWEEN = frozenset((Kind.CUT, Kind.REFUSE, Kind.SLOW))
-_LASTING = (Kind.KILL, Kind.PAUSE, Kind.CUT, Kind.SLOW, Kind.REFUSE, Kind.HANG)
+_FOR_MS = (20, 5_000)
+_FAULTS_MAX = 16
+_STOP_US_MAX = 300_000  # from the request of a clean stop to its end
+_BETWEEN = frozenset((Kind.CUT, Kind.SPLIT, Kind.REFUSE, Kind.SLOW))
+_LASTING = (Kind.KILL, Kind.PAUSE, Kind.CUT, Kind.SPLIT, Kind.SLOW, Kind.REFUSE, Kind.HANG)
 USUAL = tuple(kind for kind in Kind if kind not in (Kind.LOSE, Kind.OLDER))
 """The kinds from which a quorum recovers whole, however many nodes they hit."""
 
@@ -42,11 +43,13 @@ def drawn(
 ) -> Scenario:
     """The scenario of a seed; `kinds` are those that may happen.
 
-    LOSE hits at most a minority of the voters, and none of the core: a voter without its disk is no voter.
+    LOSE hits no voter of the core: a voter without its disk is no voter. OLDER hits no voter at all: one
+    that forgets its votes and records breaks what a quorum rests on.
     """
     random = random_for(seed, "faults")
     core = tuple(sorted(random.sample(voters, len(voters) // 2 + 1)))
     rest = [node for node in nodes if node not in core]
+    observers = [node for node in nodes if node not in voters]
     healed_ms = _CHAOS_MS + _CORE_MS
     happening = [kind for kind in kinds if random.random() < 0.4] or [random.choice(kinds)]
     faults = []
@@ -55,7 +58,8 @@ def drawn(
         at_ms = random.randint(_BEGIN_MS, _CHAOS_MS - _FOR_MS[0])
         low, high = _FOR_MS
         for_ms = min(int(low * (high / low) ** random.random()), _CHAOS_MS - at_ms)
-        fault = _fault(random, kind, at_ms, for_ms, rest if kind is Kind.LOSE else nodes, nodes)
+        among = {Kind.LOSE: rest, Kind.OLDER: observers}.get(kind, nodes)
+        fault = _fault(random, kind, at_ms, for_ms, among, nodes)
         if fault is not None:
             faults.append(fault)
     for node in rest:
@@ -89,7 +93,8 @@ def _fault(
         others = [node for node in nodes if node not in hit]
         if not others:
             return None
-        to = tuple(sorted(random.sample(others, random.randint(1, len(others)))))
+        count = len(others) if kind is Kind.SPLIT else random.randint(1, len(others))
+        to = tuple(sorted(random.sample(others, count)))
         if random.random() < 0.5:
             hit, to = to, hit
         return Fault(at_ms, for_ms, kind, hit, to, random.randint(5, 900) if kind is Kind.SLOW else 0)
@@ -128,6 +133,9 @@ class Nemesis:
             match fault.kind:
                 case Kind.KILL:
                     machine.hold_down(is_power_cut=False)
+                case Kind.STOP:
+                    machine.begin_stop()
+                    self._world.clock.after(min(fault.for_ms * 500, _STOP_US_MAX), machine.stop)
                 case Kind.POWER | Kind.LOSE:
                     machine.hold_down(is_power_cut=True)
                 case Kind.OLDER:
@@ -150,7 +158,7 @@ class Nemesis:
         for node in fault.nodes:
             machine = self._world.machines[node]
             match fault.kind:
-                case Kind.KILL | Kind.POWER:
+                case Kind.KILL | Kind.STOP | Kind.POWER:
                     machine.let_up()
                 case Kind.LOSE:
                     self._replace_disk(machine, None)
@@ -178,6 +186,9 @@ class Nemesis:
                 path = self._world.network.paths[node, other]
                 if fault.kind is Kind.CUT:
                     path.cuts += by
+                elif fault.kind is Kind.SPLIT:
+                    path.cuts += by
+                    path.back.cuts += by
                 elif fault.kind is Kind.REFUSE:
                     path.refusals += by
                 else:

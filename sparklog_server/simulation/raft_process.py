@@ -77,6 +77,7 @@ class RaftProcess:
         voters: Mapping[NodeId, Uuid],
         watch: RaftWatch,
         *,
+        snapshot_offsets: int,
         raft_class: type[RaftNode] = RaftNode,
     ) -> None:
         self._machine = machine
@@ -91,7 +92,7 @@ class RaftProcess:
         self._sessions: dict[SessionId, Framer] = {}
         self._parked: deque[tuple[LeaderEpoch, Offset]] = deque()  # proposals that are not committed yet
         self._applied = Offset(0)
-        self._snapshots = RaftSnapshots(machine, watch, self._continuations)
+        self._snapshots = RaftSnapshots(machine, watch, self._continuations, snapshot_offsets)
         self.raft: RaftNode
 
     # -- the machine's calls
@@ -208,6 +209,16 @@ class RaftProcess:
     def deadline(self) -> Micros | None:
         """The node's deadline."""
         return self.raft.deadline()
+
+    def begin_stop(self, now: Instant) -> list[Effect]:
+        """A leader resigns."""
+        self.raft.resign(now)
+        return self._turned(now)
+
+    def close(self, now: Instant) -> None:
+        """Close the log, unless the disk is still at work."""
+        if self.raft.is_quiet:
+            self.raft.close(now)
 
     # -- the node's port
 

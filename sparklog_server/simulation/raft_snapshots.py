@@ -18,18 +18,19 @@ from sparklog_server.raft.snapshots import remove, write
 from sparklog_server.simulation.invariants import RaftWatch
 from sparklog_server.simulation.world import Machine
 
-_OFFSETS_BETWEEN = 12
-
 
 class RaftSnapshots:
     """One job at a time. Invariant: the newest snapshot of the log has been read, unless this process wrote
     it.
     """
 
-    def __init__(self, machine: Machine, watch: RaftWatch, continuations: Continuations) -> None:
+    def __init__(
+        self, machine: Machine, watch: RaftWatch, continuations: Continuations, offsets_between: int
+    ) -> None:
         self._machine = machine
         self._watch = watch
         self._continuations = continuations
+        self._offsets_between = offsets_between
         self._known: OffsetAndEpoch | None = None
         self._is_busy = False
 
@@ -41,7 +42,7 @@ class RaftSnapshots:
         start = raft.snapshots[-1].offset if raft.snapshots else Offset(0)
         # The start takes every record below a snapshot for durable, so it is written of synced ones only.
         end = raft.high_watermark if raft.log.recovery_point >= raft.high_watermark else Offset(0)
-        if not self._is_busy and end >= start + _OFFSETS_BETWEEN:
+        if not self._is_busy and end >= start + self._offsets_between:
             self._write(raft, now)
         elif not self._is_busy and len(raft.snapshots) > 1:
             self._remove(raft, now)

@@ -6,9 +6,11 @@ safety only   a leader, and records are      its epoch stays,
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from sparklog.model import LeaderEpoch, NodeId, Uuid
+from sparklog.effects import Effect
+from sparklog.model import Instant, LeaderEpoch, NodeId, Uuid
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.simulation import nemesis
 from sparklog_server.simulation.clock import START_US
@@ -20,6 +22,7 @@ from sparklog_server.simulation.scenario import Kind, Scenario
 from sparklog_server.simulation.world import Machine, Process, Violation, World
 
 _SETTLED_MS = 2_000  # before the end of a phase, in which nothing may change any more
+_SNAPSHOT_OFFSETS = (6, 20, 1_000_000)  # committed records between two snapshots
 _STALE_US = 5_000_000
 _PROPOSALS_US = (10_000, 300_000)
 
@@ -39,7 +42,7 @@ def drawn(seed: int) -> Scenario:
     random = random_for(seed, "shape")
     voter_count = 3 if random.random() < 0.7 else 5
     nodes = [NodeId(node + 1) for node in range(voter_count + int(random.random() < 0.25))]
-    kinds = nemesis.USUAL if random.random() < 0.8 else (*nemesis.USUAL, Kind.LOSE)
+    kinds = nemesis.USUAL if random.random() < 0.7 else tuple(Kind)
     return nemesis.drawn("raft", seed, nodes, nodes[:voter_count], kinds=kinds)
 
 
@@ -68,9 +71,12 @@ class _Run:
         self._scenario = scenario
         voters = {node: Uuid(bytes([node]) * 16) for node in scenario.voters}
         self.watch = RaftWatch(voters)
+        snapshot_offsets = random_for(scenario.seed, "snapshots").choice(_SNAPSHOT_OFFSETS)
 
         def process(machine: Machine) -> Process:
-            return RaftProcess(machine, voters, self.watch, raft_class=raft_class)
+            return RaftProcess(
+                machine, voters, self.watch, snapshot_offsets=snapshot_offsets, raft_class=raft_class
+            )
 
         self.world = World(scenario.seed, scenario.nodes, process, self.watch)
         self._random = random_for(scenario.seed, "client")
@@ -111,17 +117,18 @@ class _Run:
         self.world.run(until_us=START_US + ms * 1000)
 
     def _propose(self) -> None:
-        """Propose a record to one of the nodes that claim to lead."""
-        if self._is_proposing:
-            self.world.clock.after(self._random.randint(*_PROPOSALS_US), self._propose)
-            leaders = [machine for machine in self.world.machines.values() if self._is_leader(machine)]
-            if leaders:
-                self._proposed += 1
-                value = b"%d" % self._proposed
-                machine = leaders[self._proposed % len(leaders)]
-                process = machine.process
-                assert isinstance(process, RaftProcess)
-                machine.call(lambda _, now: process.propose(value, now))
+        """Propose a record to each node that claims to lead."""
+        if not self._is_proposing:
+            return
+        self.world.clock.after(self._random.randint(*_PROPOSALS_US), self._propose)
+        self._proposed += 1
+        for machine in self.world.machines.values():
+            process = machine.process
+            if isinstance(process, RaftProcess) and process.raft.is_leader:
+                machine.call(partial(self._propose_to, process))
+
+    def _propose_to(self, process: RaftProcess, _: Process, now: Instant) -> list[Effect]:
+        return process.propose(b"%d" % self._proposed, now)
 
     @staticmethod
     def _is_leader(machine: Machine) -> bool:

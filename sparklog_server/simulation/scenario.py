@@ -19,11 +19,13 @@ class Kind(Enum):
     """What a fault does to `nodes`, or to the paths from `nodes` to `to`, by `amount`."""
 
     KILL = "kill"  # the process; the page cache stays
+    STOP = "stop"  # the process, cleanly
     POWER = "power"  # the machine; its connections become half-open
     LOSE = "lose"  # the machine, which comes back with an empty disk
     OLDER = "older"  # at the end, the disk goes back to its state at the beginning
     PAUSE = "pause"
     CUT = "cut"  # one way
+    SPLIT = "split"  # both ways
     REFUSE = "refuse"  # connections
     SLOW = "slow"  # by so many milliseconds a packet
     DRIFT = "drift"  # the rate of the clock is wrong by so many millionths

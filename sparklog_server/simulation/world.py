@@ -71,6 +71,12 @@ class Process(Protocol):
     def deadline(self) -> Micros | None:
         """The time of the next `tick`."""
 
+    def begin_stop(self, now: Instant) -> list[Effect]:
+        """Prepare for a clean stop."""
+
+    def close(self, now: Instant) -> None:
+        """The last call of a clean stop."""
+
 
 class Violation(Exception):
     """A run broke an invariant, which `rule` names."""
@@ -144,6 +150,16 @@ class Machine:
         if is_power_cut:
             self.is_up = False
             self.disk.crash(self._crash_random)
+
+    def begin_stop(self) -> None:
+        """Request a clean stop, which `stop` ends."""
+        self.call(lambda process, now: process.begin_stop(now))
+
+    def stop(self) -> None:
+        """End a clean stop, and stay down until `let_up`; a paused process is killed."""
+        if self.process is not None and not self._pauses:
+            self.process.close(self.clock.now)
+        self.hold_down(is_power_cut=False)
 
     def let_up(self) -> None:
         """End one `hold_down`; the process starts with the end of the last one."""

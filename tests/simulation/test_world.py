@@ -15,7 +15,7 @@ from sparklog_server.simulation.world import Violation
 from tests.simulation import toy
 
 NODES = (NodeId(1), NodeId(2), NodeId(3))
-LETHAL = (Kind.KILL, Kind.POWER, Kind.LOSE, Kind.OLDER)  # the toy keeps its values in memory
+LETHAL = (Kind.KILL, Kind.STOP, Kind.POWER, Kind.LOSE, Kind.OLDER)  # the toy keeps its values in memory
 SEEDS_MAX = 50
 
 

@@ -92,6 +92,12 @@ class Toy:
         self._lost[link.node] = None
         return []
 
+    def begin_stop(self, now: Instant) -> list[Effect]:
+        return []
+
+    def close(self, now: Instant) -> None:
+        pass
+
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         if self._machine.random.random() < 0.2 and self._others:
             node = self._others[0]
