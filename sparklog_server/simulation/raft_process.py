@@ -255,7 +255,7 @@ class RaftProcess:
     def _turned(self, now: Instant) -> list[Effect]:
         """The end of a turn: what the high watermark released, and the snapshots that are due."""
         raft = self.raft
-        if raft.high_watermark != self._applied and raft.role not in ENDED:
+        if raft.high_watermark != self._applied and raft.role not in ENDED and not raft.durable.is_cutting:
             self._applied = raft.high_watermark
             self._watch.check(self._machine)
             self._acknowledge()

@@ -35,9 +35,7 @@ class RaftSnapshots:
         self._is_busy = False
 
     def advanced(self, raft: RaftNode, now: Instant) -> None:
-        """The high watermark has moved."""
-        if raft.durable.is_cutting:
-            return  # a snapshot is being installed
+        """The high watermark has moved, and no snapshot is being installed."""
         self.load(raft)
         start = raft.snapshots[-1].offset if raft.snapshots else Offset(0)
         # The start takes every record below a snapshot for durable, so it is written of synced ones only.
