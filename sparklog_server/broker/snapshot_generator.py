@@ -25,6 +25,7 @@ from sparklog_server.metadata.batches import batch_of
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.snapshot import records_of_image
 from sparklog_server.raft.node import RaftNode
+from sparklog_server.raft.quorum_state import ENDED
 from sparklog_server.raft.snapshots import (
     SnapshotDamaged,
     check,
@@ -107,7 +108,7 @@ class SnapshotGenerator:
         """Begin to write a snapshot of the published image if one is due, or else remove the oldest if it
         is no longer kept.
         """
-        if self._job is not None or not self._raft.is_leader:
+        if self._job is not None or self._raft.role in ENDED or self._raft.durable.is_cutting:
             return
         is_large = self._new_bytes >= self._settings.metadata_log.bytes_between_snapshots_max
         is_old = self._interval_us != 0 and now.mono_us >= self._old_at_us
@@ -124,8 +125,10 @@ class SnapshotGenerator:
         assert self._job is not None
         job, self._job = self._job, None
         snapshots = self._raft.snapshots
-        if not self._raft.is_leader:
+        if self._raft.role in ENDED:
             return
+        if not (self._is_newer(job.snapshot) if job.task is _Task.WRITE else job.snapshot in snapshots):
+            return  # a snapshot of the leader was installed meanwhile
         if isinstance(error, SnapshotDamaged):
             snapshots.remove(job.snapshot)
             self._trace(
@@ -152,8 +155,14 @@ class SnapshotGenerator:
         self._trace("metadata-snapshot-failed", path=error.path, reason=error.reason)
 
     def _has_news(self, image: MetadataImage) -> bool:
-        newest = self._raft.snapshots[-1].offset if self._raft.snapshots else 0
-        return image.offset >= newest and image.open_transaction is None
+        # Its name vouches for the log below it at the next start, so that is durable here.
+        raft = self._raft
+        newest = raft.snapshots[-1].offset if raft.snapshots else 0
+        return newest <= image.offset < raft.log.recovery_point and image.open_transaction is None
+
+    def _is_newer(self, snapshot: OffsetAndEpoch) -> bool:
+        snapshots = self._raft.snapshots
+        return not snapshots or snapshots[-1] < snapshot
 
     def _begin_write(self, image: MetadataImage, now: Instant) -> None:
         raft = self._raft
@@ -167,6 +176,7 @@ class SnapshotGenerator:
             _batches_of(image, now.wall_ms),
             last_timestamp=Millis(last.max_timestamp),
             wall_ms=now.wall_ms,
+            control=raft.membership(snapshot.offset).control(),
         )
         self._begin(_Task.WRITE, snapshot, job, new_bytes=self._new_bytes)
 

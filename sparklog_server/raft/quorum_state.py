@@ -14,7 +14,7 @@ from sparklog.effects import Halt
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, earlier
 from sparklog.record.batch import Buffer
-from sparklog.record.control import ControlMessage, KRaftVersion, LeaderChange, build_control
+from sparklog.record.control import ControlMessage, LeaderChange, build_control
 from sparklog.wire.schema import Message
 from sparklog_server.disk.door import StorageError
 
@@ -213,8 +213,8 @@ class QuorumState:
         membership = self.history.latest
         if membership.kraft_version > 0 and membership.offset < 0:
             # Of the bootstrap snapshot, which is never sent: its voters become records of the log.
-            batch += build_control(KRaftVersion(0, membership.kraft_version), timestamp_ms=now.wall_ms)
-            batch += build_control(self.voters.record(), timestamp_ms=now.wall_ms)
+            for message in membership.control():
+                batch += build_control(message, timestamp_ms=now.wall_ms)
         try:
             self.durable.append(batch, self.epoch, now)
         except StorageError as error:

@@ -199,6 +199,15 @@ def _control_of(batch: memoryview, path: str, position: int) -> list[ControlMess
     return control
 
 
+def write_bootstrap(
+    disk: Disk, directory: str, control: Sequence[ControlMessage], *, wall_ms: Millis
+) -> None:
+    """Format a directory: its voters and kraft.version, as `kafka-storage format` leaves them (KIP-853).
+    Raises StorageError.
+    """
+    write(disk, directory, BOOTSTRAP, (), last_timestamp=wall_ms, wall_ms=wall_ms, control=control)
+
+
 def read_bootstrap(disk: Disk, directory: str) -> Snapshot | None:
     """The snapshot that formatting a directory left; None if there is none. Raises SnapshotDamaged,
     StorageError.

@@ -23,6 +23,12 @@ class Membership(NamedTuple):
     voters: VoterSet
     kraft_version: int
 
+    def control(self) -> list[ControlMessage]:
+        """The control records of a snapshot, none for kraft.version 0."""
+        if self.kraft_version == 0:
+            return []
+        return [KRaftVersion(k_raft_version=self.kraft_version), self.voters.record()]
+
 
 class VoterHistory:
     """Invariants: offsets grow; there is always one entry."""

@@ -78,6 +78,7 @@ class Machine:
             trace=self._trace,
             now=world.instant,
             peers=self,
+            bootstrap=world.bootstrap,
             random=world.random_of(f"node {self.id}").randrange,
         )
         self.node.start(world.instant)
@@ -175,19 +176,19 @@ class Machine:
     # -- its port
 
     def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message) -> None:
-        assert not isinstance(peer, Endpoint)
-        self.world.carry(self, self.world.machines[peer], purpose, correlation, request)
+        node = NodeId(peer.port) if isinstance(peer, Endpoint) else peer
+        self.world.carry(self, self.world.machines[node], peer, purpose, correlation, request)
 
     def hear(self, correlation: int, response: Message) -> None:
         assert self.node is not None
         self.node.replied(correlation, response, self.world.instant)
 
-    def lose(self, peer: NodeId, purpose: Purpose, loss: Loss) -> None:
+    def lose(self, peer: Peer, purpose: Purpose, loss: Loss) -> None:
         assert self.node is not None
         self.node.lost(peer, purpose, loss, self.world.instant)
 
     def located(self, node: NodeId, endpoint: Endpoint) -> None:
-        pass
+        assert endpoint.port == node
 
     # -- its image
 
@@ -219,6 +220,7 @@ class Machine:
             [batch],
             last_timestamp=Millis(0),
             wall_ms=Millis(0),
+            control=node.membership(end).control(),
         )
         node.snapshots.append(found)
         if cuts_log:
@@ -245,6 +247,7 @@ class QuorumWorld:
             {NodeId(n): Uuid(bytes([64 + n]) * 16) for n in range(1, (voters or count) + 1)}
         )
         self.machines = {NodeId(n): Machine(self, n) for n in range(1, count + 1)}
+        self.bootstrap: tuple[Endpoint, ...] = ()
         self.cuts: dict[tuple[NodeId, NodeId], None] = {}
         self._arrival: dict[tuple[NodeId, NodeId, Purpose, bool], int] = {}
         self._generation: dict[tuple[NodeId, NodeId, Purpose], int] = {}
@@ -307,13 +310,19 @@ class QuorumWorld:
     # -- the network
 
     def carry(
-        self, source: Machine, target: Machine, purpose: Purpose, correlation: int, request: Message
+        self,
+        source: Machine,
+        target: Machine,
+        peer: Peer,
+        purpose: Purpose,
+        correlation: int,
+        request: Message,
     ) -> None:
         """Deliver a request and its response, or lose them."""
         if (source.id, target.id) in self.cuts:
             return
         if target.node is None:
-            source.later(self._delay(), partial(source.lose, target.id, purpose, Loss.REFUSED))
+            source.later(self._delay(), partial(source.lose, peer, purpose, Loss.REFUSED))
             return
         link = (source.id, target.id, purpose)
         generation = self._generation.setdefault(link, 0)

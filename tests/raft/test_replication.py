@@ -6,6 +6,8 @@ import pytest
 
 from sparklog.model import LeaderEpoch, NodeId, Offset
 from sparklog.record.batch import build_batch, iterate_headers
+from sparklog_server.raft import recovery_point
+from sparklog_server.raft.durable_log import METADATA_PARTITION
 from sparklog_server.raft.election_state import ElectionState
 from sparklog_server.raft.roles import Role
 from sparklog_server.simulation.disk import NO_SPACE
@@ -34,6 +36,7 @@ def given(world: QuorumWorld, logs: dict[int, list[int]]) -> None:
         machine.disk.sync(durable.log.begin_sync()[0])
         durable.log.synced(durable.end_offset)
         machine.disk.write(STATE, ElectionState(latest).render())
+        recovery_point.write(machine.disk, durable.log.directory, METADATA_PARTITION, durable.end_offset)
         machine.stop(power=True)
 
 
