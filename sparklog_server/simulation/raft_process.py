@@ -12,6 +12,7 @@ from functools import partial
 from sparklog.effects import Effect, LinkId, Loss, Reply, SendTo
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, SessionId, Ticket, Uuid
 from sparklog.record.batch import build_batch
+from sparklog.record.control import ControlMessage, KRaftVersion
 from sparklog.wire.api_keys import API_BY_KEY
 from sparklog.wire.codec import decode_request
 from sparklog.wire.frame import Framer
@@ -31,9 +32,11 @@ from sparklog.wire.schema import Message
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
+from sparklog_server.raft.durable_log import METADATA_PARTITION
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.peers import Endpoint, Peer, Purpose
 from sparklog_server.raft.quorum_state import ENDED
+from sparklog_server.raft.snapshots import write_bootstrap
 from sparklog_server.raft.voters import VoterSet, endpoint_of
 from sparklog_server.simulation.invariants import RaftWatch
 from sparklog_server.simulation.raft_snapshots import RaftSnapshots
@@ -60,16 +63,21 @@ _VERSION_OF = {cls: API_BY_KEY[key].latest for cls, key in _KEYS.items()}
 class _Link:
     """A connection to a peer: the requests without a response, by correlation."""
 
-    __slots__ = ("framer", "id", "sent")
+    __slots__ = ("framer", "id", "peer", "purpose", "sent")
 
-    def __init__(self, link: LinkId, buffer: bytearray) -> None:
+    def __init__(self, link: LinkId, peer: Peer, purpose: Purpose, buffer: bytearray) -> None:
         self.id = link
+        self.peer = peer
+        self.purpose = purpose
         self.sent: dict[int, type[Message]] = {}
         self.framer = Framer(frame_bytes_max=_FRAME_BYTES_MAX, shared=buffer)
 
 
 class RaftProcess:
-    """One process: a raft node of `raft_class`, which a test replaces by one with a planted fault."""
+    """One process: a raft node of `raft_class`, which a test replaces by one with a planted fault.
+
+    With `is_dynamic`, a bootstrap snapshot names the voters (kraft.version 1), else the settings do.
+    """
 
     def __init__(
         self,
@@ -78,16 +86,19 @@ class RaftProcess:
         watch: RaftWatch,
         *,
         snapshot_offsets: int,
+        is_dynamic: bool,
         raft_class: type[RaftNode] = RaftNode,
     ) -> None:
         self._machine = machine
         self._voters = voters
+        self._voter_set = VoterSet(voters, {node: endpoint_of(*address_of(node)) for node in voters})
+        self._is_dynamic = is_dynamic
         self._watch = watch
         self._raft_class = raft_class
         self._continuations = Continuations()
         self._buffer = bytearray(_BUFFER_BYTES)
         self._links: dict[LinkId, _Link] = {}
-        self._link_of: dict[tuple[NodeId, Purpose], _Link] = {}
+        self._link_of: dict[tuple[Peer, Purpose], _Link] = {}
         self._link_count = 0
         self._sessions: dict[SessionId, Framer] = {}
         self._parked: deque[tuple[LeaderEpoch, Offset]] = deque()  # proposals that are not committed yet
@@ -100,14 +111,14 @@ class RaftProcess:
     def start(self, now: Instant) -> list[Effect]:
         """Open the directory, which is formatted first on an empty disk."""
         machine = self._machine
-        directory = self._directory_id()
+        directory = self._directory_id(now)
         self.raft = self._raft_class.open(
             machine.disk,
             _LOG_DIR,
             _SETTINGS,
             node_id=machine.node,
             directory_id=directory,
-            voters=VoterSet(self._voters, {node: endpoint_of(*address_of(node)) for node in self._voters}),
+            voters=VoterSet({}) if self._is_dynamic else self._voter_set,
             continuations=self._continuations,
             trace=self._trace,
             now=now,
@@ -122,19 +133,25 @@ class RaftProcess:
         self.raft.start(now)
         return self._turned(now)
 
-    def _directory_id(self) -> Uuid:
+    def _directory_id(self, now: Instant) -> Uuid:
         disk, node = self._machine.disk, self._machine.node
         disk.make_directory(_LOG_DIR)
         found = disk.read(f"{_LOG_DIR}/{_IDENTITY}")
         if found is None:
-            is_first = self._machine.life == 1
+            is_new = self._machine.life == 1
             found = (
-                self._voters[node]
-                if is_first and node in self._voters
-                else self._machine.random.randbytes(16)
+                self._voters[node] if is_new and node in self._voters else self._machine.random.randbytes(16)
             )
+            if is_new and self._is_dynamic:
+                self._format(now)
             disk.write(f"{_LOG_DIR}/{_IDENTITY}", found)
         return Uuid(found)
+
+    def _format(self, now: Instant) -> None:
+        directory = f"{_LOG_DIR}/{METADATA_PARTITION}"
+        self._machine.disk.make_directory(directory)
+        control: list[ControlMessage] = [KRaftVersion(0, 1), self._voter_set.record()]
+        write_bootstrap(self._machine.disk, directory, control, wall_ms=now.wall_ms)
 
     def connected(self, session: SessionId, now: Instant) -> list[Effect]:
         """A peer has connected."""
@@ -191,9 +208,8 @@ class RaftProcess:
         found = self._links.pop(link, None)
         if found is not None:
             found.framer.release()
-            purpose = Purpose(link.purpose)
-            del self._link_of[link.node, purpose]
-            self.raft.lost(link.node, purpose, loss, now)
+            del self._link_of[found.peer, found.purpose]
+            self.raft.lost(found.peer, found.purpose, loss, now)
         return self._turned(now)
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
@@ -225,11 +241,12 @@ class RaftProcess:
     def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message) -> None:
         """Send a request over the link to the peer, which is opened if there is none."""
         node = NodeId(int(peer.host[1:])) if isinstance(peer, Endpoint) else peer
-        link = self._link_of.get((node, purpose))
+        link = self._link_of.get((peer, purpose))
         if link is None:
             self._link_count += 1
-            link = _Link(LinkId(node, purpose.value, self._link_count), self._buffer)
-            self._link_of[node, purpose] = self._links[link.id] = link
+            link_id = LinkId(node, purpose.value, self._link_count)
+            link = _Link(link_id, peer, purpose, self._buffer)
+            self._link_of[peer, purpose] = self._links[link_id] = link
         kind = type(request)
         link.sent[correlation] = kind
         if isinstance(request, VoteRequest):

@@ -72,10 +72,16 @@ class _Run:
         voters = {node: Uuid(bytes([node]) * 16) for node in scenario.voters}
         self.watch = RaftWatch(voters)
         snapshot_offsets = random_for(scenario.seed, "snapshots").choice(_SNAPSHOT_OFFSETS)
+        is_dynamic = random_for(scenario.seed, "voters").random() < 0.5
 
         def process(machine: Machine) -> Process:
             return RaftProcess(
-                machine, voters, self.watch, snapshot_offsets=snapshot_offsets, raft_class=raft_class
+                machine,
+                voters,
+                self.watch,
+                snapshot_offsets=snapshot_offsets,
+                is_dynamic=is_dynamic,
+                raft_class=raft_class,
             )
 
         self.world = World(scenario.seed, scenario.nodes, process, self.watch)
