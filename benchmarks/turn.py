@@ -67,7 +67,9 @@ class Driver:
         (directory / "data").mkdir()
         self._now = Instant(Micros(1_000_000), Millis(int(time.time() * 1000)))
         self._disk = OsDisk()
-        self.broker = Broker(settings, self._disk, entropy=os.urandom, trace=lambda *_, **__: None)
+        self.broker = Broker.open(
+            settings, self._disk, entropy=os.urandom, trace=lambda *_, **__: None, now=self._now
+        )
         self.replies: list[list[Chunk]] = []
         self._carry_out(self.broker.start(self._now))
         self.pass_time(1_000)

@@ -7,7 +7,7 @@ from sparklog.record import compression
 from sparklog_server.broker import log_settings, resolver
 from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import broker_keys
-from sparklog_server.controller import alterations, topics
+from sparklog_server.controller import alterations, names, topics
 from sparklog_server.controller import client_quotas as quotas
 from sparklog_server.coordinator.group import classic_join, subscriptions
 from sparklog_server.log import ballast, cuts, producer_state, validate
@@ -116,9 +116,6 @@ REQUESTS = [
         "The broker stops reading the session until the client has read replies.",
     ),
     Limit("fetch.max.bytes", "A Fetch reply ends there, after at least one batch."),
-    Limit(
-        "max.incremental.fetch.session.cache.slots", "No effect: every Fetch is answered without a session."
-    ),
     Limit("max.request.partition.size.limit", "DescribeTopicPartitions continues in the next request."),
     Limit(
         "sparklog.partition.parked.max",
@@ -219,7 +216,7 @@ CLUSTER = [
     Limit(
         "characters of a topic's name",
         "The topic is refused with INVALID_TOPIC_EXCEPTION (17).",
-        topics.NAME_LENGTH_MAX,
+        names.NAME_LENGTH_MAX,
     ),
     Limit(
         "metadata records of one change of settings",
@@ -265,9 +262,7 @@ COORDINATORS = [
     ),
 ]
 
-_BOUNDING = {"max", "limit", "slots", "reserve"}
-_NO_BOUNDS = {"metadata.max.idle.interval.ms", "replica.lag.time.max.ms"}
-"""Intervals whose names look like bounds."""
+_BOUNDING = {"max", "limit", "reserve"}
 
 SECTIONS = {
     "Memory": MEMORY,
@@ -294,9 +289,7 @@ def undocumented() -> list[str]:
     """Settings whose names suggest a bound and that are not on the page."""
     known = {limit.name for limit in every_limit()}
     names = (key.name for _, key in broker_keys().values() if key.has_effect)
-    return sorted(
-        name for name in names if _BOUNDING & set(name.split(".")) and name not in known | _NO_BOUNDS
-    )
+    return sorted(name for name in names if _BOUNDING & set(name.split(".")) and name not in known)
 
 
 def page() -> str:

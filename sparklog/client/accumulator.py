@@ -16,7 +16,7 @@ from sparklog.client.cluster import Entropy, TopicView
 from sparklog.client.outbound_batch import Done
 from sparklog.client.settings import ClientSettings
 from sparklog.model import Micros, TopicPartition
-from sparklog.record.batch import BatchBuilder, Headers, record_size_max
+from sparklog.record.batch import BatchBuilder, Headers
 from sparklog.record.partitioner import partition_for
 
 _MS: Final = 1000
@@ -61,9 +61,11 @@ class Accumulator:
         headers: Headers,
         timestamp_ms: int,
         now: Micros,
+        size: int,
     ) -> tuple[Gathering, int] | None:
-        """The batch that took the record, and its index there; None if there is no memory for it now."""
-        size = record_size_max(key, value, headers)
+        """The batch that took the record, and its index there; None if there is no memory for it now.
+        `size` is the `record_size_max` of the record.
+        """
         if not self.has_memory(size):
             return None
         batch = self._open.get(topic_partition)
@@ -125,13 +127,6 @@ class Accumulator:
         """The batch is done."""
         self.used_bytes -= batch.memory_bytes
         self.incomplete.pop(batch, None)
-
-    def abandon(self) -> list[Gathering]:
-        """Give up everything that was not taken yet."""
-        left = [*(batch for full in self._full.values() for batch in full), *self._open.values()]
-        self._full.clear()
-        self._open.clear()
-        return left
 
     def expired(self, deadline_created: Micros) -> list[Gathering]:
         """Batches made at or before that time which found no room on their way; they are given up."""

@@ -309,8 +309,12 @@ class Cluster:
 
     def may_connect(self, node: NodeId, now: Micros) -> bool:
         """Whether the back-off after the last failure has passed."""
+        return now >= self.reachable_from(node)
+
+    def reachable_from(self, node: NodeId) -> Micros:
+        """When the back-off after the last failure is over."""
         reach = self._reach.get(node)
-        return reach is None or now >= reach.not_before
+        return _BEGINNING if reach is None else reach.not_before
 
     def connect_failed(self, node: NodeId, now: Micros) -> None:
         """Connecting failed, or a connection broke."""

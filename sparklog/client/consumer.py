@@ -8,8 +8,8 @@ membership alive between polls.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from types import TracebackType
 from typing import Final, Self, Unpack
 
@@ -18,7 +18,13 @@ import msgspec
 from sparklog.client.chunk import Chunk
 from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.consumer_group import ConsumerGroup, Listeners, RebalanceListener
-from sparklog.client.consumer_records import ConsumerRecord, FetchedBatches, batches_of
+from sparklog.client.consumer_records import (
+    ConsumerInterceptor,
+    ConsumerRecord,
+    Deserializer,
+    FetchedBatches,
+    batches_of,
+)
 from sparklog.client.failures import CorruptRecords, UnknownTopic
 from sparklog.client.fetch import EARLIEST, LATEST, Errand, Fetcher
 from sparklog.client.membership import GroupMetadata, Subscription
@@ -37,11 +43,6 @@ __all__ = ["Consumer", "ConsumerInterceptor", "ConsumerRecord", "Deserializer", 
 
 _IN_FLIGHT_MAX: Final = 100
 """Per broker; `Fetcher` sends two requests at most, the rest is for calls of the user."""
-
-
-Deserializer = Callable[[bytes | None], object]
-ConsumerInterceptor = Callable[[list[ConsumerRecord]], list[ConsumerRecord]]
-"""Sees the records of a poll before the caller, and gives those that the caller shall see."""
 
 
 class Consumer:
@@ -145,10 +146,9 @@ class Consumer:
 
     def unsubscribe(self) -> None:
         """Read nothing; if topics were subscribed to, leave the group after a last automatic commit."""
-        self._put_back()
         if self._group is not None and self._group.is_subscribed:
             self._group.unsubscribe(self._deadline())
-        self._fetcher.assign(())
+        self.assign(())
 
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The partitions read."""
@@ -258,24 +258,13 @@ class Consumer:
         """
         limit = self._settings.max_poll_records if max_records is None else max_records
         records: list[ConsumerRecord] = []
-        deadline = Micros(now_us() + timeout_ms * 1000)
         try:
-            self._poll_begins()
-            while True:
-                while len(records) < limit and self._collect(records, limit):
-                    pass
-                is_late = now_us() >= deadline
-                # Also with records in hand: this sends the next Fetch before the caller goes to work.
-                self._turn(
-                    now_us() if records or is_late else deadline, is_polling=True, has_records=bool(records)
-                )
-                if records or is_late:
-                    break
-        finally:
-            self._poll_ends()
-        for intercept in self._interceptors:
-            records = intercept(records)
-        return records
+            self._poll(records, limit, Micros(now_us() + timeout_ms * 1000))
+            return reduce(lambda seen, intercept: intercept(seen), self._interceptors, records)
+        except BaseException:
+            self._put_back()
+            self._fetcher.read_again((record.topic_partition, record.offset) for record in records)
+            raise
 
     def poll_batches(self, timeout_ms: int = 1000) -> list[FetchedBatches]:
         """Everything fetched, as whole batches; nothing is decoded, and codecs are left as they are."""
@@ -380,6 +369,22 @@ class Consumer:
             return self._decoded[0].offset
         return self._fetcher.position(partition)
 
+    def _poll(self, records: list[ConsumerRecord], limit: int, deadline: Micros) -> None:
+        try:
+            self._poll_begins()
+            while True:
+                while len(records) < limit and self._collect(records, limit):
+                    pass
+                is_late = now_us() >= deadline
+                # Also with records in hand: this sends the next Fetch before the caller goes to work.
+                self._turn(
+                    now_us() if records or is_late else deadline, is_polling=True, has_records=bool(records)
+                )
+                if records or is_late:
+                    return
+        finally:
+            self._poll_ends()
+
     def _poll_begins(self) -> None:
         if self._group is not None:
             self._group.poll_begins()
@@ -400,9 +405,7 @@ class Consumer:
         return {partition: Offset(found[partition][0]) for partition in positions}
 
     def _next_chunk(self, *, is_first: bool) -> Chunk | None:
-        """The next chunk; a failure counts only if nothing is in the caller's hands yet, and comes with
-        the next poll otherwise.
-        """
+        """The next chunk; if this poll has records already, the next one raises a failure."""
         try:
             return self._fetcher.next_chunk()
         except SparklogError:

@@ -93,7 +93,7 @@ class ConsumerGroup:
         try:
             self._give_up(deadline)
         finally:
-            self._fetcher.assign(())
+            self._take(())
             self.is_subscribed = False
             with self._thread.lock:
                 self._thread.group.leave(now_us())

@@ -1,5 +1,6 @@
 """The values that a consumer returns: records, or whole batches."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +27,11 @@ class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
     def topic_partition(self) -> TopicPartition:
         """The partition of the record."""
         return TopicPartition(self.topic, self.partition)
+
+
+Deserializer = Callable[[bytes | None], object]
+ConsumerInterceptor = Callable[[list[ConsumerRecord]], list[ConsumerRecord]]
+"""Sees the records of a poll before the caller, and returns those that the caller sees."""
 
 
 class FetchedBatches(NamedTuple):

@@ -11,6 +11,9 @@ A machine without I/O. Per partition, in the order of the log:
          +--------------------------+
 
 Every seek begins a new generation; a reply of an older generation is dropped.
+
+Three more readers send Fetch, each for what this one has not: `ranges` (a known end), `standing_fetch` (no
+records) and the broker's resolver (a round of partitions up to their ends). `decision_log` reads by `ranges`.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,8 +25,8 @@ from sparklog.client.chunk import Chunk, whole_batches
 from sparklog.client.cluster import NO_NODE, Cluster, Entropy, backoff_us
 from sparklog.client.failures import CorruptRecords, LogTruncated, NoOffset, OffsetOutOfRange
 from sparklog.client.fetch_reading import Reading
-from sparklog.client.fetch_session import FetchSession, Wanted
-from sparklog.client.settings import ClientSettings
+from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS, FetchSession, Wanted
+from sparklog.client.settings import ISOLATION_LEVELS, ClientSettings
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.model import Micros, Millis, NodeId, TopicPartition
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -43,12 +46,10 @@ from sparklog.wire.schema import ZERO_UUID
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-VERSION_BEFORE_TOPIC_IDS: Final = 12
 CHUNKS_MAX: Final = 1
 """Chunks of a partition that may wait for the caller before its next Fetch is sent."""
 
 _RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
-_ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
 
 Question = FetchRequest | ListOffsetsRequest | OffsetForLeaderEpochRequest
 Reply = FetchResponse | ListOffsetsResponse | OffsetForLeaderEpochResponse
@@ -177,6 +178,12 @@ class Fetcher:
         reading.position, reading.consumed_epoch = chunk.next_offset, chunk.last_epoch
         self._turn += 1
 
+    def read_again(self, taken: Iterable[tuple[TopicPartition, int]]) -> None:
+        """The caller has lost what it took from these offsets on: hand it out again."""
+        for partition, offset in reversed(list(taken)):
+            if partition in self._readings:
+                self.seek(partition, offset)
+
     # -- requests to send ------------------------------------------------------------------------------------
 
     def errands(self, now: Micros, is_ready: Callable[[NodeId], bool]) -> list[Errand]:
@@ -270,7 +277,7 @@ class Fetcher:
             topic, partition = reading.topic_partition
             asked = ListOffsetsPartition(partition_index=partition, timestamp=reading.reset_to)
             topics.setdefault(topic, ListOffsetsTopic(name=topic, partitions=[])).partitions.append(asked)
-        isolation = _ISOLATION[self._settings.isolation_level]
+        isolation = ISOLATION_LEVELS[self._settings.isolation_level]
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=isolation,
@@ -370,7 +377,7 @@ class Fetcher:
             max_wait_ms=settings.fetch_max_wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
-            isolation_level=_ISOLATION[settings.isolation_level],
+            isolation_level=ISOLATION_LEVELS[settings.isolation_level],
         )
         self._sessions.setdefault(node, FetchSession()).fill(request, wanted)
         knows_ids = all(want.topic_id != ZERO_UUID for want in wanted.values())

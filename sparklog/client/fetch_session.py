@@ -5,11 +5,13 @@ A broker that answers session id 0 keeps nothing, and every request is whole the
 error.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.model import TopicPartition
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
+VERSION_BEFORE_TOPIC_IDS: Final = 12
+"""The newest version of Fetch that names topics (KIP-516)."""
 _EPOCH_MASK = (1 << 31) - 1
 
 

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.failures import UnknownTopic
-from sparklog.client.settings import IsolationLevel
+from sparklog.client.settings import ISOLATION_LEVELS, IsolationLevel
 from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, code_of
 from sparklog.model import Micros, NodeId, TopicPartition
@@ -27,8 +27,6 @@ from sparklog.wire.messages.list_offsets import (
 EARLIEST: Final = -2
 LATEST: Final = -1
 T = TypeVar("T")
-
-ISOLATION_LEVELS: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 
 def list_offsets(

@@ -116,6 +116,11 @@ class Outbound:
             not line.waiting and not line.returned and len(line.in_flight) < self.in_flight_max
         )
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a batch was added and could not be sent yet."""
+        return bool(self._busy)
+
     # -- producer id -----------------------------------------------------------------------------------------
 
     def wants_producer_id(self, now: Micros) -> bool:

@@ -6,6 +6,7 @@ The public face of `sender.py`, which schedules the sending: the calls of users 
 
 import contextlib
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -136,8 +137,6 @@ class Producer:
         UnknownTopic or ClientClosed at once; later results come through the Delivery and
         `on_delivery(metadata, error)`, one argument of which is None.
         """
-        if self._turns.is_closed:
-            self._raise_if_closed()
         if self._interceptors:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
             for interceptor in self._interceptors:
@@ -157,15 +156,19 @@ class Producer:
         now = now_us()
         transaction = self._transaction
         with self._lock:
+            if self._turns.is_closed:
+                self._raise_if_closed()
             if transaction is not None and transaction.state is not _IN_TRANSACTION:
                 transaction.raise_unless_open()
             number = self._partition(view, key_bytes, value_bytes, size, partition)
             topic_partition = TopicPartition(topic, number)
             taken = self._accumulator.append(
-                topic_partition, key_bytes, value_bytes, headers, timestamp_ms, now
+                topic_partition, key_bytes, value_bytes, headers, timestamp_ms, now, size
             )
             if taken is None:
-                taken = self._wait_for_memory(topic_partition, key_bytes, value_bytes, headers, timestamp_ms)
+                taken = self._wait_for_memory(
+                    topic_partition, key_bytes, value_bytes, headers, timestamp_ms, size
+                )
             batch, index = taken
             delivery = Delivery(self, batch, index, timestamp_ms)
             if on_delivery is not None or self._interceptors:
@@ -238,12 +241,12 @@ class Producer:
         """Flush (for at most `timeout` seconds), fail the remaining records, and close the connections; a
         second call has no effect. An open transaction is aborted, if a broker answers in that time.
         """
-        if self._turns.is_closed:
+        if self._is_forked:
             return
         try:
             self._abort_open(timeout)
             self.flush(timeout)
-        except RequestTimeout:
+        except (RequestTimeout, ClientClosed):
             pass  # what is left fails below, each record by its own Delivery
         finally:
             self._sender.close(ClientClosed("the producer was closed before the record was acknowledged"))
@@ -338,18 +341,21 @@ class Producer:
         value: bytes | None,
         headers: Headers,
         timestamp_ms: int,
+        size: int,
     ) -> tuple[Gathering, int]:
         """Append as soon as memory is free; called and left with `_lock` held."""
         deadline = self._blocks_until(None)
-        size = record_size_max(key, value, headers)
         self._waiting_for_memory += 1
         self._accumulator.is_short = True
         self._turns.wanted()
         try:
             while True:
+                self._raise_if_closed()
                 if self._transaction is not None:
                     self._transaction.raise_unless_open()
-                taken = self._accumulator.append(topic_partition, key, value, headers, timestamp_ms, now_us())
+                taken = self._accumulator.append(
+                    topic_partition, key, value, headers, timestamp_ms, now_us(), size
+                )
                 if taken is not None:
                     return taken
                 self._lock.release()
@@ -418,4 +424,5 @@ def _forget_in_children(producer: Producer) -> None:
 def _mark_forked() -> None:
     for producer in list(_producers):
         producer._is_forked = producer._turns.is_closed = True
+        producer._lock = threading.Lock()  # a thread of the parent may have held it
     _producers.clear()

@@ -11,8 +11,9 @@ from typing import Final, Self
 from sparklog.client.chunk import Aborted, whole_batches, without_aborted
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.failures import CorruptRecords, OffsetOutOfRange, TopicMadeAnew, UnknownTopic
-from sparklog.client.offsets import EARLIEST, ISOLATION_LEVELS, LATEST, list_offsets
-from sparklog.client.settings import ClientSettings, IsolationLevel
+from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS
+from sparklog.client.offsets import EARLIEST, LATEST, list_offsets
+from sparklog.client.settings import ISOLATION_LEVELS, ClientSettings, IsolationLevel
 from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError, code_of
 from sparklog.model import ZERO_UUID, Micros, TopicPartition, Uuid
@@ -30,7 +31,6 @@ BYTES_PER_OFFSET: Final = 1024
 """The assumed size of a record before any was received; large, since one more Fetch costs more than some
 surplus bytes.
 """
-VERSION_BEFORE_TOPIC_IDS: Final = 12
 LOOKS_MAX: Final = 3
 """How often brokers are asked for a topic: one may not have heard of it yet, or still tell of the one that
 had its name before.

@@ -72,7 +72,6 @@ class Sender:
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._end(error)
-        self.network.close()
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -111,6 +110,13 @@ class Sender:
             else:
                 time.sleep(max(0, until - now_us()) / 1e6)
             return until
+        except BaseException as error:
+            if step is Step.SHIP or step is Step.TURN:
+                # A bug in the client, or an interrupt that left a request half written.
+                with self.lock:
+                    self.turns.closed()
+                    self._sending.give_up(ClientClosed(f"the producer broke: {error!r}"))
+            raise
         finally:
             self.lock.acquire()
             if step is not Step.SLEEP and step is not Step.REST:
@@ -138,6 +144,7 @@ class Sender:
             self._perform(self.turns.alone(threading.get_ident()))
             self._sending.give_up(error)
             self._publish()
+            self.network.close()
             self._sending.call(self._call)
 
     # -- the background thread -------------------------------------------------------------------------------

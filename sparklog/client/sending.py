@@ -68,7 +68,7 @@ class Sending:
     def ship(self) -> Micros:
         """Send ready batches; the time against which a batch was judged to be due."""
         now = self._network.now()
-        self.is_stuck = not self._ship(now) or self.accumulator.has_full
+        self.is_stuck = not self._ship(now) or self.accumulator.has_full or self.outbound.has_waiting
         return now
 
     def turn(self) -> Micros:
@@ -144,10 +144,13 @@ class Sending:
         return min(until, Micros(self._network.now() + nap_ms * _MS))
 
     def give_up(self, error: SparklogError) -> None:
-        """Fail every batch that is not done; no thread works."""
-        self._finish(self.outbound.give_up(error))
-        for batch in self.accumulator.abandon():
-            self._finished.append((batch, Done(nothing_of(batch), error=error)))
+        """Fail every batch that is not done, also one that an interrupted turn has lost; no thread works."""
+        done = {batch for batch, _ in self._finished}
+        self._finished += [
+            (batch, Done(nothing_of(batch), error=error))
+            for batch in self.accumulator.incomplete
+            if batch not in done
+        ]
 
     # -- inside ----------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ long (KIP-1106).
 """
 GroupProtocol = Literal["classic", "consumer"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
+ISOLATION_LEVELS: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,9 +16,8 @@ from typing import Final
 
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.connection import Answer
-from sparklog.client.fetch_session import FetchSession, Wanted
-from sparklog.client.offsets import ISOLATION_LEVELS
-from sparklog.client.settings import ClientSettings
+from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS, FetchSession, Wanted
+from sparklog.client.settings import ISOLATION_LEVELS, ClientSettings
 from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ErrorCode, code_of
 from sparklog.model import Micros, NodeId, TopicPartition, Uuid
@@ -30,7 +29,6 @@ WAIT_MS: Final = 5_000
 connection need not be feared.
 """
 _BYTES: Final = 1
-_VERSION_BEFORE_TOPIC_IDS: Final = 12
 _CHANGED: Final = frozenset(
     {
         *(ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID),
@@ -120,7 +118,7 @@ class StandingFetch:
         has_ids = all(want.topic_id != ZERO_UUID for want in wanted.values())
         try:
             network.send(
-                node, request, _Standing(node), version_max=None if has_ids else _VERSION_BEFORE_TOPIC_IDS
+                node, request, _Standing(node), version_max=None if has_ids else VERSION_BEFORE_TOPIC_IDS
             )
         except BrokerError:
             self._rest(network, node)

@@ -234,8 +234,11 @@ class Network:
             if in_flight is not None:
                 times.append(in_flight)
         if metadata is not None and not connecting:
-            reach = self.cluster.next_reach()
-            times.append(metadata if self._links or reach is None else max(metadata, reach))
+            if any(link.connection.has_room for link in self._links.values()):
+                times.append(metadata)
+            else:  # a further broker may be asked; without one, an answer makes room
+                others = (node for node in self.cluster.brokers if node not in self._links)
+                times += [max(metadata, self.cluster.reachable_from(node)) for node in others]
         reach = self.cluster.next_reach(now)
         if reach is not None:
             times.append(reach)
@@ -288,9 +291,11 @@ class Network:
     def close(self) -> None:
         """Close every connection; answers that were not collected are lost."""
         self._is_closed = True
-        for link in list(self._links.values()):
-            self._drop(link)
-        self._selector.close()
+        for link in self._links.values():
+            if link.stream is not None:
+                link.stream.close()
+        self._links.clear()
+        self._selector.close()  # unregisters them; an interrupt may have left one that is not registered
         for end in (self._wake_in, self._wake_out):
             if end is not None:
                 end.close()
@@ -345,7 +350,7 @@ class Network:
         self._links[node] = link
         try:
             found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label of the name is empty or too long
             self._fail(link, broken(f"cannot find {broker.host}: {error}"))
             return
         link.addresses = [(family, address) for family, _, _, _, address in found]

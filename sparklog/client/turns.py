@@ -75,7 +75,9 @@ class Work(Protocol):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the last SHIP sent nothing, or left a full batch behind: a reply has to make room."""
+        """Whether the last SHIP sent nothing, or left a batch behind: a TURN has to take in a reply, connect,
+        or request a producer id.
+        """
 
     @property
     def has_callbacks(self) -> bool:
@@ -176,8 +178,9 @@ class Turns:
 
     def wait(self, me: int, is_over: Callable[[], bool], deadline: Micros) -> Steps[bool]:
         """Work until something is over, or wait for the thread that works; False if that is not the case by
-        the deadline, or at a close.
+        the deadline, or at a close. A callback of the watcher may wait: the thread goes on watching after.
         """
+        was_watcher = self._watcher == me
         try:
             while not is_over():
                 if self.is_closed or self._clock() >= deadline:
@@ -197,12 +200,10 @@ class Turns:
                     break
                 if self._work.has_callbacks:
                     yield _CALL
-                    if self._watcher != me:
-                        continue  # a callback waited for a record, and left
                 yield from self._sleeps(now, deadline)
             return True
         finally:
-            if self._watcher == me:
+            if self._watcher == me and not was_watcher:
                 self._attended_until = Micros(self._clock() + ATTENDED_US)
                 self._leave()
 
@@ -230,8 +231,7 @@ class Turns:
                     yield from self._waits_for_worker(WITHOUT_LIMIT)
                 yield from self._watches_in_background(me)
             finally:
-                if self._watcher == me:
-                    self._leave()
+                self._leave()
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -248,12 +248,7 @@ class Turns:
 
     def _is_left_to_others(self) -> bool:
         """Whether the background thread stops watching."""
-        return (
-            self.is_closed
-            or self._watcher != self._background
-            or self._worker != NO_THREAD
-            or self._clock() < self._attended_until
-        )
+        return self.is_closed or self._worker != NO_THREAD or self._clock() < self._attended_until
 
     def _works(self, me: int, action: Action) -> Steps[Micros]:
         """Work until no more is wanted; the time of the last turn."""

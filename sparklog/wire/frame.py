@@ -32,10 +32,10 @@ _NOTHING = memoryview(b"")
 
 
 def spare_buffers() -> list[bytearray]:
-    """The buffers for frames that arrive in pieces, shared by the framers of one process; untouched pages
-    cost nothing.
+    """The buffers for frames that arrive in pieces, shared by the framers of one process. They are empty: a
+    framer gives a buffer its size at its first use.
     """
-    return [bytearray(SPARE_BYTES) for _ in range(SPARES_MAX)]
+    return [bytearray() for _ in range(SPARES_MAX)]
 
 
 class Framer:
@@ -131,6 +131,8 @@ class Framer:
         self._wanted = wanted
         self._own_size = len(start)
         if wanted <= SPARE_BYTES and self._spares:
+            if not self._spares[-1]:
+                self._spares[-1].extend(bytes(SPARE_BYTES))
             self._borrowed = self._spares.pop()
             self._own = memoryview(self._borrowed)[:wanted]
         else:

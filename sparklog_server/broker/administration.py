@@ -1,8 +1,7 @@
 """Shared by the handlers of administration: commands for the controller that need an operation on the
-cluster, and the operations that a caller may perform.
+cluster.
 """
 
-from collections.abc import Iterable
 from typing import TypeAlias
 
 from sparklog.errors import ErrorCode
@@ -14,29 +13,9 @@ from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context, Proposed
+from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.refusals import refusal_of
-
-_OF_TOPICS = (
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
-_OF_CLUSTERS = (
-    Operation.CREATE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
-)
 
 
 def propose_if_allowed(
@@ -50,8 +29,7 @@ def propose_if_allowed(
     late = refusal_of_late(command)
     if late is not None:
         return late
-    context.propose(command, Proposed(call), call.session.principal, now)
-    return Parked.MUTING
+    return context.propose_for(call, command, Message, lambda reply: reply, now)
 
 
 _Timed: TypeAlias = (
@@ -70,26 +48,6 @@ def refusal_of_late(command: Message) -> Message | None:
     if isinstance(command, _Timed) and command.timeout_ms <= 0:
         return refusal_of(command, ErrorCode.REQUEST_TIMED_OUT, None)
     return None
-
-
-def operations_on_topic(context: Context, call: Call, topic: str) -> int:
-    """The operations that the caller may perform on a topic, as bits by Kafka's numbers (KIP-430)."""
-    return _bits(
-        operation for operation in _OF_TOPICS if context.allow(call, operation, Resource.TOPIC, topic)
-    )
-
-
-def operations_on_cluster(context: Context, call: Call) -> int:
-    """The operations that the caller may perform on the cluster, as bits by Kafka's numbers (KIP-430)."""
-    return _bits(
-        operation
-        for operation in _OF_CLUSTERS
-        if context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME)
-    )
-
-
-def _bits(operations: Iterable[Operation]) -> int:
-    return sum(1 << operation for operation in operations)
 
 
 def names_too_many(context: Context, call: Call, partition_count: int) -> bool:

@@ -5,16 +5,16 @@
                                         └─► Parked ─► high watermark, commit, timer ─► woken, expired
 
 Each call from outside is a turn. At its end the broker answers requests whose wait is over, resumes muted
-sessions, and begins the syncs that are due. Nothing here blocks, reads a clock or calls back. `start` is
-the one call that may read files at length: no session is connected yet.
+sessions, and begins the syncs that are due. Nothing here blocks, reads a clock or calls back, except that
+`open` reads the logs.
 """
 
 from collections.abc import Callable
-from heapq import heappop
+from typing import Self
 
 from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
 from sparklog.errors import DecodeError
-from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
+from sparklog.model import Instant, Micros, SessionId, Ticket, earlier
 from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, encode_reply
@@ -22,18 +22,17 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.context import AutoCreation, Context, Finish, Proposed
-from sparklog_server.broker.coordinator_requests import committed, settle
-from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.coordinator_requests import settle
+from sparklog_server.broker.directories import close_without_logs
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
-from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.ending import marker_writer
-from sparklog_server.broker.group_coordinator import open_groups
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
-from sparklog_server.broker.local_partitions import follow, open_partitions
+from sparklog_server.broker.local_partitions import follow
 from sparklog_server.broker.memory import RequestMemory
-from sparklog_server.broker.quorum import Quorum
+from sparklog_server.broker.opening import Parts, open_parts
 from sparklog_server.broker.reply_sender import SESSION_TURN_BYTES, TURN_BYTES, ReplySender
+from sparklog_server.broker.request_jobs import Finish, RequestJobs
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import (
     FLOWING,
@@ -47,12 +46,9 @@ from sparklog_server.broker.session import (
 )
 from sparklog_server.broker.transaction_coordinator import Resolver, TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
-from sparklog_server.replica.partitions import Partitions
 
 
 class Broker:
@@ -67,106 +63,97 @@ class Broker:
 
     def __init__(
         self,
+        parts: Parts,
+        *,
+        allow: Allow,
+        receive_buffer: bytearray,
+        work_clock: WorkClock,
+        trace: Trace,
+    ) -> None:
+        settings = parts.live.settings
+        self.settings = settings
+        self.quotas = ClientQuotas(settings, work_clock)
+        self.is_stopping = False
+        self.is_stopped = False
+        self._live = parts.live
+        self._trace = trace
+        self._receive_buffer = receive_buffer
+        self._spare_buffers = spare_buffers()
+        self._sessions: dict[SessionId, Session] = {}
+        self._resumable: list[Session] = []
+        self._mute_changes: list[tuple[SessionId, bool]] = []
+        self._continuations = parts.continuations
+        self._effects = self._continuations.effects
+        self._agenda = parts.agenda
+        self._others_us: Micros | None = None  # the earliest deadline of partitions and coordinators
+        self._memory = RequestMemory(settings.connections.queued_max_request_bytes)
+        self._replying = ReplySender(settings.connections.sparklog_reply_memory_max, self._mute)
+        self._in_flight_max = settings.connections.sparklog_session_in_flight_max
+        self._partitions = parts.partitions
+        self._quorum = parts.quorum
+        self._registration = parts.registration
+        self._metadata_dir = parts.metadata_dir
+        self._context = Context(
+            parts.live,
+            parts.cluster_id,
+            parts.quorum,
+            parts.partitions,
+            parts.groups,
+            parts.transactions,
+            allow,
+            newest_served(settings),
+            RequestJobs(
+                parts.continuations,
+                self._memory,
+                (receive_buffer, *self._spare_buffers),
+                finished=self._job_finished,
+                disconnect=self._close,
+                trace=trace,
+            ),
+            answer=self._answer,
+            disconnect=self._close,
+            memory=self._memory,
+            replies=self._replying.memory,
+            quotas=self.quotas,
+        )
+        parts.transactions.write = marker_writer(self._context)
+        self._replying.hold_up = self._context.slices.unread
+        self._standing = BrokerLifecycle(self._context, parts.failed_directories, self._effects, trace)
+
+    @classmethod
+    def open(
+        cls,
         settings: BrokerSettings,
         disk: Disk,
         *,
         entropy: Callable[[int], bytes],
         trace: Trace,
-        receive_buffer: bytearray | None = None,
+        now: Instant,
         allow: Allow = allow_all,
+        receive_buffer: bytearray | None = None,
         work_clock: WorkClock = lambda: 0,
-    ) -> None:
-        self.settings = settings
-        self._live = DynamicBrokerConfig(settings, trace)
-        self._allow = allow
-        self._disk = disk
-        self._entropy = entropy
-        self._trace = trace
-        self._receive_buffer = (
-            receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_BYTES)
+    ) -> Self:
+        """Open the directories and recover the logs; `start` then registers. Blocks. Raises StorageError or
+        DirectoryRefused.
+        """
+        parts = open_parts(
+            settings, disk, transactions=cls.transactions, allow=allow, entropy=entropy, trace=trace, now=now
         )
-        self._spare_buffers = spare_buffers()
-        self._sessions: dict[SessionId, Session] = {}
-        self._resumable: list[Session] = []
-        self._mute_changes: list[tuple[SessionId, bool]] = []
-        self._continuations = Continuations()
-        self._effects = self._continuations.effects
-        self.quotas = ClientQuotas(settings, work_clock)
-        self._memory = RequestMemory(settings.connections.queued_max_request_bytes)
-        self._replying = ReplySender(settings.connections.sparklog_reply_memory_max, self._mute)
-        self._in_flight_max = settings.connections.sparklog_session_in_flight_max
-        self._context: Context
-        self._partitions: Partitions
-        self._quorum: Quorum
-        self._standing: BrokerLifecycle
-        self._failed_directories: list[Uuid] = []  # not yet told to the controller
-        self._metadata_dir: LogDir | None = None  # where it is none of the data directories
-        self._is_started = False
-        self.is_stopping = False
-        self.is_stopped = False
+        if receive_buffer is None:
+            receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
+        return cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
 
     # -- life
 
     @property
     def is_ready(self) -> bool:
         """Whether it may be told to clients: registered, not fenced, and not about to stop."""
-        return self._is_started and self._standing.is_ready and not self.is_stopping
+        return self._standing.is_ready and not self.is_stopping
 
     def start(self, now: Instant) -> list[Effect]:
-        """Open the directories, recover the logs, join the quorum and register. Raises StorageError or
-        DirectoryRefused.
-        """
-        settings = self.settings
-        log_dirs = open_log_dirs(settings, self._disk, self._entropy, self._trace, now)
-        cluster_id, metadata_directory_id = log_dirs[0].cluster_id, log_dirs[0].directory_id
-        if settings.metadata_log_dir not in settings.log_dirs:
-            self._metadata_dir = log_dirs.pop(0)
-        self._partitions = open_partitions(
-            self._live,
-            self._disk,
-            log_dirs,
-            self._continuations,
-            failed=self._failed_directories,
-            entropy=self._entropy,
-            trace=self._trace,
-        )
+        """Begin the first turn: register with the controller."""
         self._partitions.retention.begin(now)
-        self._quorum = Quorum.open(
-            self._disk,
-            settings,
-            metadata_directory_id,
-            cluster_id,
-            self._continuations,
-            entropy=self._entropy,
-            trace=self._trace,
-            now=now,
-        )
-        self._context = Context(
-            self._live,
-            cluster_id,
-            self._quorum,
-            self._partitions,
-            open_groups(
-                self._live, self._allow, self._continuations, entropy=self._entropy, trace=self._trace
-            ),
-            self.transactions(self._live, self._continuations, entropy=self._entropy, trace=self._trace),
-            self._allow,
-            newest_served(settings),
-            self._continuations,
-            job_finished=self._job_finished,
-            receive_buffers=(self._receive_buffer, *self._spare_buffers),
-            memory=self._memory,
-            replies=self._replying.memory,
-            quotas=self.quotas,
-            trace=self._trace,
-        )
-        self._context.transactions.write = marker_writer(self._context)
-        self._replying.hold_up = self._context.slices.unread
-        self._standing = BrokerLifecycle(self._context, self._failed_directories, self._trace)
-        self._is_started = True
-        self._standing.begin(
-            registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), now
-        )
+        self._standing.begin(self._registration, now)
         return self._end_of_turn(now)
 
     def resolve_by(self, resolver: Resolver) -> None:
@@ -179,6 +166,7 @@ class Broker:
         """
         self.is_stopping = True
         self._partitions.stop()
+        self._agenda.has_deadlines = True
         return self._end_of_turn(now)
 
     # -- sessions
@@ -276,6 +264,7 @@ class Broker:
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         """A sync (None or StorageError) or a job (its result or exception) came back."""
         self._continuations.finished(ticket, result, now)
+        self._agenda.has_deadlines = True
         return self._end_of_turn(now)
 
     def _job_finished(self, call: Call, finish: Finish, now: Instant) -> None:
@@ -296,14 +285,8 @@ class Broker:
 
     def tick(self, now: Instant) -> list[Effect]:
         """Time has passed: answer the requests that have expired, and begin the jobs that are due."""
-        timers = self._context.timers
-        while timers and timers[0][0] <= now.mono_us:
-            waiting = heappop(timers)[2]
-            if (
-                waiting.call.answer is None
-                and not waiting.call.session.is_closing
-                and (answer := waiting.expired(now)) is not None
-            ):
+        for waiting in self._context.timers.expired(now):
+            if (answer := waiting.expired(now)) is not None:
                 self._answer(waiting.call, answer, now)
         self._resumable += (*self.quotas.rested(now), *self._replying.take_rested())
         self._partitions.tick(now)
@@ -314,18 +297,23 @@ class Broker:
         deadline = self._quorum.deadline_us
         if deadline is not None and deadline <= now.mono_us:
             self._quorum.tick(now)
+        self._agenda.has_syncs = self._agenda.has_deadlines = True
         return self._end_of_turn(now)
 
     def deadline(self) -> Micros | None:
         """When `tick` is wanted next, on the monotonic clock; None for not at all."""
-        timers = self._context.timers
-        while timers and (timers[0][2].call.answer is not None or timers[0][2].call.session.is_closing):
-            heappop(timers)
-        earliest = earlier(self._quorum.deadline_us, self._partitions.deadline())
-        if timers:
-            earliest = earlier(earliest, timers[0][0])
+        if self._agenda.has_deadlines:
+            self._agenda.has_deadlines = False
+            self._others_us = self._deadline_of_others()
+        earliest = self._others_us
+        if self._quorum.deadline_us is not None:
+            earliest = earlier(earliest, self._quorum.deadline_us)
+        if self._context.timers.next_us is not None:
+            earliest = earlier(earliest, self._context.timers.deadline())
         if not self.is_stopping:
-            earliest = earlier(earliest, self._context.shards_deadline())
+            slices = self._context.slices
+            if (slices.ready and slices.is_due) or self._context.transactions.has_more_due:
+                return Micros(0)
             if self._standing.again_at_us is not None:
                 earliest = earlier(earliest, self._standing.again_at_us)
         if self.quotas.resting:
@@ -335,6 +323,26 @@ class Broker:
         if self._replying.yielding or self._replying.memory.is_short:
             earliest = earlier(earliest, self._replying.deadline())
         return earliest
+
+    def _deadline_of_others(self) -> Micros | None:
+        if self.is_stopping:
+            return self._partitions.deadline()
+        return earlier(self._partitions.deadline(), self._context.shards_deadline())
+
+    def forgotten(self, now: Instant) -> str:
+        """The work that no note of the agenda tells, between turns; the simulation asserts that none is."""
+        agenda, context = self._agenda, self._context
+        if not agenda.has_deadlines:
+            if earlier(self._others_us, due_us := self._deadline_of_others()) != self._others_us:
+                return f"a deadline at {due_us} us, where {self._others_us} is known"
+            if self._standing.has_failures:
+                return "a report to the controller"
+        if any(shards.runtime.has_news for shards in context.coordinators):
+            return "a coordinator's answers"
+        is_tick_due = agenda.has_deadlines or (self._others_us is not None and self._others_us <= now.mono_us)
+        if not is_tick_due and any(one.is_sync_due(now) for one in self._partitions.directories):
+            return "a sync"
+        return ""
 
     # -- requests
 
@@ -354,8 +362,6 @@ class Broker:
             return
         call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
-        if self._context.disconnects:
-            self._disconnect()  # at once: later requests of the session are not served
         if quotas.is_set:
             quotas.served(call, len(frame), begun_ns)
             if answer is SILENT or answer is MUTING_SILENT:
@@ -426,29 +432,24 @@ class Broker:
         self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
         self._effects.append(Disconnect(session.id, reason, is_at_once))
 
-    def _disconnect(self) -> None:
-        """Close the sessions that a handler gave up."""
-        for session, reason in self._context.disconnects:
-            self._close(session, reason)
-        self._context.disconnects.clear()
-
     # -- the end of a turn
 
     def _end_of_turn(self, now: Instant) -> list[Effect]:
         """Do the work that this turn caused, until none is left: commits, wake-ups, resumed sessions,
         syncs.
         """
-        context, partitions, quorum = self._context, self._partitions, self._quorum
+        agenda, context, partitions, quorum = self._agenda, self._context, self._partitions, self._quorum
         memory, replies = self._memory, self._replying.memory
         while True:
             if context.woken:
                 self._wake(now)
             elif quorum.deltas or quorum.committed:
                 self._publish(now)
-            elif partitions.led or context.has_coordinated:
+            elif partitions.led or agenda.has_coordination:
+                agenda.has_coordination = False
                 for call, answer in settle(context, now):
                     self._answer(call, answer, now)
-            elif self._standing.has_failures:
+            elif agenda.has_deadlines and self._standing.has_failures:
                 self._standing.report_failures(now)
             elif memory.starved and memory.has_readable:
                 self._resumable.extend(memory.take_readable(now))
@@ -464,11 +465,11 @@ class Broker:
             else:
                 if self.is_stopping:
                     partitions.hurry()
-                partitions.begin_due_syncs(now)
+                if agenda.has_syncs:
+                    agenda.has_syncs = False
+                    partitions.begin_due_syncs(now)
                 if not context.woken:  # a sync that the disk refuses to begin releases every waiter
                     break
-        if context.disconnects:
-            self._disconnect()
         self._replying.turn_bytes = 0
         if replies.is_short:
             for session, reason in self._replying.take_excess(now):
@@ -478,7 +479,7 @@ class Broker:
             and not self.is_stopped
             and partitions.is_quiet
             and self._quorum.is_quiet
-            and context.jobs_running == 0
+            and context.jobs.running == 0
         ):
             self._quorum.close(now)
             partitions.close(now)
@@ -514,6 +515,7 @@ class Broker:
     def _publish(self, now: Instant) -> None:
         """The metadata log has committed more: follow the new image, then answer the proposals."""
         quorum = self._quorum
+        self._agenda.has_deadlines = True
         for delta in quorum.take_deltas():
             follow(self._live, self._partitions, delta, now)
             self.settings = self._live.settings
@@ -521,21 +523,8 @@ class Broker:
                 self.quotas.published(delta.after.quotas)
             for shards in self._context.coordinators:
                 shards.published(delta, now)
-        for token, reply in quorum.take_committed():
-            self._committed(token, reply, now)
-
-    def _committed(self, token: object, reply: Message, now: Instant) -> None:
-        context = self._context
-        match token, reply:
-            case Proposed(), _:
-                if not token.call.session.is_closing:
-                    self._answer(token.call, token.completed(reply), now)
-            case AutoCreation(), _:
-                context.auto_creations.difference_update(token.names)
-            case _ if not committed(context, token, reply):
-                halt = self._standing.committed(token, reply, now)
-                if halt is not None:
-                    self._effects.append(halt)
+        for then, reply in quorum.take_committed():
+            then(reply, now)
 
     def _resume(self, session: Session, now: Instant) -> None:
         """Serve the requests that arrived while the session was muted, until it is muted again or none is

@@ -10,9 +10,9 @@ A request that the controller cannot write, since its disk is full, is repeated 
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
-from sparklog.effects import Halt
+from sparklog.effects import Effect, Halt
 from sparklog.errors import ErrorCode, code_of
 from sparklog.model import Instant, Micros, Uuid
 from sparklog.wire.messages.assign_replicas_to_dirs import (
@@ -24,8 +24,7 @@ from sparklog.wire.messages.assign_replicas_to_dirs import (
 )
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from sparklog.wire.schema import Message
-from sparklog_server.broker.context import BROKER_PRINCIPAL, Context
+from sparklog_server.broker.context import Context
 from sparklog_server.metadata.features import unsupported
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.replica_move import Assignment
@@ -41,44 +40,19 @@ _FULL: Final = ErrorCode.KAFKA_STORAGE_ERROR
 """What the controller says when its metadata log has no room."""
 
 
-class Registration(NamedTuple):
-    """The token of this broker's own registration."""
-
-    request: BrokerRegistrationRequest
-
-
-class Unfencing:
-    """The token of the heartbeat that unfences this broker."""
-
-
-class DirectoryReport(NamedTuple):
-    """The token of the request that tells in which directories replicas lie."""
-
-    told: tuple[Assignment, ...]
-
-
-class FailureReport(NamedTuple):
-    """The token of the heartbeat that tells of data directories that failed."""
-
-    failed: tuple[Uuid, ...]
-
-
-class CordonReport:
-    """The token of the heartbeat that tells which data directories get no new partitions."""
-
-
 class BrokerLifecycle:
     """Registers the broker, and tells of `failed`: the ids of directories that can no longer be used and
     are not yet told of.
     """
 
-    def __init__(self, context: Context, failed: list[Uuid], trace: Trace) -> None:
+    def __init__(self, context: Context, failed: list[Uuid], effects: list[Effect], trace: Trace) -> None:
         self.is_ready = False
         self._context = context
         self._live = context.live
         self._failed = failed
         self._assignments = context.partitions.moving.assignments
         self._told_cordoned: tuple[str, ...] = ()
+        self._effects = effects
         self._trace = trace
         self._again: list[Callable[[Instant], None]] = []
         self.again_at_us: Micros | None = None
@@ -86,7 +60,37 @@ class BrokerLifecycle:
 
     def begin(self, registration: BrokerRegistrationRequest, now: Instant) -> None:
         """Register; ready follows by itself."""
-        self._context.propose(registration, Registration(registration), BROKER_PRINCIPAL, now)
+
+        def registered(reply: BrokerRegistrationResponse, now: Instant) -> None:
+            if reply.error_code == _FULL:
+                self._ask_later(partial(self.begin, registration), now)
+            elif reply.error_code:
+                features = self._context.image.features
+                reason = unsupported(features) or code_of(reply.error_code).name
+                self._effects.append(Halt(f"the controller refused the registration: {reason}"))
+            else:
+                self._context.broker_epoch = reply.broker_epoch
+                for directory in self._context.partitions.directories:
+                    directory.log_dir.broker_epoch = reply.broker_epoch
+                self._unfence(now)
+
+        self._context.propose(registration, BrokerRegistrationResponse, registered, now)
+
+    def _unfence(self, now: Instant) -> None:
+        """Ask by a heartbeat to be unfenced, which tells the cordoned directories too."""
+
+        def answered(reply: BrokerHeartbeatResponse, now: Instant) -> None:
+            if reply.error_code == _FULL:
+                self._ask_later(self._unfence, now)
+                return
+            self.is_ready = not reply.is_fenced
+            self._trace(
+                "broker-ready" if self.is_ready else "broker-still-fenced",
+                node=self._context.settings.node_id,
+            )
+
+        heartbeat = self._heartbeat(offline_log_dirs=[], tells_cordoned=True)
+        self._context.propose(heartbeat, BrokerHeartbeatResponse, answered, now)
 
     def tick(self, now: Instant) -> None:
         """Repeat the requests for which the controller had no room."""
@@ -116,57 +120,33 @@ class BrokerLifecycle:
             told = tuple(islice(self._assignments.values(), TOLD_AT_ONCE_MAX))
             for one in told:
                 del self._assignments[one.topic_id, one.partition]
-            self._context.propose(self._assigning(told), DirectoryReport(told), BROKER_PRINCIPAL, now)
+            self._context.propose(
+                self._assigning(told), AssignReplicasToDirsResponse, partial(self._assigned, told), now
+            )
         if self._told_cordoned is not self._live.settings.cordoned_log_dirs:
-            self._tell_cordoned(CordonReport(), now)
+            self._tell_cordoned(now)
         if self._failed:
             failed, self._failed[:] = tuple(self._failed), []
             self._tell_failed(failed, now)
 
-    def _tell_cordoned(self, token: Unfencing | CordonReport, now: Instant) -> None:
-        """A heartbeat, which asks to be unfenced too."""
-        self._context.propose(
-            self._heartbeat(offline_log_dirs=[], tells_cordoned=True), token, BROKER_PRINCIPAL, now
-        )
+    def _tell_cordoned(self, now: Instant) -> None:
+        def answered(reply: BrokerHeartbeatResponse, now: Instant) -> None:
+            if reply.error_code == _FULL:
+                self._ask_later(self._tell_cordoned, now)
+
+        heartbeat = self._heartbeat(offline_log_dirs=[], tells_cordoned=True)
+        self._context.propose(heartbeat, BrokerHeartbeatResponse, answered, now)
 
     def _tell_failed(self, failed: tuple[Uuid, ...], now: Instant) -> None:
-        self._context.propose(
-            self._heartbeat(offline_log_dirs=list(failed)), FailureReport(failed), BROKER_PRINCIPAL, now
-        )
+        def answered(reply: BrokerHeartbeatResponse, now: Instant) -> None:
+            if reply.error_code == _FULL:
+                self._ask_later(partial(self._tell_failed, failed), now)
+                return
+            for shards in self._context.coordinators:
+                shards.check()
 
-    def committed(self, token: object, reply: Message, now: Instant) -> Halt | None:
-        """The controller's reply to one of the tokens above is committed."""
-        context = self._context
-        match token, reply:
-            case Registration(), BrokerRegistrationResponse(error_code=code) if code == _FULL:
-                self._ask_later(partial(self.begin, token.request), now)
-            case ((Unfencing() | CordonReport()), BrokerHeartbeatResponse(error_code=code)) if code == _FULL:
-                self._ask_later(partial(self._tell_cordoned, token), now)
-            case FailureReport(), BrokerHeartbeatResponse(error_code=code) if code == _FULL:
-                self._ask_later(partial(self._tell_failed, token.failed), now)
-            case Registration(), BrokerRegistrationResponse():
-                if reply.error_code:
-                    reason = unsupported(context.image.features) or code_of(reply.error_code).name
-                    return Halt(f"the controller refused the registration: {reason}")
-                context.broker_epoch = reply.broker_epoch
-                for directory in context.partitions.directories:
-                    directory.log_dir.broker_epoch = reply.broker_epoch
-                self._tell_cordoned(Unfencing(), now)
-            case Unfencing(), BrokerHeartbeatResponse():
-                self.is_ready = not reply.is_fenced
-                self._trace(
-                    "broker-ready" if self.is_ready else "broker-still-fenced", node=context.settings.node_id
-                )
-            case CordonReport(), _:
-                pass  # the placement of partitions knows of it now
-            case DirectoryReport(), AssignReplicasToDirsResponse():
-                self._assigned(token.told, reply, now)
-            case FailureReport(), _:
-                for shards in context.coordinators:
-                    shards.check()
-            case _:
-                raise AssertionError(f"no one awaits {type(reply).__name__} by {token!r}")
-        return None
+        heartbeat = self._heartbeat(offline_log_dirs=list(failed))
+        self._context.propose(heartbeat, BrokerHeartbeatResponse, answered, now)
 
     def _assigning(self, told: tuple[Assignment, ...]) -> AssignReplicasToDirsRequest:
         directories: dict[Uuid, dict[Uuid, AssignReplicasToDirsRequestTopicData]] = {}

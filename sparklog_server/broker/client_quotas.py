@@ -23,13 +23,15 @@ from sparklog_server.broker.connection_rates import ConnectionRates
 from sparklog_server.broker.rates import Rate, TokenBucket
 from sparklog_server.broker.session import Call, Session
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.controller.client_quotas import (
+from sparklog_server.metadata.client_quotas import (
+    CLIENT_ID,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    USER,
+    Quotas,
 )
-from sparklog_server.metadata.client_quotas import CLIENT_ID, USER, Quotas
 
 _PRODUCE = 0
 _FETCH = 1

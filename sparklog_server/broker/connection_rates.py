@@ -9,13 +9,11 @@ Rates are measured like those of other quotas; no wait is longer than one of the
 """
 
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from sparklog.model import Millis
 from sparklog_server.broker.rates import Rate
-from sparklog_server.controller.client_quotas import CONNECTION_CREATION_RATE
-from sparklog_server.metadata.client_quotas import IP, Quotas
+from sparklog_server.metadata.client_quotas import CONNECTION_CREATION_RATE, IP, Quotas
 
 RATE_MAX: Final = (1 << 31) - 1
 """A rate of this many per second, or more, is unlimited."""
@@ -50,6 +48,8 @@ class ConnectionRates:
         A host name, which Kafka's controller accepts if it can resolve it, limits no connection: this broker
         resolves no names.
         """
+        from ipaddress import ip_address  # at its only use: a start does not need it
+
         limits: dict[str | None, float] = {}
         for entity, numbers in quotas.items():
             for kind, name in entity:

@@ -3,7 +3,7 @@ errors where there is none.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,9 +14,8 @@ from sparklog.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic, ProducerIdBlock
+from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.session import FLOWING, Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
@@ -287,33 +286,23 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
 
 def ask_for_producer_ids(context: Context, now: Instant) -> None:
     """Have the controller grant the next block, unless it was asked already."""
-    ids = context.producer_ids
+    ids = context.transactions.producer_ids
     if not ids.is_asked:
         ids.is_asked = True
         block = AllocateProducerIdsRequest(
             broker_id=context.settings.node_id, broker_epoch=context.broker_epoch
         )
-        context.propose(block, ProducerIdBlock(), BROKER_PRINCIPAL, now)
+        context.propose(block, AllocateProducerIdsResponse, partial(_granted, context), now)
+
+
+def _granted(context: Context, reply: AllocateProducerIdsResponse, now: Instant) -> None:
+    ids = context.transactions.producer_ids
+    if reply.error_code == 0:
+        ids.granted(reply.producer_id_start, reply.producer_id_len)
+    ids.is_asked = False
+    context.woken.update(dict.fromkeys(ids.waiting))
+    ids.waiting.clear()
 
 
 def _is_awaited(call: Call) -> bool:
     return call.answer is None and not call.session.is_closing
-
-
-def committed(context: Context, token: object, reply: Message) -> bool:
-    """A proposal of a coordinator is committed; False if the token is not a coordinator's."""
-    match token, reply:
-        case ProducerIdBlock(), AllocateProducerIdsResponse():
-            ids = context.producer_ids
-            if reply.error_code == 0:
-                ids.granted(reply.producer_id_start, reply.producer_id_len)
-            ids.is_asked = False
-            context.woken.update(dict.fromkeys(ids.waiting))
-            ids.waiting.clear()
-        case CoordinatorTopic(), CreateTopicsResponse():
-            token.shards.is_asked = False
-            if reply.topics[0].error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
-                context.woken.update(dict.fromkeys(token.shards.take_awaited()))
-        case _:
-            return False
-    return True

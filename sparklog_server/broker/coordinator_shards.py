@@ -13,6 +13,7 @@ from sparklog.model import Instant, LeaderEpoch, Offset
 from sparklog.record.control import Marker
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from sparklog.wire.schema import Message
+from sparklog_server.agenda import Agenda
 from sparklog_server.broker.session import Call, Wakeable
 from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.command import Command, Token
@@ -140,6 +141,7 @@ class CoordinatorShards:
         topic: CreatableTopic,
         make_shard: Callable[[], Shard],
         continuations: Continuations,
+        agenda: Agenda,
         *,
         node_id: int,
         entropy: Callable[[int], bytes],
@@ -148,7 +150,9 @@ class CoordinatorShards:
     ) -> None:
         self.sought = sought
         """Called with every key for which a client looks up the coordinator."""
-        self.runtime = CoordinatorRuntime(topic.name, make_shard, continuations, entropy=entropy, trace=trace)
+        self.runtime = CoordinatorRuntime(
+            topic.name, make_shard, continuations, agenda, entropy=entropy, trace=trace
+        )
         self.topic = topic.name
         self.topic_wanted = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
         self.partition_count = 0  # of those that keep keys; 0 before their topic exists

@@ -1,42 +1,25 @@
 """The table from API key to handler and request; the broker serves and advertises exactly its entries.
 
-A start imports only the handlers that nearly every client needs. The others are imported, a family at a time,
-when a client first sends a request of theirs: imports are most of the time that a start takes.
+A start imports only the handlers of the first requests of a connection. The others are imported, a family at
+a time, when a client first sends a request of theirs: imports are most of the time that a start takes.
 """
 
 from typing import Final
 
 from sparklog.wire.api_keys import API_BY_KEY
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
-from sparklog.wire.messages.create_topics import CreateTopicsRequest
-from sparklog.wire.messages.fetch import FetchRequest
-from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
-from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
-from sparklog.wire.messages.list_offsets import ListOffsetsRequest
 from sparklog.wire.messages.metadata import MetadataRequest
-from sparklog.wire.messages.produce import ProduceRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Handler, Handlers
 from sparklog_server.broker.handlers.api_versions import api_versions
-from sparklog_server.broker.handlers.coordinators import find_coordinator
-from sparklog_server.broker.handlers.fetch import fetch
 from sparklog_server.broker.handlers.metadata import metadata
-from sparklog_server.broker.handlers.offsets import list_offsets
-from sparklog_server.broker.handlers.produce import produce
-from sparklog_server.broker.handlers.producers import init_producer_id
-from sparklog_server.broker.handlers.topics import create_topics
 from sparklog_server.config.settings import BrokerSettings
 
 HANDLERS: Handlers = {
-    0: (produce, ProduceRequest),
-    1: (fetch, FetchRequest),
-    2: (list_offsets, ListOffsetsRequest),
     3: (metadata, MetadataRequest),
-    10: (find_coordinator, FindCoordinatorRequest),
     18: (api_versions, ApiVersionsRequest),
-    19: (create_topics, CreateTopicsRequest),
-    22: (init_producer_id, InitProducerIdRequest),
 }
+RECORD_APIS: Final = frozenset((0, 1, 2, 10, 19, 22))
 GROUP_APIS: Final = frozenset((8, 9, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69))
 TRANSACTION_APIS: Final = frozenset((24, 25, 26, 27, 28, 61, 65, 66))
 ADMINISTRATION_APIS: Final = frozenset(
@@ -74,7 +57,7 @@ ADMINISTRATION_APIS: Final = frozenset(
         75,
     )
 )
-SERVED: Final = (*HANDLERS, *sorted(GROUP_APIS | TRANSACTION_APIS | ADMINISTRATION_APIS))
+SERVED: Final = (*HANDLERS, *sorted(RECORD_APIS | GROUP_APIS | TRANSACTION_APIS | ADMINISTRATION_APIS))
 _INIT_PRODUCER_ID = 22
 
 
@@ -82,7 +65,11 @@ def import_handler(handlers: Handlers, api_key: int) -> tuple[Handler, type[Mess
     """Add the family of an API to `handlers`, except for entries that are there; None for an API that is not
     served.
     """
-    if api_key in GROUP_APIS:
+    if api_key in RECORD_APIS:
+        from sparklog_server.broker.dispatch_records import RECORDS
+
+        family = RECORDS
+    elif api_key in GROUP_APIS:
         from sparklog_server.broker.dispatch_groups import GROUPS
 
         family = GROUPS

@@ -8,9 +8,10 @@ This module reads no log: it makes one listing of each partition directory. `spa
 every file with every other.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+
+import msgspec
 
 from sparklog.model import ZERO_UUID, Offset, TopicPartition
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets
@@ -107,7 +108,7 @@ class FoundFiles:
     def _check_mark(self) -> None:
         path = f"{self._path}/{CLEAN_SHUTDOWN_FILE}"
         try:
-            json.loads(self._disk.read(path) or b"")
+            msgspec.json.decode(self._disk.read(path) or b"")
         except ValueError as error:
             self._trace(
                 "file-damaged",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from sparklog.record.batch import HEADER_SIZE, record_size_max
+from sparklog_server.agenda import Agenda
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.coordinator_shards import CoordinatorShards, compacted_topic
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
@@ -32,6 +33,7 @@ def open_groups(
     live: DynamicBrokerConfig,
     allow: Allow,
     continuations: Continuations,
+    agenda: Agenda,
     *,
     entropy: Callable[[int], bytes],
     trace: Trace,
@@ -89,6 +91,7 @@ def open_groups(
         topic,
         make_shard,
         continuations,
+        agenda,
         node_id=settings.node_id,
         entropy=entropy,
         trace=trace,

@@ -5,6 +5,7 @@ their compaction.
 from collections.abc import Callable, Sequence
 
 from sparklog.model import Instant, NodeId, Uuid
+from sparklog_server.agenda import Agenda
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.log_settings import cleaning_limits, move_rate_max
 from sparklog_server.config.together import is_cordoned
@@ -21,6 +22,7 @@ def open_partitions(
     disk: Disk,
     log_dirs: Sequence[LogDir],
     continuations: Continuations,
+    agenda: Agenda,
     *,
     failed: list[Uuid],
     entropy: Callable[[int], bytes],
@@ -38,6 +40,7 @@ def open_partitions(
     directories = [
         ReplicaDirectory(
             log_dir,
+            agenda,
             checkpoint_interval_ms=settings.replica_high_watermark_checkpoint_interval_ms,
             log_start_interval_ms=settings.log_flush_start_offset_checkpoint_interval_ms,
             recovery_points_interval_ms=settings.log_flush_offset_checkpoint_interval_ms,
@@ -54,6 +57,7 @@ def open_partitions(
         directories,
         disk,
         continuations,
+        agenda,
         settings_for=live.log,
         in_sync_min_for=lambda topic: live.topic(topic).min_insync_replicas,
         waits_for_sync=waits_for_sync,

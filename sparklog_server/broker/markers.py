@@ -190,12 +190,12 @@ class _OffsetsShare:
 
     def answered(self, reply: Message) -> None:
         """It is committed."""
-        self._context.wake(self)
+        self._context.woken[self] = None
 
     def refused(self, code: ErrorCode) -> None:
         """The marker was not written, or its commit is uncertain."""
         self._code = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_READY else code
-        self._context.wake(self)
+        self._context.woken[self] = None
 
     def woken(self, now: Instant) -> None:
         self._writing.known(self._topic_partition, self._code, now)

@@ -24,7 +24,6 @@ from sparklog_server.broker.snapshot_generator import SnapshotGenerator
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.controller.controller import Controller
-from sparklog_server.controller.refusals import refusal_of
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.metadata.batches import batch_of, records_of
@@ -39,14 +38,18 @@ _RECORDS_PER_BATCH = 2000
 """How many records of an outcome that need not be whole go into one batch."""
 
 
+Decided = Callable[[Message, Instant], None]
+"""Goes on with the reply to a command once that is committed."""
+
+
 class _Parked(msgspec.Struct, frozen=True):
     """Published when the high watermark reaches `end_offset`: an image, after `size` more bytes of
-    records, or the reply to a token.
+    records, or the reply to a command.
     """
 
     end_offset: Offset
     delta: MetadataDelta | None = None
-    token: object = None
+    then: Decided | None = None
     reply: Message | None = None
     size: int = 0
 
@@ -73,8 +76,8 @@ class Quorum:
         self._trace = trace
         self._is_active = False  # the controller was activated
         self._parked: deque[_Parked] = deque()
-        self._waiting: deque[tuple[Message, object, str]] = deque()
-        self.committed: list[tuple[object, Message]] = []
+        self._waiting: deque[tuple[Message, Decided, str]] = deque()
+        self.committed: list[tuple[Decided, Message]] = []
         self.deltas: list[MetadataDelta] = []
 
     @classmethod
@@ -152,20 +155,20 @@ class Quorum:
         """The end of the metadata log."""
         return self._raft.log_end_offset
 
-    def propose(self, command: Message, token: object, principal: str, now: Instant) -> None:
-        """Decide on a wire request of `principal`; its reply comes with `token` out of `take_committed`.
-        Commands share syncs.
+    def propose(self, command: Message, then: Decided, principal: str, now: Instant) -> None:
+        """Decide on a wire request of `principal`; `take_committed` gives `then` with its reply. Commands
+        share syncs.
         """
         if self._raft.is_leader:
-            self._decide(command, token, principal, now)
+            self._decide(command, then, principal, now)
             self._raft.flush(now)
         elif self._raft.role is Role.CANDIDATE:
-            self._waiting.append((command, token, principal))
+            self._waiting.append((command, then, principal))
         else:
             self.committed.append(
                 (
-                    token,
-                    refusal_of(
+                    then,
+                    _refusal_of(
                         command, ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum."
                     ),
                 )
@@ -187,8 +190,8 @@ class Quorum:
             self._drop()
         self._publish()
 
-    def take_committed(self) -> list[tuple[object, Message]]:
-        """The (token, reply) pairs committed since the last call, in the order of their commands."""
+    def take_committed(self) -> list[tuple[Decided, Message]]:
+        """The (continuation, reply) pairs committed since the last call, in the order of their commands."""
         committed, self.committed = self.committed, []
         return committed
 
@@ -262,7 +265,7 @@ class Quorum:
             self._decide(*self._waiting.popleft(), now)
         self._raft.flush(now)
 
-    def _decide(self, command: Message, token: object, principal: str, now: Instant) -> None:
+    def _decide(self, command: Message, then: Decided, principal: str, now: Instant) -> None:
         """Decide, append, and park the reply behind the records that it depends on."""
         outcome = self._controller.decide(command, self._raft.log_end_offset, now)
         reply = outcome.reply
@@ -276,11 +279,11 @@ class Quorum:
             try:
                 self._append(outcome, now)
             except _Full as full:
-                reply = refusal_of(command, ErrorCode.KAFKA_STORAGE_ERROR, str(full))
+                reply = _refusal_of(command, ErrorCode.KAFKA_STORAGE_ERROR, str(full))
         if not self._raft.is_leader:
             self._drop()
             return
-        self._parked.append(_Parked(self._raft.log_end_offset, token=token, reply=reply))
+        self._parked.append(_Parked(self._raft.log_end_offset, then=then, reply=reply))
         self._publish()
 
     def _append(self, outcome: Outcome[Message, object], now: Instant) -> None:
@@ -325,8 +328,8 @@ class Quorum:
                 self.image = parked.delta.after
                 self._snapshotting.grown(parked.size)
                 self.deltas.append(parked.delta)
-            if parked.reply is not None:
-                self.committed.append((parked.token, parked.reply))
+            if parked.then is not None and parked.reply is not None:
+                self.committed.append((parked.then, parked.reply))
 
     def _drop(self) -> None:
         """Leadership is gone: uncommitted records may be lost, and no reply rests on them."""
@@ -341,3 +344,10 @@ class _Full(Exception):
     def __init__(self, error: StorageError) -> None:
         super().__init__(f"The metadata log cannot grow: {error}")
         self.error = error
+
+
+def _refusal_of(command: Message, code: ErrorCode, message: str | None) -> Message:
+    # At its only use: a start refuses no command, and the replies to all of them take 2 ms.
+    from sparklog_server.controller.refusals import refusal_of
+
+    return refusal_of(command, code, message)

@@ -62,6 +62,8 @@ def read_request(
         return header, handler, decode_request(request_class, header.api_version, body)
     except DecodeError as error:
         raise NotServed(f"undecodable request: {error}") from None
+    except (ImportError, OSError) as error:  # the installation was replaced while the broker runs
+        raise NotServed(f"the handler of API {api_key} cannot be imported: {error}") from None
 
 
 def topic_count(api_key: int, version: int, body: memoryview) -> int:

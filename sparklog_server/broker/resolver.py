@@ -8,6 +8,9 @@
 A machine without I/O; it sends and stores nothing until a verdict is requested. It reads only the partitions
 of the requested sinks, continues where the last round ended, and drops all state when no verdict has been
 requested for a while.
+
+Not a `client.fetch.Fetcher`, which reads without an end and resets positions: a round ends at the log ends,
+and an error begins it again. Not a `client.ranges.RangeReader`, which blocks.
 """
 
 from collections.abc import Callable

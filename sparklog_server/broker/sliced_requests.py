@@ -17,8 +17,9 @@ from typing import Final, Protocol
 
 from sparklog.model import Instant
 from sparklog.wire.schema import Message
+from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.reply_memory import ReplyMemory
-from sparklog_server.broker.session import Call, Parked, Session
+from sparklog_server.broker.session import Call, Parked, Session, Wakeable
 
 SLICE: Final = 32
 """How many keys are asked for in one turn: about half a millisecond, where each forgets a group."""
@@ -152,14 +153,12 @@ class SlicedRequests:
     for a slice, in turn; `_held_up` the others by session, of which each has one at most.
     """
 
-    def __init__(
-        self, released: Callable[[SlicedRequest], None], hold: Callable[[int], None], replies: ReplyMemory
-    ) -> None:
+    def __init__(self, woken: dict[Wakeable, None], memory: RequestMemory, replies: ReplyMemory) -> None:
         self._going: dict[SlicedRequest, None] = {}
         self.ready: dict[SlicedRequest, None] = {}
         self._held_up: dict[Session, SlicedRequest] = {}
-        self._released = released
-        self._hold = hold
+        self._woken = woken
+        self._memory = memory
         self._replies = replies
 
     def add(
@@ -178,7 +177,7 @@ class SlicedRequests:
         """
         sliced = SlicedRequest(self, call, asks, fold, finish, built)
         sliced.held_bytes = count * _KEY_BYTES
-        self._hold(sliced.held_bytes)
+        self._memory.copied_bytes += sliced.held_bytes
         call.waiting = sliced
         if call.session.reply_bytes:
             self._held_up[call.session] = sliced
@@ -224,12 +223,12 @@ class SlicedRequests:
     def ended(self, sliced: SlicedRequest) -> None:
         """Every part of it is folded."""
         if not sliced.call.session.is_closing:
-            self._released(sliced)
+            self._woken[sliced] = None
         self.let_go(sliced)
 
     def let_go(self, sliced: SlicedRequest) -> None:
         """It holds nothing any more."""
-        self._hold(-sliced.held_bytes)
+        self._memory.copied_bytes -= sliced.held_bytes
         sliced.held_bytes = 0
         self.built(sliced, 0)
         self._drop(sliced)

@@ -21,6 +21,7 @@ from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from sparklog_server.agenda import Agenda
 from sparklog_server.broker.coordinator_shards import CoordinatorShards, compacted_topic
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.internal_topics import TRANSACTIONS_TOPIC
@@ -105,6 +106,7 @@ class TransactionCoordinator:
         self,
         live: DynamicBrokerConfig,
         continuations: Continuations,
+        agenda: Agenda,
         *,
         entropy: Callable[[int], bytes],
         trace: Trace,
@@ -125,9 +127,10 @@ class TransactionCoordinator:
         def make_shard() -> "TxnShard":
             return self.shard_class()(txn_settings, take_producer_id=self._take_producer_id, trace=trace)
 
+        self._agenda = agenda
         self.producer_ids = ProducerIds()
         self.shards = CoordinatorShards(
-            topic, make_shard, continuations, node_id=settings.node_id, entropy=entropy, trace=trace
+            topic, make_shard, continuations, agenda, node_id=settings.node_id, entropy=entropy, trace=trace
         )
         self.resolver: Resolver = NobodyKnows()
         self.write: WriteMarkers = nobody_writes
@@ -237,15 +240,12 @@ class TransactionCoordinator:
             self.write(piece, told.coordinator_epoch, told.written, now)
         self.has_more_due = bool(self._pieces or self._unjudged)
 
-    @property
-    def may_go_on(self) -> bool:
-        """Whether `write_due` would write some of them."""
-        return bool(self._pieces and self._room > 0) or bool(self._unjudged and self._judged_room > 0)
-
     def resume(self) -> None:
         """Another turn of the loop."""
         self._room = _MARKERS_AT_ONCE
         self._judged_room = _JUDGED_AT_ONCE
+        if self.has_more_due:
+            self._agenda.has_coordination = True
 
     def _begin(self, due: MarkersDue, image: MetadataImage, now: Instant) -> None:
         # A deleted partition needs no marker.

@@ -76,7 +76,7 @@ class TransactionVerification:
         self._begun_us = now.mono_us
         self._codes: dict[TopicPartition, ErrorCode] = {}
         self._is_over = self._is_resting = False
-        self._copied_bytes = context.hold(copies)
+        self._copied_bytes = context.jobs.hold(copies)
 
     def ask(self, now: Instant) -> None:
         """Ask, or ask again."""
@@ -91,7 +91,7 @@ class TransactionVerification:
             self,
             adds_partitions=asking.adds_partitions,
         )
-        self._context.park(_Timer(self._waiting_call, self), _WAIT_MS, now)
+        self._context.timers.park(_Timer(self._waiting_call, self), _WAIT_MS, now)
         if code is not ErrorCode.NONE:
             self.refused(code)
 
@@ -104,12 +104,12 @@ class TransactionVerification:
             for topic in result.topic_results
             for part in topic.results_by_partition
         }
-        self._context.wake(self)
+        self._context.woken[self] = None
 
     def refused(self, code: ErrorCode) -> None:
         """There is no coordinator to ask, or it resigned."""
         self._codes = dict.fromkeys(self._asking.partitions, self._told(code))
-        self._context.wake(self)
+        self._context.woken[self] = None
 
     def _told(self, code: ErrorCode) -> ErrorCode:
         """The error code that a producer of this version expects."""
@@ -135,7 +135,7 @@ class TransactionVerification:
             if is_gone:
                 self._end()
             else:
-                self._context.park(
+                self._context.timers.park(
                     _Timer(self._waiting_call, self, is_retry=True), keys.add_retry_backoff_ms, now
                 )
         elif is_gone:
@@ -143,14 +143,14 @@ class TransactionVerification:
             self._finish(self._codes, now)
         else:
             self._end()
-            self._context.wake(_Told(self._waiting_call, self._finish, self._codes))
+            self._context.woken[_Told(self._waiting_call, self._finish, self._codes)] = None
 
     def timed_out(self) -> None:
         """The coordinator did not answer in time."""
         if not self._is_over:
             self._end()
             codes = dict.fromkeys(self._asking.partitions, ErrorCode.NETWORK_EXCEPTION)
-            self._context.wake(_Told(self._waiting_call, self._finish, codes))
+            self._context.woken[_Told(self._waiting_call, self._finish, codes)] = None
 
     def abandoned(self) -> None:
         """The session has ended; its records are still appended if the partition is verified, as in Kafka,
@@ -161,7 +161,7 @@ class TransactionVerification:
 
     def _end(self) -> None:
         self._is_over = True
-        self._context.let_go(self._copied_bytes)
+        self._context.jobs.let_go(self._copied_bytes)
 
     @property
     def is_over(self) -> bool:

@@ -80,6 +80,8 @@ def start(
     from sparklog_server.disk.door import StorageError
     from sparklog_server.disk.os_disk import OsDisk
 
+    # The server's collection before it is ready walks only what is made from here on.
+    gc.freeze()
     loaded = load(config, given, is_insecure_allowed=insecure)
     prepare_process()
     log = TraceLog(sys.stderr)
@@ -97,8 +99,8 @@ def start(
         server = Server(
             loaded.settings,
             disk,
-            lambda settings, disk, trace: Broker(
-                settings, disk, entropy=entropy, trace=trace, work_clock=perf_counter_ns
+            lambda settings, disk, trace, now: Broker.open(
+                settings, disk, entropy=entropy, trace=trace, now=now, work_clock=perf_counter_ns
             ),
             log,
             connections_max=shares.connections,

@@ -5,7 +5,6 @@ warning.
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -96,7 +95,8 @@ def parse_properties(text: str, name: str) -> list[Entry]:
 
 def _read(path: str) -> list[Entry]:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error}") from error
     return parse_properties(text, path)

@@ -45,11 +45,3 @@ class MetadataLogSettings(msgspec.Struct, frozen=True, kw_only=True):
             0,
         ),
     ] = 3_600_000
-    idle_interval_ms_max: Annotated[
-        int,
-        _int(
-            "metadata.max.idle.interval.ms",
-            "The interval between NoOp records in an idle metadata log. A cluster of one node writes none.",
-            0,
-        ),
-    ] = 500

@@ -136,14 +136,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "fetch.max.bytes", "The maximum bytes in a Fetch response, even if the request allows more.", 1024
         ),
     ] = 57_671_680
-    max_incremental_fetch_session_cache_slots: Annotated[
-        int,
-        _int(
-            "max.incremental.fetch.session.cache.slots",
-            "The maximum number of incremental fetch sessions.",
-            0,
-        ),
-    ] = 1000
     max_request_partition_size_limit: Annotated[
         int,
         _int(
@@ -299,14 +291,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             1,
         ),
     ] = 5_000
-    replica_lag_time_max_ms: Annotated[
-        int,
-        _long(
-            "replica.lag.time.max.ms",
-            "A follower that has not reached the leader's log end offset for this long leaves the ISR.",
-            1,
-        ),
-    ] = 30_000
     producer_id_expiration_ms: Annotated[
         int,
         _int(
@@ -332,26 +316,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_session_timeout_ms: Annotated[
         int, _int("broker.session.timeout.ms", "A broker that sends no heartbeat for this long is fenced.", 1)
     ] = 9_000
-    initial_broker_registration_timeout_ms: Annotated[
-        int,
-        _int(
-            "initial.broker.registration.timeout.ms",
-            "A starting broker that cannot register within this time stops.",
-            1,
-        ),
-    ] = 60_000
     controller_quorum_voters: Annotated[
         tuple[str, ...],
         _list(
             "controller.quorum.voters",
             "The voters of the metadata quorum, as id@host:port. Only this node can be a voter.",
-        ),
-    ] = ()
-    controller_quorum_bootstrap_servers: Annotated[
-        tuple[str, ...],
-        _list(
-            "controller.quorum.bootstrap.servers",
-            "The addresses of the metadata quorum. A cluster of one node needs none.",
         ),
     ] = ()
 

@@ -30,6 +30,7 @@ controller.performance.sample.period.ms | LONG | r | 100.. | 60000 | How often f
 controller.quorum.append.linger.ms | INT | r | 0.. | 25 |
     How long the leader of the quorum gathers records before a sync; here whatever comes during a sync shares the next.
 controller.quorum.auto.join.enable | BOOLEAN | r | - | false | Let a new controller make itself a voter.
+controller.quorum.bootstrap.servers | LIST | r | - |  | The addresses of the metadata quorum.
 controller.quorum.election.backoff.max.ms | INT | r | 0.. | 1000 | The longest pause before another try at an election.
 controller.quorum.election.timeout.ms | INT | r | 0.. | 1000 | How long a voter does without a leader before it stands for election.
 controller.quorum.fetch.max.bytes | INT | r | 1.. | 1048576 | The most one Fetch within the quorum carries.
@@ -98,6 +99,8 @@ group.streams.min.heartbeat.interval.ms | INT | r | 1.. | 5000 | The shortest he
 group.streams.min.session.timeout.ms | INT | r | 1.. | 45000 | The shortest session timeout a streams group may set.
 group.streams.num.standby.replicas | INT | r | 0.. | 0 | The standby replicas of each task of a streams group.
 group.streams.session.timeout.ms | INT | r | 1.. | 45000 | How long a member of a streams group may be silent before it is out.
+initial.broker.registration.timeout.ms | INT | r | 1.. | 60000 |
+    A starting broker that cannot register within this time stops.
 internal.metadata.delete.delay.millis | LONG | r | - | 60000 | How long a dropped metadata segment waits before it is unlinked, for tests.
 internal.metadata.log.segment.bytes | INT | r | - | <none> | A metadata segment size below the public minimum, for tests.
 internal.metadata.max.batch.size.in.bytes | INT | r | - | 8388608 | The largest batch of the metadata log, for tests.
@@ -107,6 +110,8 @@ leader.imbalance.check.interval.seconds | LONG | r | 1.. | 300 | How often the b
 log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | The memory of compaction for reading and writing, over all threads.
 log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | How long a broker that cannot report a failed data directory goes on before it stops.
 max.connections.per.ip.overrides | STRING | c | - |  | Other limits for certain addresses, as address:count, comma separated.
+max.incremental.fetch.session.cache.slots | INT | r | 0.. | 1000 | The maximum number of incremental fetch sessions.
+metadata.max.idle.interval.ms | INT | r | 0.. | 500 | The interval between NoOp records in an idle metadata log.
 metric.reporters | LIST | c | - | org.apache.kafka.common.metrics.JmxReporter | Java classes that report metrics.
 metrics.num.samples | INT | r | 1.. | 2 | How many samples a rate is computed from.
 metrics.recording.level | STRING | r | - | INFO | How much is measured: INFO, DEBUG or TRACE.
@@ -162,6 +167,8 @@ replica.fetch.max.bytes | INT | r | 0.. | 1048576 | The most a follower asks for
 replica.fetch.min.bytes | INT | r | - | 1 | How many bytes a follower's fetch waits for.
 replica.fetch.response.max.bytes | INT | r | 0.. | 10485760 | The most a follower asks for in one reply.
 replica.fetch.wait.max.ms | INT | r | - | 500 | How long a follower's fetch waits for new records.
+replica.lag.time.max.ms | LONG | r | 1.. | 30000 |
+    A follower that has not reached the leader's log end offset for this long leaves the ISR.
 replica.selector.class | STRING | r | - | <none> | The Java class that sends consumers to a near replica.
 replica.socket.receive.buffer.bytes | INT | r | - | 65536 | The socket receive buffer of a follower.
 replica.socket.timeout.ms | INT | r | - | 30000 | How long a follower waits for an answer.

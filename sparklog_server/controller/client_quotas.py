@@ -2,7 +2,6 @@
 others.
 """
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 
 from sparklog.errors import ErrorCode
@@ -14,17 +13,24 @@ from sparklog.wire.messages.alter_client_quotas import (
     OpData,
 )
 from sparklog.wire.schema import INT32_MAX, INT64_MAX, Message
-from sparklog_server.metadata.client_quotas import CLIENT_ID, IP, USER, QuotaEntity, entity_of, record_of
+from sparklog_server.metadata.client_quotas import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    IP,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+    QuotaEntity,
+    entity_of,
+    record_of,
+)
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Outcome, Refused
 
 from .topics import RECORDS_PER_REQUEST_MAX
 
-PRODUCER_BYTE_RATE = "producer_byte_rate"
-CONSUMER_BYTE_RATE = "consumer_byte_rate"
-REQUEST_PERCENTAGE = "request_percentage"
-CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
-CONNECTION_CREATION_RATE = "connection_creation_rate"
 ENTITIES_MAX = 100_000
 """The maximum number of entities with quotas; Kafka has no bound."""
 
@@ -112,10 +118,12 @@ def _keys_of(entity: QuotaEntity) -> frozenset[str]:
     if len(names) > 1:
         message = "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
+    from ipaddress import ip_address  # at its only use: a start does not need it
+
     ip = names[IP]
     try:
         if ip is not None:
-            ipaddress.ip_address(ip)
+            ip_address(ip)
     except ValueError:
         # Kafka resolves any other text as a host name; the controller cannot, since its decisions must be
         # deterministic.

@@ -13,23 +13,13 @@ from sparklog.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
-from sparklog.wire.messages.alter_configs import AlterConfigsRequest
-from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from sparklog.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
 )
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
-from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
-from sparklog.wire.messages.create_topics import CreateTopicsRequest
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
-from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
-from sparklog.wire.messages.update_features import UpdateFeaturesRequest
 from sparklog.wire.schema import INT64_MAX, Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings
@@ -38,35 +28,11 @@ from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, Metad
 from sparklog_server.metadata.records import FeatureLevelRecord, ProducerIdsRecord
 from sparklog_server.outcome import Outcome, Refused
 
-from .alterations import alter_configs, incremental_alter_configs
 from .brokers import Brokers
-from .client_quotas import alter_client_quotas
 from .configs import ToldConfigs, layers_in
-from .credentials import alter_user_scram_credentials
-from .directory_assignment import assign_replicas_to_dirs
-from .features import update_features
-from .partition_changes import alter_partition_reassignments, elect_leaders
-from .topics import Rules, create_partitions, create_topics, delete_topics, unified
+from .names import unified
 
 PRODUCER_IDS_PER_BLOCK = 1000
-
-Command = (
-    CreateTopicsRequest
-    | DeleteTopicsRequest
-    | CreatePartitionsRequest
-    | IncrementalAlterConfigsRequest
-    | AlterConfigsRequest
-    | BrokerRegistrationRequest
-    | BrokerHeartbeatRequest
-    | AllocateProducerIdsRequest
-    | ElectLeadersRequest
-    | AlterPartitionReassignmentsRequest
-    | AlterClientQuotasRequest
-    | AlterUserScramCredentialsRequest
-    | UpdateFeaturesRequest
-    | UnregisterBrokerRequest
-    | AssignReplicasToDirsRequest
-)
 
 
 class Controller:
@@ -100,37 +66,22 @@ class Controller:
         """The records and the reply for a command; `next_offset` is the offset of the first record. `pending`
         does not change.
         """
-        if isinstance(command, CreateTopicsRequest):
-            return create_topics(self.pending, command, self._rules)
-        if isinstance(command, DeleteTopicsRequest):
-            return delete_topics(self.pending, command)
-        if isinstance(command, CreatePartitionsRequest):
-            return create_partitions(self.pending, command, self._rules)
-        if isinstance(command, IncrementalAlterConfigsRequest):
-            return incremental_alter_configs(self.pending, command, self._layers)
-        if isinstance(command, AlterConfigsRequest):
-            return alter_configs(self.pending, command, self._layers)
         if isinstance(command, BrokerHeartbeatRequest):
             return self._brokers.heartbeat(self.pending, command, next_offset, now, self._settings_for)
         if isinstance(command, BrokerRegistrationRequest):
             return self._brokers.register(self.pending, command, next_offset, now, self._settings_for)
         if isinstance(command, AllocateProducerIdsRequest):
             return self._allocate_producer_ids(command)
-        if isinstance(command, ElectLeadersRequest):
-            return elect_leaders(self.pending, command)
-        if isinstance(command, AlterPartitionReassignmentsRequest):
-            return alter_partition_reassignments(self.pending, command, self._settings_for)
-        if isinstance(command, AlterClientQuotasRequest):
-            return alter_client_quotas(self.pending, command)
-        if isinstance(command, AlterUserScramCredentialsRequest):
-            return alter_user_scram_credentials(self.pending, command)
-        if isinstance(command, UpdateFeaturesRequest):
-            return update_features(self.pending, command, self._settings.node_id)
         if isinstance(command, AssignReplicasToDirsRequest):
             return self._assign_replicas_to_dirs(command)
         if isinstance(command, UnregisterBrokerRequest):
             return self._brokers.unregister(self.pending, command, self._settings_for)
-        raise AssertionError(f"the controller does not decide on {type(command).__name__}")
+        # A start does not need the commands of clients, and imports are most of its time.
+        from .administration import administer
+        from .topics import Rules
+
+        rules = Rules(self._layers.effective, self._entropy, self._collision, self._told)
+        return administer(self.pending, command, rules, self._layers, self._settings_for)
 
     def replay(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch) -> MetadataDelta:
         """Apply appended (offset, record) pairs of one leader epoch; returns the changes."""
@@ -170,7 +121,7 @@ class Controller:
     def _settings_changed(self) -> None:
         """Use the dynamic settings in the pending image and this node's own settings for decisions."""
         self._layers = layers_in(self.pending, self._settings)
-        self._rules = Rules(self._layers.effective, self._entropy, self._collision, ToldConfigs(self._layers))
+        self._told = ToldConfigs(self._layers)
 
     def _collision(self, name: str) -> str | None:
         if "." not in name and "_" not in name:
@@ -184,6 +135,8 @@ class Controller:
             self._brokers.check_epoch(self.pending, request.broker_id, request.broker_epoch)
         except Refused as refusal:
             return Outcome((), AssignReplicasToDirsResponse(error_code=refusal.code))
+        from .directory_assignment import assign_replicas_to_dirs  # as in `decide`
+
         return assign_replicas_to_dirs(self.pending, request, self._settings_for)
 
     def _allocate_producer_ids(

@@ -4,7 +4,6 @@ Each function decides on an image and returns records with a reply; nothing is c
 of a request gets its error and does not affect the others.
 """
 
-import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -39,16 +38,15 @@ from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, Remo
 from sparklog_server.outcome import Outcome, Refused
 
 from .configs import ToldConfigs, checked, overrides_of
+from .names import check_name
 from .placement import DirectoryChooser, Entropy, Placer
 
-NAME_LENGTH_MAX = 249
 PARTITIONS_PER_REQUEST_MAX = 10_000
 RECORDS_PER_REQUEST_MAX = 10_000
 METADATA_TOPIC = "__cluster_metadata"
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
 UNKNOWN_ID = "This server does not host this topic ID."
 T = TypeVar("T")
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 Colliding = Callable[[str], str | None]
 """The existing topic with the same metric name (`.` and `_` collide); None if there is none."""
@@ -61,26 +59,6 @@ class Rules(msgspec.Struct, frozen=True):
     entropy: Entropy
     colliding: Colliding
     told: ToldConfigs
-
-
-def check_name(name: str) -> None:
-    """Refuse an invalid topic name (Topic.validate)."""
-    reason = None
-    if not name:
-        reason = "the empty string is not allowed"
-    elif name in (".", ".."):
-        reason = f"'{name}' is not allowed"
-    elif len(name) > NAME_LENGTH_MAX:
-        reason = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
-    elif _LEGAL_NAME.fullmatch(name) is None:
-        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    if reason is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
-
-
-def unified(name: str) -> str:
-    """The name with `.` replaced by `_`, as metric names have it."""
-    return name.replace(".", "_")
 
 
 def create_topics(

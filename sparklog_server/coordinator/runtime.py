@@ -25,6 +25,7 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Offset
 from sparklog.record.batch import Record
 from sparklog.record.control import Marker
 from sparklog.wire.schema import Message
+from sparklog_server.agenda import Agenda
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
@@ -72,6 +73,7 @@ class CoordinatorRuntime:
         topic: str,
         make_shard: Callable[[], Shard],
         continuations: Continuations,
+        agenda: Agenda,
         *,
         entropy: Callable[[int], bytes],
         trace: Callable[..., None],
@@ -81,6 +83,7 @@ class CoordinatorRuntime:
         self._topic = topic
         self._make_shard = make_shard
         self._continuations = continuations
+        self._agenda = agenda
         self._entropy = entropy
         self._trace = trace
         self._image = MetadataImage()
@@ -117,6 +120,7 @@ class CoordinatorRuntime:
         self._timers.cancel(active.timer)
         self._dropped[index] = None
         self.refused.extend((token, code) for token in active.unanswered())
+        self._agenda.has_coordination = True
         self._trace("shard-dropped", partition=f"{self._topic}-{index}", reason=code.name)
 
     def _resign_for_a_moment(self, index: int, active: ActiveShard, code: ErrorCode, now: Instant) -> None:
@@ -125,6 +129,7 @@ class CoordinatorRuntime:
         if active.partition.leader_epoch == active.epoch:
             after_us = _RELOAD_FULL_US if code is ErrorCode.KAFKA_STORAGE_ERROR else _RELOAD_US
             self._reloads[index] = Micros(now.mono_us + after_us), active.partition, active.epoch
+            self._agenda.has_deadlines = True
 
     def _reload(self, now: Instant) -> None:
         for index, (due, partition, epoch) in list(self._reloads.items()):
@@ -267,7 +272,7 @@ class CoordinatorRuntime:
         except LogMoved:
             return self._log_moved(index, active, now)
         active.answers.append(Answer(token, WRITTEN))
-        self._gathering[index] = None
+        self._await_flush(index)
         return _NONE
 
     def _log_moved(self, index: int, active: ActiveShard, now: Instant) -> ErrorCode:
@@ -341,8 +346,10 @@ class CoordinatorRuntime:
         deadline = active.shard.deadline()
         if deadline is None:
             self._timers.cancel(active.timer)
-        elif deadline != active.timer.deadline:
+        elif deadline != (before := active.timer.deadline):
             self._timers.arm(active.timer, deadline)
+            if before is None or deadline < before:
+                self._agenda.has_deadlines = True
 
     def serving(self) -> list[Shard]:
         """The loaded shards, in the order of their partitions."""
@@ -380,10 +387,15 @@ class CoordinatorRuntime:
             code = self._replayed(index, active, decision, now)
             if code is not _NONE:
                 self.refused.extend((answer.token, code) for answer in decision.answers)
+                self._agenda.has_coordination = True
                 return
         active.answers += decision.answers
         if active.builder is not None or active.answers:
-            self._gathering[index] = None
+            self._await_flush(index)
+
+    def _await_flush(self, index: int) -> None:
+        self._gathering[index] = None
+        self._agenda.has_coordination = True
 
     def _replayed(self, index: int, active: ActiveShard, decision: Decision, now: Instant) -> ErrorCode:
         """Replay the records of a decision. Returns the code if they are refused; may drop the shard."""
@@ -402,7 +414,9 @@ class CoordinatorRuntime:
 
     @property
     def has_news(self) -> bool:
-        """Whether `flush` has a batch to append, or the broker has answers or refusals to take."""
+        """Whether `flush` has a batch to append, or the broker has answers or refusals to take; the agenda
+        has a note of it.
+        """
         return bool(self._gathering or self.answers or self.refused)
 
     def flush(self, now: Instant) -> None:
@@ -446,3 +460,4 @@ class CoordinatorRuntime:
             self.resigned(index, ErrorCode.NOT_COORDINATOR)
         else:
             self._await(index, active, now)
+            self._agenda.has_coordination = True

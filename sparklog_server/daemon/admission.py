@@ -24,6 +24,7 @@ from sparklog_server.config.listeners import Listener, joined
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
 from sparklog_server.daemon.idle import IdleConnections
+from sparklog_server.daemon.linux import disable_pacing
 from sparklog_server.daemon.pump import Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
 
@@ -262,6 +263,8 @@ class Admission:
         self._is_refusing = False
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connected.getsockname()[0] == host:
+            disable_pacing(connected)
         # Unless asked for, the system sizes the buffers: it does so better than any fixed number.
         buffers = self._settings.connections
         for key, option, size in (

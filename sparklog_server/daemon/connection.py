@@ -262,7 +262,7 @@ class Connection:
                 if chunk.length > GATHERED_SLICE_BYTES_MAX:
                     is_slice_next = True
                     break
-                content = read_if_resident(_descriptor(chunk), chunk.position, chunk.length)
+                content = self._read_small(chunk)
                 if content is None:
                     break
                 if len(content) < chunk.length:
@@ -282,6 +282,12 @@ class Connection:
         sent = self.transport.send_gathered(gathered, is_more_to_come=is_slice_next)
         self._drop(sent)
         return sent if sent == size else self._owner.turn_bytes
+
+    def _read_small(self, part: FileSlice) -> bytes | bytearray | None:
+        descriptor = _descriptor(part)
+        if part is self._waiting[0] and part.position + part.length <= self._resident_limit:
+            return os.pread(descriptor, part.length, part.position)
+        return read_if_resident(descriptor, part.position, part.length)
 
     def _send_slice(self, first: FileSlice) -> int:
         length = min(first.length, self._owner.turn_bytes)

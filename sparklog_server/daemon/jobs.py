@@ -16,7 +16,6 @@ Large ones may have three quarters of the room together, so that small ones do n
 """
 
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
@@ -250,5 +249,7 @@ def _first(heap: _Heap) -> tuple[float, int]:
 def _told(error: Exception) -> Exception:
     """The error without its frames. A bug, which ends the process, keeps its traceback in a note."""
     if not isinstance(error, StorageError):
+        import traceback
+
         error.add_note("".join(traceback.format_exception(error)))
     return without_frames(error)

@@ -12,12 +12,10 @@ as nohup does, ignores it.
 import errno
 import gc
 import os
-import shutil
 import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
@@ -25,6 +23,7 @@ from itertools import count
 from typing import Final
 
 from sparklog.errors import SparklogError
+from sparklog.model import Instant
 from sparklog_server.config.listeners import Listener, joined
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.admission import Admission
@@ -32,7 +31,7 @@ from sparklog_server.daemon.late_resolver import LateResolver
 from sparklog_server.daemon.linux import set_malloc_options, trim_heap
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
-from sparklog_server.daemon.pump import Halted, Pump, Serving
+from sparklog_server.daemon.pump import Halted, Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, StorageError
@@ -54,7 +53,7 @@ TRIMMED_BYTES_MIN: Final = 32 << 20
 # Errors that keep a broker from starting and fit in a sentence; any other error is a bug.
 REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
 
-MakeBroker = Callable[[BrokerSettings, Disk, Callable[..., None]], Serving]
+OpenBroker = Callable[[BrokerSettings, Disk, Callable[..., None], Instant], Serving]
 
 
 class CannotListen(SparklogError):
@@ -68,7 +67,7 @@ class Server:
         self,
         settings: BrokerSettings,
         disk: Disk,
-        make_broker: MakeBroker,
+        open_broker: OpenBroker,
         log: TraceLog,
         *,
         connections_max: int,
@@ -77,11 +76,15 @@ class Server:
     ) -> None:
         self._log = log
         self._owned_directory = owned_directory
+        self._is_stop_wanted = False
+        self._was_signalled = False  # by SIGTERM or SIGINT
+        self._is_stopping = False
         self._reactor = Reactor()
         self._sockets = [(listener, _bind(listener)) for listener in settings.listeners]
         ports = {listener.name: bound.getsockname()[1] for listener, bound in self._sockets}
         self._settings = settings.with_bound_ports(ports)
-        self._broker = make_broker(self._settings, disk, log.trace)
+        self._listen_to_signals()
+        self._broker = open_broker(self._settings, disk, log.trace, read_clock())
         self._pump = Pump(
             self._broker,
             disk,
@@ -102,21 +105,11 @@ class Server:
             trace=log.trace,
         )
         self._untrimmed_bytes = 0  # free in the heap when it was last trimmed, or fewer since
-        self._is_stop_wanted = False
-        self._was_signalled = False  # by SIGTERM or SIGINT
-        self._is_stopping = False
         if parent_pid is not None:
             self._watch_parent(Parent(parent_pid, self._reactor, self._want_stop))
 
     def run(self) -> int:
         """Start, print the ready line, serve until a signal, stop."""
-        # A signal that arrives just before the wait would be handled only after it: the system's own handler
-        # ends the wait.
-        signal.set_wakeup_fd(self._reactor.wake_descriptor, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._signalled)
-        signal.signal(signal.SIGINT, self._signalled)
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-            signal.signal(signal.SIGHUP, self._signalled)
         try:
             self._pump.start()
             while not self._broker.is_ready and not self._is_stop_wanted:
@@ -135,9 +128,13 @@ class Server:
                 self._halt(str(error))
             raise
         except Exception as bug:
+            import traceback  # as `shutil` below: at its only use, because imports are most of a start
+
             self._halt(f"{type(bug).__name__}: {bug}\n{traceback.format_exc()}")
         self._log.trace("stopped", node=self._settings.node_id)
         if self._owned_directory is not None:
+            import shutil
+
             shutil.rmtree(self._owned_directory, ignore_errors=True)
         return 0
 
@@ -176,6 +173,15 @@ class Server:
             f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}",
             flush=True,
         )
+
+    def _listen_to_signals(self) -> None:
+        # A signal that arrives just before the wait would be handled only after it: the system's own handler
+        # ends the wait.
+        signal.set_wakeup_fd(self._reactor.wake_descriptor, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._signalled)
+        signal.signal(signal.SIGINT, self._signalled)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._signalled)
 
     def _signalled(self, number: int, _frame: object) -> None:
         if number != signal.SIGHUP:

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 
 from .door import OutOfDescriptors, StorageError
@@ -64,5 +63,9 @@ def unless_gone(path: str) -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        if not isinstance(error.__cause__, FileNotFoundError) or Path(path).exists():
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        from pathlib import Path  # at its only use: a start does not need it
+
+        if Path(path).exists():
             raise

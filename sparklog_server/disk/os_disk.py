@@ -7,11 +7,9 @@ what they share.
 
 import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from .descriptors import Descriptors, OsFile
 from .door import DirectoryInUse, DiskFile, StorageError
@@ -43,7 +41,7 @@ class OsDisk:
         """Open for appending and reading; with `create`, a missing file is made empty."""
         with Storage(path, "open"):
             try:
-                return OsFile(self._descriptors, path, os.stat(path).st_size)  # noqa: PTH116 (thousands of times at a start: Path takes most of it)
+                return OsFile(self._descriptors, path, os.stat(path).st_size)
             except FileNotFoundError:
                 if not create:
                     raise
@@ -55,7 +53,7 @@ class OsDisk:
         """A small file, whole; None if there is none."""
         with Storage(path, "read"):
             try:
-                with self._descriptors.retried(lambda: open(path, "rb", buffering=0)) as file:  # noqa: PTH123
+                with self._descriptors.retried(lambda: open(path, "rb", buffering=0)) as file:
                     return file.readall()
             except FileNotFoundError:
                 return None
@@ -95,7 +93,7 @@ class OsDisk:
             self.rename_all([(old, new)])
             return
         with Storage(old, "rename"):
-            os.rename(old, new)  # noqa: PTH104 (the words of the system call)
+            os.rename(old, new)
 
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
         """Rename (from, to) in this order and sync the parent directories once: a crash before it returns
@@ -103,7 +101,7 @@ class OsDisk:
         """
         for old, new in moves:
             with Storage(old, "rename"):
-                os.rename(old, new)  # noqa: PTH104 (the words of the system call)
+                os.rename(old, new)
         for parent in dict.fromkeys(_parent(new) for _, new in moves):
             self._sync_directory(parent)
 
@@ -111,7 +109,7 @@ class OsDisk:
         """How many bytes a file holds; 0 if there is none of that name."""
         with Storage(path, "stat"):
             try:
-                found = os.stat(path)  # noqa: PTH116 (as in `open`)
+                found = os.stat(path)
             except (FileNotFoundError, NotADirectoryError):
                 return 0
         return found.st_size if stat.S_ISREG(found.st_mode) else 0
@@ -120,13 +118,12 @@ class OsDisk:
         """Remove files, or directories with their content; missing paths are ignored."""
         parents: dict[str, None] = {}
         for path in paths:
-            target = Path(path)
             with Storage(path, "remove"), contextlib.suppress(FileNotFoundError):
-                if target.is_dir() and not target.is_symlink():
-                    self._descriptors.retried(partial(shutil.rmtree, target))
+                if os.path.isdir(path) and not os.path.islink(path):
+                    self._descriptors.retried(partial(_remove_tree, path))
                     parents = {one: None for one in parents if one != path and not one.startswith(f"{path}/")}
                 else:
-                    target.unlink()
+                    os.unlink(path)
                 parents[_parent(path)] = None
         for parent in parents:
             self._sync_directory(parent)
@@ -135,7 +132,7 @@ class OsDisk:
         """The names in a directory, sorted; empty if it is missing, or none."""
         with Storage(directory, "list"):
             try:
-                return sorted(self._descriptors.retried(lambda: os.listdir(directory)))  # noqa: PTH208
+                return sorted(self._descriptors.retried(lambda: os.listdir(directory)))
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
@@ -154,14 +151,14 @@ class OsDisk:
                 directory = missing[-1]
                 with Storage(directory, "mkdir"):
                     try:
-                        os.mkdir(directory)  # noqa: PTH102 (a thousand at a time: Path takes as long as the call)
+                        os.mkdir(directory)
                     except FileNotFoundError:
                         if not (parent := _parent(directory)):
                             raise
                         missing.append(parent)
                         continue
                     except FileExistsError:  # perhaps made by a call whose sync failed
-                        if not Path(directory).is_dir():
+                        if not os.path.isdir(directory):
                             raise
                 parents[_parent(directory)] = None
                 missing.pop()
@@ -205,7 +202,7 @@ class OsDisk:
     def _put_in_place(self, file: OsFile) -> None:
         assert file.place is not None
         with unless_gone(file.path), Storage(file.path, "rename"):
-            os.rename(file.path, file.place)  # noqa: PTH104
+            os.rename(file.path, file.place)
             file.path, file.place = file.place, None
 
     def _sync_file_system(self, directories: Sequence[str]) -> bool:
@@ -214,7 +211,7 @@ class OsDisk:
         It fails for a file of another program too, for which a full disk had no room. Our own files keep
         their errors, so the caller, which syncs each of them then, meets those and no others.
         """
-        directory = next((directory for directory in directories if Path(directory).is_dir()), None)
+        directory = next((directory for directory in directories if os.path.isdir(directory)), None)
         if syncfs is None or directory is None:
             return False
         with Storage(directory, "sync"):
@@ -246,7 +243,7 @@ class OsDisk:
         if directory in self._locks:
             raise DirectoryInUse(directory)
         path = f"{directory}/{LOCK_NAME}"
-        if self._is_read_only and not Path(path).exists():
+        if self._is_read_only and not os.path.exists(path):
             return
         with Storage(directory, "lock"):
             try:
@@ -261,9 +258,15 @@ class OsDisk:
             os.close(fd)
 
 
+def _remove_tree(directory: str) -> None:
+    import shutil  # at its only use: it imports compression modules, which a start does not need
+
+    shutil.rmtree(directory)
+
+
 def _remove_aside(path: str) -> None:
     with contextlib.suppress(OSError):
-        Path(path).unlink()
+        os.unlink(path)
 
 
 def _parent(path: str) -> str:

@@ -14,9 +14,10 @@
 The metadata log, `__cluster_metadata-0`, may lie here too; `LogDir` ignores it.
 """
 
-import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
+
+import msgspec
 
 from sparklog.model import ZERO_UUID, Instant, NodeId, Offset, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
@@ -433,14 +434,14 @@ class LogDir:
                 log.close()
         self.checkpoints.write(high_watermarks)
         if is_whole:
-            mark = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))
-            self._disk.write(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", mark.encode())
+            mark = msgspec.json.encode({"version": 0, "brokerEpoch": self.broker_epoch})
+            self._disk.write(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", mark)
 
 
 def _epoch_of(mark: bytes | None) -> int:
     """The broker epoch in the mark of a clean stop; -1 if it tells none."""
     try:
-        found = json.loads(mark or b"{}")
+        found = msgspec.json.decode(mark or b"{}")
     except ValueError:
         return _NO_BROKER_EPOCH
     epoch = found.get("brokerEpoch") if isinstance(found, dict) else None

@@ -18,6 +18,7 @@ from typing import Final
 from sparklog.effects import Steps
 from sparklog.errors import ErrorCode, without_frames
 from sparklog.model import Instant, Micros, Offset, TopicPartition, Uuid, earlier
+from sparklog_server.agenda import Agenda
 from sparklog_server.disk.door import DiskFile, OutOfDescriptors, StorageError
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.log_dir import LogDir
@@ -46,6 +47,7 @@ class ReplicaDirectory:
     """
 
     __slots__ = (
+        "_agenda",
         "_broken_frames",
         "_checkpoint_at_us",
         "_checkpoint_interval_us",
@@ -82,6 +84,7 @@ class ReplicaDirectory:
     def __init__(
         self,
         log_dir: LogDir,
+        agenda: Agenda,
         *,
         checkpoint_interval_ms: int,
         log_start_interval_ms: int,
@@ -93,6 +96,7 @@ class ReplicaDirectory:
     ) -> None:
         """`failed` is where its id is put when the disk refuses."""
         self.log_dir = log_dir
+        self._agenda = agenda
         self._checkpoint_at_us: Micros | None = None
         self._recovery_points_at_us: Micros | None = None
         self._is_checkpointing = False
@@ -115,7 +119,7 @@ class ReplicaDirectory:
         self.is_cordoned = False  # it gets no new partitions
         self._broken_frames: dict[tuple[str, int], None] = {}  # that were told
         self._failed = failed
-        self.room = DiskReserve(log_dir.path, log_dir.room, reserve_bytes=reserve_bytes, trace=trace)
+        self.room = DiskReserve(log_dir.path, log_dir.room, agenda, reserve_bytes=reserve_bytes, trace=trace)
         self._trace = trace
         self.partitions: dict[Partition, None] = {}
         self.has_offline = False  # some partition here cannot be served
@@ -162,10 +166,14 @@ class ReplicaDirectory:
         self.is_congested = self._unsynced_bytes + self._settling_bytes > self._unsynced_bytes_max
         if self.sync_at_us is None or self.sync_at_us > now.mono_us + within_us:
             self.sync_at_us = Micros(now.mono_us + within_us)
+            self._agenda.has_deadlines = True
+            if within_us == 0 or self._is_awaited:
+                self._agenda.has_syncs = True
 
     def hurry(self) -> None:
         """A request waits for the dirty partitions."""
         self._is_awaited = True
+        self._agenda.has_syncs = True
 
     def begin_sync(self, now: Instant) -> list[DiskFile] | None:
         """The files to sync so that everything appended so far is durable; None if nothing was left to sync,
@@ -178,7 +186,7 @@ class ReplicaDirectory:
         files: list[DiskFile] = []
         put_off: dict[Partition, None] = {}
         for partition in self._dirty:
-            if partition in self.partitions:
+            if partition in self.partitions and partition.error is not ErrorCode.KAFKA_STORAGE_ERROR:
                 try:
                     partition_files, end_offset = partition.durability.begin_sync()
                 except StorageError as error:
@@ -205,6 +213,7 @@ class ReplicaDirectory:
         in_flight, self._in_flight = self._in_flight, []
         self._settling_bytes = 0
         self.is_congested = self._unsynced_bytes > self._unsynced_bytes_max
+        self._agenda.has_syncs = True  # of what was appended meanwhile
         if self._checkpoint_at_us is None:
             self._checkpoint_at_us = Micros(now.mono_us + self._checkpoint_interval_us)
         if self._recovery_points_at_us is None:
@@ -311,11 +320,13 @@ class ReplicaDirectory:
         due_us = now.mono_us + (0 if is_awaited else self._log_start_interval_us)
         if self._checkpoint_at_us is None or self._checkpoint_at_us > due_us:
             self._checkpoint_at_us = Micros(due_us)
+            self._agenda.has_deadlines = True
 
     def checkpoint_now(self, now: Instant) -> None:
         """Begin a checkpoint at once: a caller waits for one that begins after this call."""
         if self.error is None:
             self._checkpoint_at_us = now.mono_us
+            self._agenda.has_deadlines = True
 
     def let_go(self, partition: Partition, now: Instant) -> tuple[str, str]:
         """The files of a partition are in another directory now: where they lay here, and the name that
@@ -399,6 +410,7 @@ class ReplicaDirectory:
         if self.error is None:
             self.error = without_frames(error)
             self._failed.append(self.log_dir.directory_id)
+            self._agenda.has_deadlines = True
             remedy = {"remedy": error.remedy} if error.remedy else {}
             self._trace("log-directory-offline", path=self.log_dir.path, reason=str(error), **remedy)
         self.has_offline = True

@@ -103,7 +103,11 @@ class DiskGuard:
             raise self.unreadable(error) from error
 
     def learn(self, reading: IndexReading) -> None:
-        """Keep the transaction index that a job has read. Raises PartitionUnavailable."""
+        """Keep the transaction index that a job has read, unless the log was closed meanwhile: its paths may
+        belong to another log. Raises PartitionUnavailable.
+        """
+        if self._log.is_closed:
+            return
         try:
             reading.learn()
         except StorageError as error:

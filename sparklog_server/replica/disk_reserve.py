@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparklog.model import Instant, Micros
+from sparklog_server.agenda import Agenda
 from sparklog_server.disk.door import OutOfDescriptors, StorageError
 
 RESERVE_BY_DEFAULT: Final = -1
@@ -42,6 +43,7 @@ class DiskReserve:
     """
 
     __slots__ = (
+        "_agenda",
         "_ask",
         "_began_us",
         "_is_on_trial",
@@ -59,7 +61,13 @@ class DiskReserve:
     )
 
     def __init__(
-        self, path: str, ask: Callable[[], tuple[int, int]], *, reserve_bytes: int, trace: Callable[..., None]
+        self,
+        path: str,
+        ask: Callable[[], tuple[int, int]],
+        agenda: Agenda,
+        *,
+        reserve_bytes: int,
+        trace: Callable[..., None],
     ) -> None:
         """`ask` gives (total, usable) bytes of the disk and may raise StorageError; a `reserve_bytes` of
         -1 is the default.
@@ -69,6 +77,7 @@ class DiskReserve:
         """What a producer is told while the disk is full."""
         self._path = path
         self._ask = ask
+        self._agenda = agenda
         self._reserve_bytes = reserve_bytes
         self._trace = trace
         self._left_bytes = 0  # beyond the reserve, as far as is known
@@ -132,6 +141,7 @@ class DiskReserve:
         self.is_full = True
         self._began_us = now.mono_us
         self.look_at_us = Micros(now.mono_us + _LOOK_US)
+        self._agenda.has_deadlines = True
         self.refusal = f"The disk of {self._path} has {usable} bytes left, of which producers may not use the last {reserve}."  # noqa: E501
         self._trace("disk-full", path=self._path, usable_bytes=usable, reserve_bytes=reserve)
 
@@ -149,6 +159,7 @@ class DiskReserve:
         self._needed_bytes = self._refused = 0
         self._trial_us, self._is_on_trial = None, False
         self.look_at_us = now.mono_us  # for work that was put off
+        self._agenda.has_deadlines = True
 
     def ran_out(self, error: StorageError, now: Instant) -> None:
         """A write was refused for want of room.
@@ -185,6 +196,7 @@ class DiskReserve:
         """Have the work tried again soon, though the disk has room."""
         if self.look_at_us is None:
             self.look_at_us = Micros(now.mono_us + _LOOK_US)
+            self._agenda.has_deadlines = True
 
     def is_look_due(self, now: Instant) -> bool:
         """Whether work that was put off is to be tried again now, as it is once when the episode ends."""

@@ -202,7 +202,7 @@ def _rank(directory: ReplicaDirectory, topic_partition: TopicPartition, topic_id
     """
     damaged = directory.log_dir.damaged.get(topic_partition)
     if damaged is None:
-        return 1
+        return 1 if _has(directory, topic_partition, topic_id) else 2
     return 2 if damaged.is_missing or damaged.topic_id not in (topic_id, ZERO_UUID) else 0
 
 

@@ -235,9 +235,13 @@ class Partition:
     # -- waiting
 
     def park(self, until: Offset, waiter: Waiter, *, is_ours: bool = False) -> None:
-        """Release `waiter` when the high watermark reaches `until`, or the role ends. Raises PurgatoryFull,
-        except where `is_ours` says that the broker itself waits.
+        """Release `waiter` when the high watermark reaches `until`, or when the leadership ends: at once, if
+        it has ended since the append. Raises PurgatoryFull, except where `is_ours` says that the broker
+        itself waits.
         """
+        if self.leader is None:
+            waiter.released()
+            return
         self.purgatory.park(until, waiter, is_ours=is_ours)
         if self.durability.is_sync_awaited:
             self.home.hurry()

@@ -16,6 +16,7 @@ from sparklog.model import (
     Uuid,
     earlier,
 )
+from sparklog_server.agenda import Agenda
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.beginning import Wanted
@@ -50,6 +51,7 @@ class Partitions:
         directories: list[ReplicaDirectory],
         disk: Disk,
         continuations: Continuations,
+        agenda: Agenda,
         *,
         settings_for: Callable[[str], LogConfig],
         in_sync_min_for: Callable[[str], int],
@@ -98,6 +100,7 @@ class Partitions:
         self.moving = ReplicaMoves(
             disk,
             self._jobs,
+            agenda,
             cleaning=self.cleaning,
             retention=self.retention,
             bytes_per_second_max=move_bytes_per_second_max,
@@ -121,9 +124,9 @@ class Partitions:
         topic_partition = TopicPartition(topic, index)
         if topic_partition in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        # A client asks again for either code; this one does not have it doubt the topic.
-        is_wanted = topic_partition in self._wanted
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_wanted else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_partition in self._wanted:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # retriable as the other is, and the topic exists
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @property
     def has_offline(self) -> bool:
@@ -144,9 +147,7 @@ class Partitions:
     # -- metadata
 
     def apply(self, delta: MetadataDelta, now: Instant) -> None:
-        """Follow the image: close partitions that it no longer has, open and lead those that it places
-        here.
-        """
+        """Follow the image: close the partitions that left it, open and lead those that it places here."""
         for topic in delta.topics_deleted:
             self._remove(topic.name)
         for changed in delta.partitions_changed:
@@ -394,9 +395,7 @@ class Partitions:
                     self._continuations.sync(files, directory.log_dir.path, partial(self._synced, directory))
 
     def tick(self, now: Instant) -> None:
-        """Begin the jobs that are due: checkpoints, logs that waited for room, retention, removals,
-        compaction and moves between directories.
-        """
+        """Begin the jobs that are due, and open the logs for which a disk has room again."""
         for directory in self.directories:
             if directory.is_checkpoint_due(now):
                 self._checkpoints_running += 1

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from sparklog.model import Instant, Micros, TopicPartition, Uuid
+from sparklog_server.agenda import Agenda
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.ballast import rename_all
@@ -48,6 +49,7 @@ class ReplicaMoves:
         self,
         disk: Disk,
         continuations: Continuations,
+        agenda: Agenda,
         *,
         cleaning: LogCleaner,
         retention: Retention,
@@ -61,6 +63,7 @@ class ReplicaMoves:
         self._cleaning = cleaning
         self._retention = retention
         self._continuations = continuations
+        self._agenda = agenda
         self._trace = trace
         self.moves: dict[Partition, ReplicaMove] = {}
         self._running: dict[ReplicaMove, None] = {}
@@ -85,6 +88,7 @@ class ReplicaMoves:
         """Move a replica, or keep it where it is if the target is `home`: a move that is under way to
         elsewhere is cancelled.
         """
+        self._agenda.has_deadlines = True
         move = self.moves.get(partition)
         if move is not None and move.stage is not Stage.COPYING:
             self._next[partition] = target

@@ -133,11 +133,12 @@ class SimulatedNode:
         """Start the process and let it run until it is ready."""
         assert self.broker is None
         self._life += 1
-        self.broker = self._broker_class(
+        self.broker = self._broker_class.open(
             self._settings,
             self.disk,
             entropy=self._random.randbytes,
             trace=self._note,
+            now=self._clock.now,
             allow=self._allow,
             work_clock=lambda: self.work_clock(),
         )
@@ -274,6 +275,8 @@ class SimulatedNode:
                 if session in self._unread:
                     life = self._life
                     self._clock.after(0, partial(self._read_on_in, life, session))
+        forgotten = self.running.forgotten(self._clock.now)
+        assert not forgotten, f"the agenda has no note of {forgotten}"
         self._set_timer()
 
     def _read_on_in(self, life: int, session: SessionId) -> None:

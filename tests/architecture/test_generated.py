@@ -1,7 +1,12 @@
 """What is generated from the code is what the code says now, and no page points into the void."""
 
+import ast
+
 from docs import limits
 from docs.generate import PROJECT, broken_links, generated
+from sparklog_server.config.settings import broker_keys
+from sparklog_server.config.topic_settings import topic_keys
+from tests.architecture.source_tree import modules
 
 
 def test_generated_files_are_current() -> None:
@@ -23,3 +28,15 @@ def test_every_setting_that_bounds_something_is_on_the_page_of_limits() -> None:
 
 def test_what_the_bounds_on_memory_allow_together_is_at_most_512_mib() -> None:
     assert limits.memory_bytes() <= 512 << 20
+
+
+def test_every_setting_that_is_documented_as_effective_is_read() -> None:
+    read = {
+        node.attr
+        for module in modules().values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
+    }
+    keys = (*broker_keys().values(), *topic_keys().values())
+    unread = [key.name for field, key in keys if key.has_effect and field.rpartition(".")[2] not in read]
+    assert unread == []

@@ -29,7 +29,7 @@ SPARKLOG_ROWS = (
 SERVER_ROWS = (
     ({"outcome", "config"},),
     ({"disk"}, {"metadata"}),
-    ({"log"}, {"continuations"}),
+    ({"log"}, {"agenda", "continuations"}),
     ({"raft"}, {"replica"}),
     ({"controller"}, {"coordinator"}, {"security"}),
     ({"broker"},),

@@ -27,7 +27,7 @@ def test_where_very_many_replicas_lie_is_told_in_requests_that_the_controller_ta
         partitions=SimpleNamespace(moving=SimpleNamespace(assignments=assignments), directories=[]),
         propose=lambda message, *_: proposed.append(message),
     )
-    standing = BrokerLifecycle(cast(Any, context), [], lambda *_, **__: None)
+    standing = BrokerLifecycle(cast(Any, context), [], [], lambda *_, **__: None)
     standing.is_ready = True
     while standing.has_failures:
         standing.report_failures(NOW)

@@ -20,6 +20,7 @@ from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.disk.door import StorageError
 from sparklog_server.simulation.cluster import SimulatedConnection
+from tests.broker.configuring import TOPIC, set_to
 from tests.broker.world import (
     ACKS_ALL,
     FETCH_BY_NAME,
@@ -237,3 +238,42 @@ def test_a_file_system_that_becomes_read_only_costs_no_record_and_a_start_after_
     world.node.start()
     world.settle()
     assert read(world, world.node.connect(), 0) == (0, [b"kept"])
+
+
+@pytest.mark.parametrize("call", ["append", "read"])
+def test_an_offline_partition_is_not_synced_when_its_flush_policy_changes(call: str) -> None:
+    world = World(1, **{"metadata.log.dir": "/meta", "sparklog.ack.flush": "never"})
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    world.create(client, "t")
+    assert send(world, client, 0) == 0
+    refuse(world, call, "/data/t-0")
+    if call == "append":
+        assert send(world, client, 0) == ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        answer = world.ask(client, latest("t", timestamp=1), 7, ListOffsetsResponse)
+        assert listed(answer)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    world.disk.fault = None
+    broker = world.node.running
+    assert set_to(world, client, TOPIC, "t", sparklog_ack_flush="always")[0] == 0
+    world.node.begin_stop()
+    world.settle(20_000)
+    assert broker.is_stopped
+
+
+def test_a_produce_is_answered_at_once_if_a_later_partition_takes_the_directory_offline(
+    world: World,
+) -> None:
+    client = world.node.connect()
+    world.create(client, "t", 2)
+    client.replies.clear()
+    request = produce("t", world.batch(b"x"), acks=ACKS_ALL, timeout_ms=30_000)
+    second = produce("t", world.batch(b"x"), partition=1)
+    request.topic_data[0].partition_data += second.topic_data[0].partition_data
+    refuse(world, "append", "/data/t-1")
+    client.send(request, PRODUCE_BY_NAME, ProduceResponse)
+    (answer,) = client.replies
+    assert isinstance(answer, ProduceResponse)
+    parts = answer.responses[0].partition_responses
+    assert [part.error_code for part in parts] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

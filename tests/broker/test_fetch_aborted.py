@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from sparklog.errors import ErrorCode
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from sparklog.wire.messages.fetch import FetchResponse
 from tests.broker import participants
-from tests.broker.world import World
+from tests.broker.world import FETCH_BY_NAME, World, fetch, fetched
 
 NONE = ErrorCode.NONE
 ABORTED = 40
@@ -82,3 +84,24 @@ def test_a_disk_that_refuses_the_index_takes_its_directory_offline() -> None:
     )
     with pytest.raises(AssertionError, match=str(ErrorCode.KAFKA_STORAGE_ERROR.value)):
         participants.read(world)
+
+
+def test_an_index_is_not_made_anew_for_a_topic_that_is_deleted_while_it_is_read() -> None:
+    world, _ = aborted_long_ago()
+    (first, *_) = sorted(name for name in world.disk.list("/data/t-0") if name.endswith(".txnindex"))
+    world.disk.write(f"/data/t-0/{first}", b"nonsense")
+    written: list[str] = []
+
+    def noted(call: str, path: str) -> None:
+        if call == "replace" and ".txnindex" in path:
+            written.append(path)
+
+    world.disk.fault = noted
+    reader, deleter = world.node.connect(), world.node.connect()
+    request = fetch("t", 0, max_wait_ms=0)
+    request.isolation_level = participants.READ_COMMITTED
+    reader.send(request, FETCH_BY_NAME, FetchResponse)
+    deleter.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5, DeleteTopicsResponse)
+    world.settle()
+    assert [fetched(reply) for reply in reader.replies] == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])]
+    assert written == []

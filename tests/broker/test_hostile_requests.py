@@ -2,6 +2,7 @@
 and lives on.
 """
 
+import sys
 from random import Random
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from sparklog.wire.api_keys import API_BY_KEY
 from sparklog.wire.header import encode_request
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from sparklog.wire.messages.produce import ProduceRequest
 from sparklog.wire.schema import Message
-from sparklog_server.broker.dispatch import SERVED
+from sparklog_server.broker.dispatch import ADMINISTRATION_APIS, SERVED
 from tests.broker.world import World
 from tests.wire.arbitrary import arbitrary
 from tests.wire.hostile import mutations
@@ -93,3 +95,16 @@ def test_no_bent_request_takes_the_broker_down(world: World, api_key: int) -> No
                 world.node.disconnect(client)
     world.settle()
     assert isinstance(world.ask(world.node.connect(), VERSIONS, 3, ApiVersionsResponse), ApiVersionsResponse)
+
+
+def test_handlers_that_cannot_be_imported_cost_the_session_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sparklog_server.broker.dispatch_administration", None)
+    broker = world.node.running
+    broker.handlers = {key: entry for key, entry in broker.handlers.items() if key not in ADMINISTRATION_APIS}
+    refused, other = world.node.connect(), world.node.connect()
+    refused.send(DescribeClusterRequest(), 1, DescribeClusterResponse)
+    world.settle()
+    assert refused.is_closed
+    assert world.create(other, "t") == 0

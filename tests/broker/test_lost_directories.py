@@ -8,7 +8,7 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.log.log_dir import DirectoryRefused
 from sparklog_server.simulation.disk import SimulatedDisk
-from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, fetch, fetched, produce
+from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, produce
 
 TWO = {"metadata.log.dir": "/m", "log.dirs": "/a,/b"}
 
@@ -100,3 +100,21 @@ def test_an_empty_disk_in_place_of_a_data_directory_is_formatted_and_the_metadat
     world.settle()
     assert world.disk.read("/b/meta.properties") is not None
     assert len([line for line in world.node.trace if line.startswith("metadata-log-begins")]) == 1
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_the_left_over_log_of_another_topic_does_not_hide_the_log_in_a_later_directory(
+    *, is_clean: bool
+) -> None:
+    world = served(is_clean=is_clean)
+    (held,) = (name for name in ("t-0", "t-1") if name in world.disk.list("/b"))
+    world.disk.make_directory(f"/a/{held}")
+    world.disk.write(f"/a/{held}/{0:020d}.log", b"")
+    of_another = b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    world.disk.write(f"/a/{held}/partition.metadata", of_another)
+    world.node.start()
+    world.settle()
+    request = fetch("t", 0, partition=int(held[-1]))
+    answer = world.ask(world.node.connect(), request, FETCH_BY_NAME, FetchResponse)
+    assert fetched(answer) == (0, [b"x"])
+    assert [name for name in world.disk.list("/a") if name.startswith(held)] != [held]

@@ -19,6 +19,7 @@ from sparklog.client.sending import Sending
 from sparklog.client.turns import WITHOUT_LIMIT, Action, Step, Steps, Turns
 from sparklog.errors import ErrorCode
 from sparklog.model import Micros, NodeId, TopicPartition
+from sparklog.record.batch import record_size_max
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.messages.metadata import MetadataResponse
 from sparklog.wire.messages.produce import (
@@ -49,6 +50,8 @@ class FakeNetwork:
         self._cluster = cluster
         self.now = clock
         self.is_woken = False
+        self.is_in_use = False
+        """Whether a thread is in a SHIP or TURN."""
         self.sent: list[tuple[TopicPartition, Micros]] = []
         self.muted: set[TopicPartition] = set()
         self.refused: dict[TopicPartition, ErrorCode] = {}
@@ -81,7 +84,7 @@ class FakeNetwork:
         expects_reply: bool = True,
     ) -> None:
         answer = self._answer(message)
-        if answer is not None:
+        if answer is not None and expects_reply:
             self._answers.append((Micros(self.now() + ms(RTT_MS)), Answer(token, answer)))
 
     def poll(self, deadline: Micros) -> list[Answer]:
@@ -95,6 +98,7 @@ class FakeNetwork:
         return [answer for answer in due if answer is not None]
 
     def next_event(self, until: Micros, now: Micros) -> Micros:
+        assert not self.is_in_use
         deadline = self.cluster.deadline()
         return until if deadline is None else min(until, deadline)
 
@@ -172,7 +176,10 @@ class World:
     ) -> Generator[Action, Micros, Gathering]:
         """As `Producer.send`."""
         topic_partition = TopicPartition("t", partition)
-        taken = self.sending.accumulator.append(topic_partition, None, bytes(size), (), 0, self.clock)
+        value = bytes(size)
+        taken = self.sending.accumulator.append(
+            topic_partition, None, value, (), 0, self.clock, record_size_max(None, value, ())
+        )
         if taken is None:
             self.sending.accumulator.is_short = True
             self.turns.wanted()
@@ -223,6 +230,7 @@ class World:
         yield from self.turns.alone(me)
         self.sending.give_up(ClientClosed("closed"))
         self._publish(me)
+        assert not self._sleeping()
         self.is_network_closed = True
 
     def call(self, steps: Callable[[int], Steps[object]]) -> None:
@@ -275,12 +283,14 @@ class World:
             thread.performed = self._perform(thread.action)
             return
         if thread.action is not None and thread.action[0] in (Step.SHIP, Step.TURN):
+            self.network.is_in_use = False
             self._publish(thread.me)
         performed, thread.performed, thread.is_notified = thread.performed, None, False
         try:
             generator = thread.stack[-1]
             is_new = getgeneratorstate(generator) == GEN_CREATED
             thread.action = next(generator) if is_new else generator.send(performed or Micros(0))
+            assert len(self._sleeping()) <= 1, "two threads sleep at the sockets"
         except StopIteration as end:
             thread.stack.pop()
             thread.action = None
@@ -290,14 +300,17 @@ class World:
             if not thread.stack:
                 thread.ended = self.clock
 
+    def _sleeping(self) -> list[Thread]:
+        """The threads that are at the sockets."""
+        return [one for one in self.threads if one.action and one.action[0] is Step.SLEEP]
+
     def _perform(self, action: Action) -> Micros:
         step, until = action
-        if step is Step.SHIP:
+        if step in (Step.SHIP, Step.TURN):
             assert not self.is_network_closed
-            return self._lasting(self.sending.ship())
-        if step is Step.TURN:
-            assert not self.is_network_closed
-            return self._lasting(self.sending.turn())
+            assert not self.network.is_in_use, "two threads work"
+            self.network.is_in_use = True
+            return self._lasting(self.sending.ship() if step is Step.SHIP else self.sending.turn())
         if step is Step.SLEEP:
             self.network.is_woken = False
         elif step is Step.CALL:

@@ -5,6 +5,7 @@ from collections import Counter
 from sparklog.client.accumulator import Accumulator, StickyPartitioner
 from sparklog.client.cluster import PartitionView, TopicView
 from sparklog.model import LeaderEpoch, Micros, NodeId, TopicPartition, Uuid
+from sparklog.record.batch import record_size_max
 from sparklog.record.partitioner import partition_for
 from tests.client.wire import START, TOPIC_ID, ms, settings
 
@@ -14,7 +15,10 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def put(
     accumulator: Accumulator, partition: TopicPartition = T0, size: int = 100, now: Micros = START
 ) -> bool:
-    return accumulator.append(partition, None, bytes(size), (), 0, now) is not None
+    value = bytes(size)
+    return (
+        accumulator.append(partition, None, value, (), 0, now, record_size_max(None, value, ())) is not None
+    )
 
 
 def topic(*leaders: int) -> TopicView:

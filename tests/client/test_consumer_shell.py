@@ -2,11 +2,9 @@
 
 import pytest
 
-from sparklog.client.consumer import Consumer
-from sparklog.client.failures import (
-    CorruptRecords,
-    UnknownTopic,
-)
+from sparklog.client.consumer import Consumer, ConsumerRecord
+from sparklog.client.failures import CorruptRecords, UnknownTopic
+from sparklog.errors import ConnectionFailed
 from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.client.shell_log import T0, Log, fill
 from tests.client.wire import TOPIC_ID, ScriptedBroker
@@ -85,26 +83,56 @@ def test_deserializers_and_interceptors_have_their_say(broker: ScriptedBroker, l
         assert [record.value for record in consumer.poll(1000)] == [0, 2]
 
 
+@pytest.mark.parametrize("refused", [3, 4, 5])
 def test_records_before_one_that_a_deserializer_refuses_are_handed_out_first(
-    broker: ScriptedBroker, log: Log
+    broker: ScriptedBroker, log: Log, refused: int
 ) -> None:
-    def refuse_three(value: bytes | None) -> bytes | None:
-        if value == b"3":
-            raise ValueError("three")
+    def refuse(value: bytes | None) -> bytes | None:
+        if value == b"%d" % refused:
+            raise ValueError("refused")
         return value
 
-    fill(log, 5)
+    fill(log, 8, per_batch=4)
     with Consumer(
-        bootstrap_servers=broker.address, auto_offset_reset="earliest", value_deserializer=refuse_three
+        bootstrap_servers=broker.address, auto_offset_reset="earliest", value_deserializer=refuse
     ) as consumer:
         consumer.assign([T0])
-        assert [record.value for record in consumer.poll(1000)] == [b"0", b"1", b"2"]
+        assert [record.offset for record in consumer.poll(1000)] == list(range(refused))
         for _ in range(2):
-            with pytest.raises(ValueError, match="three"):
+            with pytest.raises(ValueError, match="refused"):
                 consumer.poll(1000)
-        assert consumer.position(T0) == 3
-        consumer.seek(T0, 4)
-        assert [record.value for record in consumer.poll(1000)] == [b"4"]
+        assert consumer.position(T0) == refused
+        consumer.seek(T0, refused + 1)
+        assert [record.offset for record in consumer.poll(1000)] == list(range(refused + 1, 8))
+
+
+def test_records_of_a_poll_that_raises_come_again(broker: ScriptedBroker, log: Log) -> None:
+    polls = 0
+
+    def interrupt_first(records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        nonlocal polls
+        polls += 1
+        if polls == 1:
+            raise KeyboardInterrupt
+        return records
+
+    fill(log, 8, per_batch=4)
+    with Consumer(
+        bootstrap_servers=broker.address, auto_offset_reset="earliest", interceptors=[interrupt_first]
+    ) as consumer:
+        consumer.assign([T0])
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(1000, 6)
+        assert consumer.position(T0) == 0
+        assert [record.offset for record in consumer.poll(1000)] == list(range(8))
+
+
+def test_a_broker_whose_name_is_no_host_name_cannot_be_found() -> None:
+    with (
+        Consumer(bootstrap_servers="a..b:9092", default_api_timeout_ms=100) as consumer,
+        pytest.raises(ConnectionFailed, match=r"cannot find a\.\.b"),
+    ):
+        consumer.topics()
 
 
 def test_questions_about_offsets_and_topics(broker: ScriptedBroker, log: Log) -> None:

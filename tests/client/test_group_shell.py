@@ -4,7 +4,7 @@ the order of things.
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -416,8 +416,9 @@ def test_a_refused_look_at_offsets_costs_no_record_of_another_partition(broker: 
         assert refusals
 
 
+@pytest.mark.parametrize("give_up", [lambda reader: reader.assign([]), Consumer.unsubscribe])
 def test_a_partition_that_comes_back_begins_where_the_group_stands_now(
-    broker: ScriptedBroker, coordination: Coordination
+    broker: ScriptedBroker, coordination: Coordination, give_up: Callable[[Consumer], None]
 ) -> None:
     is_asked, may_answer = threading.Event(), threading.Event()
 
@@ -433,7 +434,7 @@ def test_a_partition_that_comes_back_begins_where_the_group_stands_now(
         reader.assign([T0])
         reader.poll(0)
         assert is_asked.wait(PATIENCE_S)
-        reader.assign([])
+        give_up(reader)
         reader.assign([T0])
         may_answer.set()
         assert position(reader) == 7

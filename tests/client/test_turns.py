@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from sparklog.client.transaction import Transaction
-from sparklog.client.turns import ATTENDED_US, WITHOUT_LIMIT, Steps
+from sparklog.client.turns import ATTENDED_US, WITHOUT_LIMIT, Step, Steps
 from sparklog.errors import ErrorCode
 from sparklog.model import Micros, TopicPartition
 from tests.client.producer_world import RTT_MS, World
-from tests.client.wire import ms
+from tests.client.wire import START, ms
 
 SEEDS = range(12)
 SILENT, OTHER = 7, 1
@@ -293,3 +293,143 @@ def test_many_threads_send_flush_and_wait(seed: int, linger_ms: int) -> None:
     made.run(Micros(since + ms(5000)))
     limit = 20 * (ms(linger_ms) + RTT + REST)
     assert [one.ended is not None and one.ended - since <= limit for one in threads] == [True] * 4
+
+
+@every_order
+@pytest.mark.parametrize("linger_ms", [0, 5])
+def test_the_first_record_of_an_idle_producer_leaves_when_it_has_lingered(seed: int, linger_ms: int) -> None:
+    made = World(seed, {"linger_ms": linger_ms})
+    made.run(Micros(START + ms(1000)))
+    since = made.clock
+    made.thread(lambda me: made.append(me, OTHER))
+    made.run(Micros(since + ms(1000)))
+    (when,) = sent_at(made, OTHER)
+    assert when - since <= ms(linger_ms) + RTT + REST  # the producer id is requested first
+
+
+@every_order
+def test_the_first_record_asks_for_a_producer_id_though_another_thread_watches(seed: int) -> None:
+    made = World(seed, {"linger_ms": 0})
+    made.thread(lambda me: made.turns.wait(me, lambda: False, WITHOUT_LIMIT))
+    made.run(Micros(START + ms(1000)))
+    since = made.clock
+    made.thread(lambda me: made.append(me, OTHER))
+    made.run(Micros(since + ms(1000)))
+    (when,) = sent_at(made, OTHER)
+    assert when - since <= RTT
+
+
+@every_order
+@pytest.mark.parametrize("begin", [world, watched])
+def test_a_flush_during_a_callback_sends_at_once(seed: int, begin: Callable[..., World]) -> None:
+    made = begin(seed, linger_ms=3_000)
+    since = made.clock
+
+    def slow(_: int) -> Steps[None]:
+        yield Step.REST, Micros(made.clock + ms(20))
+
+    made.thread(lambda me: made.append(me, OTHER, callback=lambda: made.call(slow)))
+    made.run(Micros(since + ms(3_000) + RTT + ms(10)))
+    asked = made.clock
+
+    def flush(me: int) -> Steps[None]:
+        yield from made.append(me, 2)
+        yield from made.flush(me)
+
+    made.thread(flush)
+    made.run(Micros(since + ms(5_000)))
+    (when,) = sent_at(made, 2)
+    assert when - asked <= ms(20)
+
+
+@every_order
+@pytest.mark.parametrize("begin", [world, watched])
+@pytest.mark.parametrize("count", [1, 3])
+def test_records_are_sent_while_a_callback_ends(seed: int, begin: Callable[..., World], count: int) -> None:
+    made = begin(seed, linger_ms=0)
+    since = made.clock
+    until = Micros(since + RTT + ms(20))
+
+    def slow(_: int) -> Steps[None]:
+        yield Step.REST, until
+
+    def steps(me: int) -> Steps[None]:
+        yield Step.REST, until
+        yield from made.append(me, 2)
+
+    made.thread(lambda me: made.append(me, OTHER, callback=lambda: made.call(slow)))
+    for _ in range(count):
+        made.thread(steps)
+    made.run(Micros(since + ms(1000)))
+    assert {when for _, when in made.network.sent[1:]} == {until}
+
+
+@every_order
+def test_a_record_that_needs_no_reply_ends_the_wait_for_it(seed: int) -> None:
+    made = world(seed, linger_ms=3_000, batch_size=100, acks="0", enable_idempotence=False)
+    since = made.clock
+    waiting = made.thread(made.send_and_wait(OTHER))
+    made.run(Micros(since + ms(100)))
+    made.thread(lambda me: made.append(me, OTHER))  # fills the batch
+    made.run(Micros(since + ms(1000)))
+    assert waiting.ended == since + ms(100)
+
+
+@every_order
+@pytest.mark.parametrize("begin", [world, watched])
+def test_a_record_without_a_known_leader_requests_metadata(seed: int, begin: Callable[..., World]) -> None:
+    made = begin(seed, linger_ms=0)
+    since = made.clock
+    made.network.cluster.brokers.clear()
+    made.thread(lambda me: made.append(me, OTHER))
+    made.run(Micros(since + ms(1000)))
+    (when,) = sent_at(made, OTHER)
+    assert when - since <= RTT + REST
+
+
+@every_order
+@pytest.mark.parametrize("begin", [world, watched])
+def test_metadata_is_requested_again_when_its_back_off_is_over(
+    seed: int, begin: Callable[..., World]
+) -> None:
+    made = begin(seed, linger_ms=0)
+    since, cluster = made.clock, made.network.cluster
+    made.thread(lambda me: made.tell(me, lambda: cluster.want(["u"])))
+    made.run(Micros(since + RTT + 2 * REST))
+    cluster.brokers.clear()
+    made.thread(lambda me: made.append(me, OTHER))
+    made.run(Micros(since + ms(1000)))
+    (when,) = sent_at(made, OTHER)
+    assert when - since <= ms(100) + 2 * RTT + REST
+
+
+@every_order
+def test_one_thread_watches_while_a_callback_waits_for_a_record(seed: int) -> None:
+    made = world(seed)
+    since = made.clock
+
+    def again(me: int) -> Steps[bool]:
+        return (yield from made.send_and_wait(2)(me))
+
+    made.thread(lambda me: made.append(me, OTHER, callback=lambda: made.call(again)))
+    made.run(Micros(since + ms(5) + REST + RTT))
+    late = [made.thread(made.send_and_wait(partition)) for partition in (SILENT, 3)]
+    made.run(Micros(since + ms(100)))
+    late.append(made.thread(made.send_and_wait(4)))
+    made.run(Micros(since + ms(1000)))
+    assert [one.ended is not None for one in late] == [False, True, True]
+
+
+@every_order
+@pytest.mark.parametrize("begin", [world, watched])
+def test_records_of_two_threads_leave_at_once_without_linger(seed: int, begin: Callable[..., World]) -> None:
+    made = begin(seed, linger_ms=0)
+    since = made.clock
+
+    def appends(partition: int) -> Callable[[int], Steps[object]]:
+        return lambda me: made.append(me, partition)
+
+    for partition in (SILENT, *range(6)):
+        made.thread(appends(partition))
+    made.run(Micros(since + ms(1000)))
+    assert [when for _, when in made.network.sent] == [since] * 7

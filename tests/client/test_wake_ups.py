@@ -15,6 +15,7 @@ from sparklog.client.producer import Producer
 from sparklog.client.transport import Network, now_us
 from sparklog.model import Micros, NodeId
 from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
+from sparklog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from sparklog.wire.schema import Message
@@ -95,6 +96,32 @@ def test_a_call_waits_for_its_reply_beside_a_wake_up_that_is_not_taken(broker: S
         )
         assert not network.is_spinning.is_set()
         network.wait(deadline)  # ends at once: the wake-up is left for the thread that waits
+        assert now_us() < deadline
+
+
+def test_metadata_that_no_connection_has_room_to_request_waits_for_an_answer(broker: ScriptedBroker) -> None:
+    node, may_answer = NodeId(1), threading.Event()
+
+    def answer_late(_: Message) -> ListOffsetsResponse:
+        assert may_answer.wait(PATIENCE_S)
+        return ListOffsetsResponse()
+
+    broker.handlers["ListOffsets"] = answer_late
+    limits = settings(bootstrap_servers=broker.address, connections_max_idle_ms=1)
+    with Network(limits, in_flight_max=1) as network:
+        deadline = Micros(now_us() + PATIENCE_S * 1_000_000)
+        network.call(MetadataRequest(topics=[]), MetadataResponse, deadline=deadline)
+        while not network.is_ready(node):
+            network.poll(deadline)
+        network.send(node, ListOffsetsRequest(topics=[]), "")
+        answers = network.cluster.answers
+        network.cluster.refresh_soon()
+        while any(network.is_connected(NodeId(bootstrap)) for bootstrap in range(-5, 0)):
+            network.poll(now_us())  # the connections to the bootstrap addresses become idle
+        assert network.next_event(deadline, now_us()) > now_us()
+        may_answer.set()
+        while network.cluster.answers == answers:
+            network.poll(deadline)
         assert now_us() < deadline
 
 

@@ -9,6 +9,7 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset
 from sparklog.record.batch import decode_records, iterate_headers
 from sparklog.record.control import Marker, build_marker
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from sparklog_server.agenda import Agenda
 from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
@@ -191,6 +192,7 @@ class Stage:
             "__words",
             self._make,
             self.continuations,
+            Agenda(),
             entropy=lambda count: bytes(range(count)),
             trace=lambda event, **_: self.traces.append(event),
         )

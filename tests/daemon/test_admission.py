@@ -1,12 +1,16 @@
 """The connections admitted and evicted when all slots are taken."""
 
 import contextlib
+import os
 import select
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from sparklog import Admin
 from sparklog.model import Micros
@@ -185,6 +189,17 @@ def test_a_request_is_served_after_a_few_of_many_newcomers_are_accepted(rig: Rig
         assert len(rig.pump.connections) == 1 + ACCEPTED_PER_TURN
         one.turn()
         assert len(rig.pump.connections) == 1 + len(newcomers)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the option TCP_CONGESTION is Linux's")
+def test_a_connection_from_the_same_machine_is_not_paced(rig: Rig) -> None:
+    with door(rig, connections_max=1) as one:
+        one.knock()
+        one.turn()
+        (connection,) = rig.pump.connections.values()
+        with socket.socket(fileno=os.dup(connection.transport.fileno())) as accepted:
+            congestion_control = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        assert congestion_control.rstrip(b"\0") == b"reno"
 
 
 def test_connections_are_sorted_again_only_a_while_after_none_was_found_to_give_way() -> None:

@@ -74,6 +74,21 @@ def test_a_slice_that_is_not_in_the_page_cache_is_read_ahead_and_arrives(rig: Ri
     assert rig.exchange(client, b"slice 0 %d\n" % length, len(expected)) == expected
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("length", [4096, 3 * MIB])
+def test_a_slice_arrives_also_where_the_kernel_takes_its_pages_back_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    def would_wait(*_: object) -> int:
+        raise BlockingIOError
+
+    content = os.urandom(length)
+    rig.file.append(content)
+    monkeypatch.setattr(os, "preadv", would_wait)
+    expected = HEADER + content
+    assert rig.exchange(rig.client(), b"slice 0 %d\n" % length, len(expected)) == expected
+
+
 def test_other_sessions_are_answered_while_a_cold_slice_is_sent(rig: Rig) -> None:
     content = os.urandom(4 * MIB)
     rig.file.append(content)

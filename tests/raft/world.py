@@ -65,7 +65,10 @@ class World:
         )
 
     def propose(self, command: Message, token: object) -> None:
-        self.quorum.propose(command, token, "User:test", self.now)
+        def decided(reply: Message, now: Instant) -> None:
+            self.replies[token] = reply
+
+        self.quorum.propose(command, decided, "User:test", self.now)
         self._collect()
 
     def sync(self) -> int:
@@ -142,4 +145,5 @@ class World:
 
     def _collect(self) -> None:
         self.quorum.take_deltas()
-        self.replies.update(self.quorum.take_committed())
+        for then, reply in self.quorum.take_committed():
+            then(reply, self.now)

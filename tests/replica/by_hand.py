@@ -40,7 +40,9 @@ class ByHand:
         """Start the process."""
         self.held: list[Run] = []
         self._replies: list[bytes] = []
-        self.broker = Broker(self.settings, self.disk, entropy=Random(1).randbytes, trace=self._note)
+        self.broker = Broker.open(
+            self.settings, self.disk, entropy=Random(1).randbytes, trace=self._note, now=self.now
+        )
         self._carry_out(self.broker.start(self.now))
         assert self.broker.is_ready
         self.broker.connected(SESSION, "PLAINTEXT", "client:1", self.now)

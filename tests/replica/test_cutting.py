@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset
+from sparklog_server.agenda import Agenda
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
@@ -38,6 +39,7 @@ class World:
         )  # fmt: skip
         return ReplicaDirectory(
             log_dir,
+            Agenda(),
             checkpoint_interval_ms=5000,
             log_start_interval_ms=5000,
             unsynced_bytes_max=1 << 30,

@@ -5,6 +5,7 @@ reserve on, and a few free bytes do not end an episode.
 import pytest
 
 from sparklog.model import Instant, Micros, Millis
+from sparklog_server.agenda import Agenda
 from sparklog_server.disk.door import OutOfDescriptors, StorageError
 from sparklog_server.replica.disk_reserve import DiskReserve
 
@@ -19,7 +20,11 @@ class World:
         self.lines: list[str] = []
         self.ms = 0
         self.room = DiskReserve(
-            "/data", self._ask, reserve_bytes=reserve, trace=lambda event, **_: self.lines.append(event)
+            "/data",
+            self._ask,
+            Agenda(),
+            reserve_bytes=reserve,
+            trace=lambda event, **_: self.lines.append(event),
         )
 
     def _ask(self) -> tuple[int, int]:

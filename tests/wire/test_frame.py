@@ -10,7 +10,14 @@ from random import Random
 import pytest
 
 from sparklog.errors import DecodeError
-from sparklog.wire.frame import GROWN_IN_PLACE_BYTES, GROWTH_BYTES, SPARE_BYTES, Framer
+from sparklog.wire.frame import (
+    GROWN_IN_PLACE_BYTES,
+    GROWTH_BYTES,
+    SPARE_BYTES,
+    SPARES_MAX,
+    Framer,
+    spare_buffers,
+)
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -118,6 +125,16 @@ def test_a_frame_in_pieces_borrows_a_spare_buffer_and_gives_it_back() -> None:
         assert feed(framer, b"x" * 940, piece=300) == [b"x" * 1000]
         framer.buffer()
         assert len(spares) == 1
+
+
+def test_a_spare_buffer_takes_memory_at_its_first_use_and_keeps_it() -> None:
+    spares = spare_buffers()
+    assert [len(spare) for spare in spares] == [0] * SPARES_MAX
+    framer = Framer(frame_bytes_max=5000, shared=bytearray(64), spares=spares)
+    for _ in range(2):
+        assert feed(framer, framed(b"x" * 1000), piece=64) == [b"x" * 1000]
+        framer.buffer()
+        assert [len(spare) for spare in spares] == [0] * (SPARES_MAX - 1) + [SPARE_BYTES]
 
 
 def test_a_stream_that_ends_within_a_frame_gives_its_spare_buffer_back() -> None:

@@ -4,7 +4,7 @@ on the rest.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -19,7 +19,7 @@ from sparklog.wire.messages.incremental_alter_configs import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation
-from sparklog_server.broker.context import Context, Proposed
+from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.configs import LISTED_TYPES, LOGGER_RESOURCE, check_allowed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.alterations import Operation as Change
@@ -82,8 +82,8 @@ def _decided(
 ) -> ReplyT | Parked:
     """Propose the entries that are not refused to the controller."""
 
-    def completed(reply: Message) -> Message:
-        decided = cast("IncrementalAlterConfigsResponse | AlterConfigsResponse", reply).responses
+    def completed(reply: IncrementalAlterConfigsResponse | AlterConfigsResponse) -> ReplyT:
+        decided = reply.responses
         return response(_merged(refused, [(one.error_code, one.error_message) for one in decided]))
 
     # Any: of the request's own class, which mypy cannot relate to it.
@@ -93,8 +93,9 @@ def _decided(
     if not allowed:
         return response(_merged(refused, []))
     command = type(request)(resources=allowed, validate_only=request.validate_only)
-    context.propose(command, Proposed(call, completed), call.session.principal, now)
-    return Parked.MUTING
+    if isinstance(request, AlterConfigsRequest):
+        return context.propose_for(call, command, AlterConfigsResponse, completed, now)
+    return context.propose_for(call, command, IncrementalAlterConfigsResponse, completed, now)
 
 
 def _refusals(

@@ -19,9 +19,10 @@ from sparklog.wire.messages.describe_quorum import (
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest
 from sparklog.wire.schema import Message
-from sparklog_server.broker.administration import operations_on_cluster, propose_if_allowed
+from sparklog_server.broker.administration import propose_if_allowed
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.operations import operations_on_cluster
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.topics import METADATA_TOPIC, UNKNOWN_TOPIC
 

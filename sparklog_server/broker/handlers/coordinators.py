@@ -6,13 +6,14 @@ until the shards are loaded: a refusal would cost every client its retry back-of
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId
+from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from sparklog_server.broker.authorization import Operation, Resource
-from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic
+from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.session import Call, Parked
 
@@ -39,7 +40,7 @@ def find_coordinator(
     if shards.is_coming(keys):
         waiting = _ParkedSearch(context, call, request, shards)
         shards.awaited[waiting] = None
-        context.park(waiting, _WAIT_MS, now)
+        context.timers.park(waiting, _WAIT_MS, now)
         make_topic(context, shards, now)
         return Parked.FLOWING
     return _found(context, call, request)
@@ -49,7 +50,13 @@ def make_topic(context: Context, shards: CoordinatorShards, now: Instant) -> Non
     """Propose the creation of a coordinator's topic, unless it exists or is proposed already."""
     if not shards.partition_count and not shards.is_asked:
         shards.is_asked = True
-        context.propose(shards.topic_wanted, CoordinatorTopic(shards), BROKER_PRINCIPAL, now)
+
+        def created(reply: CreateTopicsResponse, now: Instant) -> None:
+            shards.is_asked = False
+            if reply.topics[0].error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
+                context.woken.update(dict.fromkeys(shards.take_awaited()))
+
+        context.propose(shards.topic_wanted, CreateTopicsResponse, created, now)
 
 
 class _ParkedSearch:

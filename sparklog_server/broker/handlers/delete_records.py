@@ -48,7 +48,9 @@ def delete_records(
     if not waiting.remaining:
         return response
     is_alone = all(share.leader is not None and share.leader.is_alone for share in waiting.remaining)
-    context.park(waiting, max(request.timeout_ms, OWN_DISK_WAIT_MS) if is_alone else request.timeout_ms, now)
+    context.timers.park(
+        waiting, max(request.timeout_ms, OWN_DISK_WAIT_MS) if is_alone else request.timeout_ms, now
+    )
     return Parked.FLOWING
 
 

@@ -18,7 +18,7 @@ from sparklog_server.broker.administration import names_too_many
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Encoded, Parked
-from sparklog_server.controller.topics import check_name
+from sparklog_server.controller.names import check_name
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.producer_state import MANY, NO_SEQUENCE, FrozenProducers, Producer
 from sparklog_server.outcome import Refused
@@ -62,7 +62,7 @@ def describe_producers(
         assert not isinstance(result, StorageError), "the job reads no disk"
         return result
 
-    context.run_in_steps(call, job, described)
+    context.jobs.run_in_steps(call, job, described)
     return Parked.MUTING
 
 

@@ -85,7 +85,7 @@ class _ParkedFetch:
             return self._read_indexes()
         if is_due or self._request.max_wait_ms <= 0 or not self.watch():
             return response
-        self._context.park(self, self._request.max_wait_ms, now)
+        self._context.timers.park(self, self._request.max_wait_ms, now)
         return Parked.MUTING
 
     def _read_indexes(self) -> Parked:
@@ -102,7 +102,7 @@ class _ParkedFetch:
             is_wanted = self.call.answer is None and not self.call.session.is_closing
             return self.begin(now) if is_wanted else Parked.MUTING
 
-        self._context.run(self.call, partial(_run_all, [reading for _, reading in unread]), was_read)
+        self._context.jobs.run(self.call, partial(_run_all, [reading for _, reading in unread]), was_read)
         return Parked.MUTING
 
     def read(self) -> tuple[FetchResponse, bool]:

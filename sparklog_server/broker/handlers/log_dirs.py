@@ -60,7 +60,7 @@ def describe_log_dirs(
                 results[path].total_bytes, results[path].usable_bytes = room
         return DescribeLogDirsResponse(results=list(results.values()))
 
-    context.run(call, room_of_all, finished)
+    context.jobs.run(call, room_of_all, finished)
     return Parked.MUTING
 
 

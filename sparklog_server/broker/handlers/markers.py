@@ -61,7 +61,7 @@ def write_txn_markers(
         markers.write(context, marker, partial(waiting.written, index, refused), now)
     if waiting.is_done:
         return waiting.response()
-    context.park(waiting, _WAIT_MS, now)
+    context.timers.park(waiting, _WAIT_MS, now)
     return Parked.FLOWING
 
 
@@ -113,7 +113,7 @@ class _Writing:
         self._outcomes[index] = {**refused, **outcomes}
         self._missing -= 1
         if not self._missing and self.call.waiting is self:
-            self._context.wake(self)
+            self._context.woken[self] = None
 
     def woken(self, now: Instant) -> WriteTxnMarkersResponse:
         return self.response()

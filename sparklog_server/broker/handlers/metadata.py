@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant, Uuid
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -17,14 +17,14 @@ from sparklog.wire.messages.metadata import (
 )
 from sparklog.wire.pieces import Pieces
 from sparklog.wire.schema import Message
-from sparklog_server.broker.administration import operations_on_cluster, operations_on_topic
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import AutoCreation, Context
+from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.coordinators import make_topic
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
+from sparklog_server.broker.operations import operations_on_cluster, operations_on_topic
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
-from sparklog_server.controller.topics import check_name
+from sparklog_server.controller.names import check_name
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.disks import has_room
@@ -226,7 +226,8 @@ def _create(context: Context, call: Call, names: list[str], now: Instant) -> Non
     topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in wanted]
     context.propose(
         CreateTopicsRequest(topics=topics, timeout_ms=30_000),
-        AutoCreation(tuple(wanted)),
-        call.session.principal,
+        CreateTopicsResponse,
+        lambda _reply, _now: context.auto_creations.difference_update(wanted),
         now,
+        call.session.principal,
     )

@@ -69,7 +69,7 @@ def list_offsets(
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=parts))
     if not waiting.remaining and not waiting.searches:
         return response
-    context.park(waiting, _WAIT_MS, now)
+    context.timers.park(waiting, _WAIT_MS, now)
     if not waiting.remaining:
         _search(context, waiting, waiting.searches, attempt=1)
     return Parked.MUTING
@@ -78,7 +78,7 @@ def list_offsets(
 def _search(context: Context, waiting: "_ParkedOffsets", searches: "list[_Search]", *, attempt: int) -> None:
     """Search the logs in a job."""
     job = partial(run_all, tuple(search.search for search in searches))
-    context.run_in_steps(
+    context.jobs.run_in_steps(
         waiting.call,
         job,
         partial(_searched, context, waiting, searches, attempt),

@@ -104,7 +104,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     if batches is not None:
         return _append_all(context, call, request.acks, request.timeout_ms, response, targets, batches, now)
     return _check_in_job(
-        context, call, request.acks, request.timeout_ms, response, targets, context.kept(sent), now
+        context, call, request.acks, request.timeout_ms, response, targets, context.jobs.kept(sent), now
     )
 
 
@@ -237,7 +237,7 @@ def _check_in_job(
     room = ValidationMemory(batches)
     job = partial(check_all, batches, room, now.wall_ms)
     refused: list[Checked | RecordsRefused] = [_NO_MEMORY] * len(targets)
-    context.run_in_steps(
+    context.jobs.run_in_steps(
         call,
         job,
         checked,
@@ -406,5 +406,5 @@ def _park(
             whole.remaining -= 1
     if whole.remaining == 0:
         return response
-    context.park(whole, max(timeout_ms, OWN_DISK_WAIT_MS) if is_alone else timeout_ms, now)
+    context.timers.park(whole, max(timeout_ms, OWN_DISK_WAIT_MS) if is_alone else timeout_ms, now)
     return Parked.FLOWING

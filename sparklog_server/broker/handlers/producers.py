@@ -50,18 +50,18 @@ def init_producer_id(
 def _when_ids_are_there(
     context: Context, call: Call, answer: Callable[[Instant], Message | Parked], now: Instant
 ) -> Message | Parked:
-    ids = context.producer_ids
+    ids = context.transactions.producer_ids
     if not ids.is_empty:
         return answer(now)
     waiting = _ParkedProducer(context, call, answer)
     ids.waiting.append(waiting)
-    context.park(waiting, _WAIT_MS, now)
+    context.timers.park(waiting, _WAIT_MS, now)
     ask_for_producer_ids(context, now)
     return Parked.MUTING
 
 
 def _fresh(context: Context, now: Instant) -> InitProducerIdResponse:
-    producer_id = context.producer_ids.take()
+    producer_id = context.transactions.producer_ids.take()
     assert producer_id is not None
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
@@ -81,7 +81,7 @@ class _ParkedProducer:
         self._answer = answer
 
     def woken(self, now: Instant) -> Message | None:
-        if self._context.producer_ids.is_empty:
+        if self._context.transactions.producer_ids.is_empty:
             return self.expired(now)
         answer = self._answer(now)
         return None if isinstance(answer, Parked) else answer

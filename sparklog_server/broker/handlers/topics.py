@@ -26,10 +26,9 @@ from sparklog.wire.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from sparklog.wire.schema import Message
 from sparklog_server.broker.administration import refusal_of_late
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context, Proposed
+from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.topics import PARTITIONS_PER_REQUEST_MAX
 from sparklog_server.replica.disks import has_room
@@ -116,19 +115,17 @@ def create_topics(
                 )
         request.topics = admitted
 
-    def completed(reply: Message) -> Message:
-        results = cast("CreateTopicsResponse", reply).topics
-        charges.settle(results)
-        results += refused
+    def completed(reply: CreateTopicsResponse) -> CreateTopicsResponse:
+        charges.settle(reply.topics)
+        reply.topics += refused
         return reply
 
     if refused and not request.topics:
         return CreateTopicsResponse(topics=refused)
     late = refusal_of_late(request)
     if late is not None:
-        return cast("CreateTopicsResponse", completed(late))
-    context.propose(request, Proposed(call, completed), call.session.principal, now)
-    return Parked.MUTING
+        return completed(cast("CreateTopicsResponse", late))
+    return context.propose_for(call, request, CreateTopicsResponse, completed, now)
 
 
 def delete_topics(
@@ -160,19 +157,17 @@ def delete_topics(
     states: list[DeleteTopicState] = request.topics
     request.topics = [state for state in states if may_delete(state.name, state.topic_id)]
 
-    def completed(reply: Message) -> Message:
-        results = cast("DeleteTopicsResponse", reply).responses
-        charges.settle(results)
-        results += refused
+    def completed(reply: DeleteTopicsResponse) -> DeleteTopicsResponse:
+        charges.settle(reply.responses)
+        reply.responses += refused
         return reply
 
     if refused and not request.topics and not request.topic_names:
         return DeleteTopicsResponse(responses=refused)
     late = refusal_of_late(request)
     if late is not None:
-        return cast("DeleteTopicsResponse", completed(late))
-    context.propose(request, Proposed(call, completed), call.session.principal, now)
-    return Parked.MUTING
+        return completed(cast("DeleteTopicsResponse", late))
+    return context.propose_for(call, request, DeleteTopicsResponse, completed, now)
 
 
 def create_partitions(
@@ -203,16 +198,14 @@ def create_partitions(
             allowed.append(topic)
     request.topics = allowed
 
-    def completed(reply: Message) -> Message:
-        results = cast("CreatePartitionsResponse", reply).results
-        charges.settle(results)
-        results += refused
+    def completed(reply: CreatePartitionsResponse) -> CreatePartitionsResponse:
+        charges.settle(reply.results)
+        reply.results += refused
         return reply
 
     if refused and not request.topics:
         return CreatePartitionsResponse(results=refused)
     late = refusal_of_late(request)
     if late is not None:
-        return cast("CreatePartitionsResponse", completed(late))
-    context.propose(request, Proposed(call, completed), call.session.principal, now)
-    return Parked.MUTING
+        return completed(cast("CreatePartitionsResponse", late))
+    return context.propose_for(call, request, CreatePartitionsResponse, completed, now)

@@ -1,0 +1,88 @@
+"""The parts of a broker that are read from its directories: the logs, the quorum and the coordinators."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sparklog.model import Instant, Uuid
+from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
+from sparklog_server.agenda import Agenda
+from sparklog_server.broker.authorization import Allow
+from sparklog_server.broker.coordinator_shards import CoordinatorShards
+from sparklog_server.broker.directories import open_log_dirs, registration
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
+from sparklog_server.broker.group_coordinator import open_groups
+from sparklog_server.broker.local_partitions import open_partitions
+from sparklog_server.broker.quorum import Quorum
+from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.continuations import Continuations
+from sparklog_server.disk.door import Disk
+from sparklog_server.log.log_dir import LogDir
+from sparklog_server.replica.directory import Trace
+from sparklog_server.replica.partitions import Partitions
+
+
+class Parts(NamedTuple):
+    """The parts of one broker, which share the table of continuations and the agenda.
+
+    `failed_directories` collects the directories of which the controller has not been told.
+    """
+
+    live: DynamicBrokerConfig
+    continuations: Continuations
+    agenda: Agenda
+    cluster_id: str
+    partitions: Partitions
+    quorum: Quorum
+    groups: CoordinatorShards
+    transactions: TransactionCoordinator
+    registration: BrokerRegistrationRequest
+    failed_directories: list[Uuid]
+    metadata_dir: LogDir | None
+    """The directory of the metadata log, if it is none of the data directories."""
+
+
+def open_parts(
+    settings: BrokerSettings,
+    disk: Disk,
+    *,
+    transactions: type[TransactionCoordinator],
+    allow: Allow,
+    entropy: Callable[[int], bytes],
+    trace: Trace,
+    now: Instant,
+) -> Parts:
+    """Open the directories, recover the logs and open the metadata log. Blocks. Raises StorageError or
+    DirectoryRefused.
+    """
+    live, continuations, agenda = DynamicBrokerConfig(settings, trace), Continuations(), Agenda()
+    failed_directories: list[Uuid] = []
+    log_dirs = open_log_dirs(settings, disk, entropy, trace, now)
+    cluster_id, metadata_directory_id = log_dirs[0].cluster_id, log_dirs[0].directory_id
+    metadata_dir = None if settings.metadata_log_dir in settings.log_dirs else log_dirs.pop(0)
+    partitions = open_partitions(
+        live, disk, log_dirs, continuations, agenda, failed=failed_directories, entropy=entropy, trace=trace
+    )
+    quorum = Quorum.open(
+        disk,
+        settings,
+        metadata_directory_id,
+        cluster_id,
+        continuations,
+        entropy=entropy,
+        trace=trace,
+        now=now,
+    )
+    return Parts(
+        live,
+        continuations,
+        agenda,
+        cluster_id,
+        partitions,
+        quorum,
+        open_groups(live, allow, continuations, agenda, entropy=entropy, trace=trace),
+        transactions(live, continuations, agenda, entropy=entropy, trace=trace),
+        registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(entropy(16))),
+        failed_directories,
+        metadata_dir,
+    )

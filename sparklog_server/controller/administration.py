@@ -1,0 +1,52 @@
+"""The commands of clients: the controller imports them when a client first sends one."""
+
+from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
+from sparklog.wire.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from sparklog.wire.messages.update_features import UpdateFeaturesRequest
+from sparklog.wire.schema import Message
+from sparklog_server.config.layers import Layers
+from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.outcome import Outcome
+
+from .alterations import alter_configs, incremental_alter_configs
+from .client_quotas import alter_client_quotas
+from .credentials import alter_user_scram_credentials
+from .elections import SettingsFor
+from .features import update_features
+from .partition_changes import alter_partition_reassignments, elect_leaders
+from .topics import Rules, create_partitions, create_topics, delete_topics
+
+
+def administer(
+    pending: MetadataImage, command: Message, rules: Rules, layers: Layers, settings_for: SettingsFor
+) -> Outcome[Message, Message]:
+    """The records and the reply for a command of a client."""
+    match command:
+        case CreateTopicsRequest():
+            return create_topics(pending, command, rules)
+        case DeleteTopicsRequest():
+            return delete_topics(pending, command)
+        case CreatePartitionsRequest():
+            return create_partitions(pending, command, rules)
+        case IncrementalAlterConfigsRequest():
+            return incremental_alter_configs(pending, command, layers)
+        case AlterConfigsRequest():
+            return alter_configs(pending, command, layers)
+        case ElectLeadersRequest():
+            return elect_leaders(pending, command)
+        case AlterPartitionReassignmentsRequest():
+            return alter_partition_reassignments(pending, command, settings_for)
+        case AlterClientQuotasRequest():
+            return alter_client_quotas(pending, command)
+        case AlterUserScramCredentialsRequest():
+            return alter_user_scram_credentials(pending, command)
+        case UpdateFeaturesRequest():
+            return update_features(pending, command, layers.effective.node_id)
+    raise AssertionError(f"the controller does not decide on {type(command).__name__}")
