@@ -60,4 +60,6 @@ class Electing:
 
     def deadline(self) -> Micros:
         """When a voter is to be asked again, or the election ends."""
-        return min(self._ask_at_us.values(), default=self.ends_us) if not self.is_lost else self.ends_us
+        if self.is_won or self.is_lost:
+            return self.ends_us
+        return min(*self._ask_at_us.values(), self.ends_us, self.ends_us)

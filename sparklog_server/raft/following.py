@@ -119,7 +119,9 @@ class Following:
 
     def deadline(self) -> Micros | None:
         """When `poll` is to be called, if nothing happens before."""
-        return None if self.peer is None or self._awaits_disk else self._retry_at_us
+        if self.peer is None or self._awaits_disk or self._durable.retry_at_us is not None:
+            return None
+        return self._retry_at_us
 
     @property
     def _awaits_disk(self) -> bool:

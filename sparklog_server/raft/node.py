@@ -28,10 +28,11 @@ from . import requests
 from .durable_log import DurableLog, Trace
 from .election_state import FILE_NAME, NO_NODE, ElectionState, parse
 from .peers import Endpoint, NoPeers, Peer, Peers, Purpose, Sent
-from .quorum_state import ENDED, QuorumState, Timers
+from .quorum_state import ENDED, QuorumState
 from .requests import Myself, Told
 from .roles import Role
 from .snapshots import control_of, read_bootstrap
+from .timers import Timers
 from .voter_history import Membership, VoterHistory
 from .voters import VoterSet
 

@@ -8,8 +8,6 @@ behind: votes, parked fetches, the fetch in flight.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
 from sparklog.effects import Halt
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, earlier
@@ -30,18 +28,9 @@ from .requests import Known, Myself
 from .resigning import Resigning, delay_us_of
 from .roles import LEGAL, Role
 from .serving import Serving
+from .timers import Timers
 from .voter_history import VoterHistory
 from .voters import VoterSet
-
-
-class Timers(msgspec.Struct, frozen=True):
-    """The times of an election, in microseconds, with Kafka's defaults."""
-
-    election_timeout_us: int = 1_000_000
-    fetch_timeout_us: int = 2_000_000
-    request_timeout_us: int = 2_000_000
-    backoff_us_max: int = 1_000_000
-
 
 _QUICK_US, _QUICK_SPREAD_US = 20_000, 130_000
 """A voter that knows no leader stands for election after the first, and up to the second more."""
@@ -108,6 +97,11 @@ class QuorumState:
         return self.voters.has(self.me.node_id, self.me.directory_id)
 
     @property
+    def _is_alone(self) -> bool:
+        """Whether this node is the only voter: its election ends when its disk has room for it."""
+        return self.voters.majority == 1 and self.is_voter
+
+    @property
     def known(self) -> Known:
         """What every response tells."""
         return Known(self.epoch, self.leader_id, self._endpoint)
@@ -117,7 +111,7 @@ class QuorumState:
     def start(self, now: Instant) -> None:
         """Take part: the only voter stands for election at once, another follows the leader it knew."""
         leader = self.election.state.leader_id
-        if self.is_voter and self.voters.majority == 1:
+        if self._is_alone:
             self._stand(now)
         elif leader in self.voters and leader != self.me.node_id:
             self._follow(self.epoch, leader, None, now)
@@ -293,15 +287,14 @@ class QuorumState:
     def _poll_election(self, electing: Electing, now: Instant) -> None:
         if electing.is_won and electing.is_pre_vote:
             self._stand(now)
-        elif electing.is_won:
-            if self.durable.retry_at_us is None:
-                self._lead(electing, now)
+        elif electing.is_won and self.durable.retry_at_us is None:
+            self._lead(electing, now)
         elif electing.is_pre_vote and (electing.is_lost or now.mono_us >= electing.ends_us):
             self._give_up(now)
         elif electing.is_lost and not electing.is_given_up:
             electing.is_given_up = True
             electing.ends_us = Micros(now.mono_us + self._backoff_us())
-        elif now.mono_us >= electing.ends_us:
+        elif now.mono_us >= electing.ends_us and not self._is_alone:
             if self._may_stand(now):
                 self._ask_whether(now)
             else:
@@ -351,7 +344,8 @@ class QuorumState:
         due = self.in_flight.deadline()
         if self.electing is not None:
             # A won election waits for the disk alone, which may be full: `durable` has that deadline.
-            return due if self.electing.is_won else earlier(due, self.electing.deadline())
+            is_waiting = self.electing.is_won or self._is_alone
+            return due if is_waiting else earlier(due, self.electing.deadline())
         if self.resigning is not None:
             return earlier(due, self.resigning.deadline())
         if self.leading is None or self.serving is None:

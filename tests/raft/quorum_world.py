@@ -9,7 +9,7 @@ checks of the node that it touched:
 - a high watermark goes back only with its process, and never passes the log end.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from heapq import heappop, heappush
@@ -33,7 +33,7 @@ from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.peers import Endpoint, Peer, Purpose
 from sparklog_server.raft.quorum_state import ENDED
 from sparklog_server.raft.voters import VoterSet
-from sparklog_server.simulation.disk import SimulatedDisk
+from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 
 MS = 1000
 CLUSTER = "a-cluster"
@@ -93,6 +93,16 @@ class Machine:
             self.disk.crash(self.world.random_of(f"disk {self.id}"))
         self.disk.restart()
         self.world.break_links(self.id)
+
+    def lose_disk(self) -> None:
+        """The process comes back with an empty disk, and so as another replica."""
+        self.stop(power=True)
+        self.disk = SimulatedDisk()
+        self.directory_id = Uuid(bytes([96 + self.id]) * 16)
+
+    def fill(self) -> None:
+        """Nothing more can be written, until `fault` is cleared."""
+        self.disk.fault = lambda call, _path: NO_SPACE if call in ("append", "replace", "create") else None
 
     def resume(self) -> None:
         self.is_paused = False
@@ -196,7 +206,10 @@ class Machine:
         if self.node is None or self.is_paused or not self.node.is_leader:
             return None
         batch = build_batch([(None, value, (), self.world.instant.wall_ms)])
-        offset = self.node.append(batch, self.world.instant)
+        try:
+            offset = self.node.append(batch, self.world.instant)
+        except StorageError:  # the disk is full
+            return None
         self.after()
         return offset
 
@@ -208,6 +221,8 @@ class Machine:
         end = self.applied
         newest = node.snapshots[-1].offset if node.snapshots else 0
         if end <= newest or end > node.log.recovery_point or end < node.log.log_start_offset:
+            return
+        if self.disk.fault is not None:
             return
         found = OffsetAndEpoch(end, node.log.epochs.epoch_at(Offset(end - 1)))
         if found.epoch < 0:
@@ -264,7 +279,9 @@ class QuorumWorld:
         self.events = 0
 
     def random_of(self, purpose: str) -> Random:
-        return self._randoms.setdefault(purpose, Random(f"{self.seed} {purpose}"))
+        if purpose not in self._randoms:
+            self._randoms[purpose] = Random(f"{self.seed} {purpose}")
+        return self._randoms[purpose]
 
     @property
     def instant(self) -> Instant:
@@ -431,7 +448,7 @@ class QuorumWorld:
             machine.digest = decode_records(found.batches)[0].value or b""
             assert self.digests[machine.applied] == machine.digest, f"seed {self.seed}: snapshot differs"
             self.seen["snapshot loaded"] = self.seen.get("snapshot loaded", 0) + 1
-        for batches in self._pieces(node, machine.applied, node.high_watermark):
+        for batches in node.durable.read(machine.applied, node.high_watermark):
             for position, header in iterate_headers(batches):
                 if header.base_offset < machine.applied:
                     continue
@@ -444,10 +461,6 @@ class QuorumWorld:
                 machine.digest = sha256(machine.digest + content).digest()
                 machine.applied = Offset(header.next_offset)
                 assert self.digests.setdefault(machine.applied, machine.digest) == machine.digest
-
-    def _pieces(self, node: RaftNode, start: Offset, limit: Offset) -> Iterator[bytes]:
-        if start < limit:
-            yield from node.durable.read(start, limit)
 
     def check_logs(self) -> None:
         """Logs are equal as far as both are committed, and voters agree at the end."""
@@ -462,6 +475,7 @@ class QuorumWorld:
         self.heal()
         self.delay_us_max, self.sync_us_max = 3 * MS, 8 * MS
         for machine in self.machines.values():
+            machine.disk.fault = None
             if machine.is_stuck:
                 machine.release()
             if machine.is_paused:

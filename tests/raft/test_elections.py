@@ -293,3 +293,19 @@ def test_the_table_of_moves_leads_every_role_to_an_end() -> None:
     assert set(LEGAL) == set(Role)
     assert all(Role.CLOSED in LEGAL[role] for role in Role if role is not Role.CLOSED)
     assert [role for role in Role if Role.LEADER in LEGAL[role]] == [Role.CANDIDATE]
+
+
+def test_the_only_voter_waits_for_room_in_one_epoch() -> None:
+    world = QuorumWorld(count=1)
+    machine = world.machines[NodeId(1)]
+    machine.start()
+    machine.fill()
+    world.run(5000)
+    assert machine.node is not None
+    assert (machine.node.role, machine.node.epoch) == (Role.CANDIDATE, 1)
+    machine.disk.fault = None
+    world.run(1100)
+    assert machine.node.is_leader
+    assert machine.node.epoch == 1
+    assert machine.high_watermark > 0
+    assert world.events < 50

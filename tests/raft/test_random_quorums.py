@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from tests.raft.quorum_world import MS, QuorumWorld
+from tests.raft.quorum_world import MS, Machine, QuorumWorld
 
 
 def chaos(seed: int, *, steps: int = 60, verbose: bool = False) -> QuorumWorld:
@@ -28,13 +28,26 @@ def chaos(seed: int, *, steps: int = 60, verbose: bool = False) -> QuorumWorld:
         fault(world, random, random.choice(kinds), cuts_one_way, random.random() < power_cut_share)
         for machine in world.machines.values():
             if machine.node is None and random.random() < 0.5:
+                machine.disk.fault = None
                 machine.start()
         world.run(random.choice(pauses))
     world.settle()
     return world
 
 
-FAULTS = ("kill", "kill leader", "kill all", "link", "groups", "heal", "snapshot", "pause", "stick")
+FAULTS = (
+    "kill",
+    "kill leader",
+    "kill all",
+    "link",
+    "groups",
+    "heal",
+    "snapshot",
+    "pause",
+    "stick",
+    "full",
+    "lost disk",
+)
 
 
 def fault(world: QuorumWorld, random: Random, kind: str, cuts_one_way: bool, power: bool) -> None:
@@ -64,10 +77,23 @@ def fault(world: QuorumWorld, random: Random, kind: str, cuts_one_way: bool, pow
             machine.resume()
         else:
             machine.is_paused = True
+    elif kind == "full":
+        if machine.disk.fault is not None:
+            machine.disk.fault = None
+        elif machine.node is not None:
+            machine.fill()
+    elif kind == "lost disk":
+        if all(machine.directory_id == world.voters.directories[machine.id] for machine in voters_of(world)):
+            machine.lose_disk()
     elif machine.is_stuck:
         machine.release()
     else:
         machine.is_stuck = True
+
+
+def voters_of(world: QuorumWorld) -> list[Machine]:
+    """The machines that vote, unless one of them has lost its disk."""
+    return [machine for machine in world.machines.values() if machine.id in world.voters]
 
 
 @pytest.mark.parametrize("seed", range(60))

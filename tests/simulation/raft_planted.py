@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+
+from sparklog.model import Micros, Offset, OffsetAndEpoch
 from sparklog_server.raft.durable_log import DurableLog
 from sparklog_server.raft.electing import Electing
 from sparklog_server.raft.election_store import ElectionStore
-from sparklog_server.raft.quorum_state import QuorumState
-from sparklog_server.raft.roles import Role
-
-from sparklog.model import Micros, Offset, OffsetAndEpoch
 from sparklog_server.raft.leading import Leading
 from sparklog_server.raft.node import RaftNode
+from sparklog_server.raft.quorum_state import QuorumState
+from sparklog_server.raft.roles import Role
 from sparklog_server.raft.voters import VoterSet
 from sparklog_server.simulation.raft_process import RaftProcess
 from sparklog_server.simulation.raft_snapshots import RaftSnapshots
