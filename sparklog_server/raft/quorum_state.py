@@ -343,7 +343,9 @@ class QuorumState:
         """When `poll` is to be called, if nothing happens before."""
         due = self.in_flight.deadline()
         if self.electing is not None:
-            return due if self._is_alone else earlier(due, self.electing.deadline())
+            # A won election waits for the disk alone, which may be full: `durable` has that deadline.
+            is_waiting = self.electing.is_won or self._is_alone
+            return due if is_waiting else earlier(due, self.electing.deadline())
         if self.resigning is not None:
             return earlier(due, self.resigning.deadline())
         if self.leading is None or self.serving is None:

@@ -6,13 +6,15 @@
               A crash keeps the durable bytes and, by the seed, part of the rest: a prefix, a prefix
               with holes of zeros, all or nothing.
 
+    sync:     begin_sync ── time passes ──► finish_sync makes durable what was there at its beginning
+
 It is stricter than any real disk: syncing one file makes no other file durable, and every new name may vanish
 on its own.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sparklog_server.disk.door import Buffer, DirectoryInUse, DiskFile, StorageError
 
@@ -32,14 +34,18 @@ class _Content:
     unsynced truncation removed.
     """
 
-    __slots__ = ("cut_off", "durable", "live")
+    __slots__ = ("cut_off", "durable", "live", "syncs")
 
-    def __init__(self) -> None:
-        self.live = bytearray()
-        self.durable = 0
+    def __init__(self, live: bytes = b"") -> None:
+        self.live = bytearray(live)
+        self.durable = len(live)
         self.cut_off = b""
+        self.syncs: list[_ContentSync] = []
 
     def truncate(self, size: int) -> None:
+        for sync in self.syncs:
+            sync.is_before_truncation = True
+            sync.size = min(sync.size, size)
         if size < self.durable:
             self.cut_off = bytes(self.live[size : self.durable]) + self.cut_off
             self.durable = size
@@ -48,6 +54,11 @@ class _Content:
     def sync(self) -> None:
         self.durable = len(self.live)
         self.cut_off = b""
+
+    def begin_sync(self) -> "_ContentSync":
+        sync = _ContentSync(self)
+        self.syncs.append(sync)
+        return sync
 
     def crash(self, random: Random) -> None:
         if self.cut_off and random.random() < 0.5:
@@ -72,6 +83,38 @@ class _Content:
                     min((sector + 1) * SECTOR_BYTES, len(self.live)),
                 )
                 self.live[begin:end] = bytes(max(end - begin, 0))
+
+
+class _ContentSync:
+    """A sync of one content: `size` bytes, which were there when it began and were not truncated since."""
+
+    __slots__ = ("content", "is_before_truncation", "size")
+
+    def __init__(self, content: _Content) -> None:
+        self.content = content
+        self.size = len(content.live)
+        self.is_before_truncation = False
+
+    def finish(self) -> None:
+        content = self.content
+        content.syncs.remove(self)
+        if not self.is_before_truncation:
+            content.cut_off = b""
+        content.durable = max(content.durable, self.size)
+
+
+class PendingSync(NamedTuple):
+    """A sync that has begun. A crash forgets it."""
+
+    files: Sequence["SimulatedFile"]
+    contents: list[_ContentSync]
+
+
+class DiskImage(NamedTuple):
+    """A copy of a whole disk."""
+
+    directories: dict[str, None]
+    files: dict[str, bytes]
 
 
 class SimulatedFile:
@@ -194,6 +237,33 @@ class SimulatedDisk:
         """Kill only the process: every written byte stays, all handles and locks are released."""
         self.boot += 1
         self._locked.clear()
+        for content in self._live.values():
+            content.syncs.clear()
+
+    def image(self) -> DiskImage:
+        """A copy of the disk, which `restore` brings back later."""
+        return DiskImage(
+            dict(self._directories), {path: bytes(content.live) for path, content in self._live.items()}
+        )
+
+    def durable(self, path: str) -> bytes | None:
+        """The bytes of a file that any crash keeps; None if a crash may lose the file."""
+        content = self._durable.get(path)
+        return None if content is None else bytes(content.live[: content.durable])
+
+    def restore(self, image: DiskImage) -> None:
+        """Kill the process and go back to an older state of the disk; all of it is durable."""
+        self.restart()
+        self._unlasting.clear()
+        self._unlasting_removals.clear()
+        self._directories = dict(image.directories)
+        self._live = {path: _Content(content) for path, content in image.files.items()}
+        self._durable = dict(self._live)
+        self.used_bytes = sum(map(len, image.files.values()))
+
+    def wipe(self) -> None:
+        """Kill the process and replace the disk with an empty one."""
+        self.restore(DiskImage({}, {}))
 
     def take_space(self, path: str, size: int) -> None:
         """Count `size` more bytes as used. Raises StorageError if the disk is full."""
@@ -350,10 +420,21 @@ class SimulatedDisk:
 
     def sync(self, files: Sequence[DiskFile]) -> None:
         """Make content, names and places of these files durable."""
+        self.finish_sync(self.begin_sync(files))
+
+    def begin_sync(self, files: Sequence[DiskFile]) -> PendingSync:
+        """Begin a sync, which covers the bytes written so far."""
+        ours = []
         for file in files:
             assert isinstance(file, SimulatedFile), "a file of another disk"
+            ours.append(file)
+        return PendingSync(ours, [file.content.begin_sync() for file in ours])
+
+    def finish_sync(self, pending: PendingSync) -> None:
+        """Make durable what the sync covers. Raises StorageError."""
+        for file, content in zip(pending.files, pending.contents, strict=True):
             file.check("sync")
-            file.content.sync()
+            content.finish()
             if file.place is not None and self._live.get(file.path) is file.content:
                 self._drop(file.place)
                 self._live[file.place] = self._live.pop(file.path)

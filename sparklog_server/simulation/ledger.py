@@ -1,0 +1,50 @@
+"""What was committed in a run, for ever: the first node that reports an offset as committed writes it down,
+and every later one is compared.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from sparklog.model import LeaderEpoch, NodeId, Offset
+from sparklog_server.simulation.world import Violation
+
+_BATCH = Struct(">qI")
+
+
+class Committed(NamedTuple):
+    """One committed batch: `[base, limit)`, its epoch and its checksum."""
+
+    base: Offset
+    limit: Offset
+    epoch: LeaderEpoch
+    crc: int
+
+
+class Ledger:
+    """The committed batches by base offset. Invariant: they have neither gaps nor overlaps below `end`.
+
+    `states` has the state after the batches below each of their limits: what a node holds that has replayed
+    them, and what a snapshot of that offset contains.
+    """
+
+    def __init__(self) -> None:
+        self.end = Offset(0)
+        self.batches: dict[Offset, Committed] = {}
+        self.states: dict[Offset, tuple[LeaderEpoch, int]] = {Offset(0): (LeaderEpoch(0), 0)}
+
+    def committed(self, node: NodeId, batch: Committed) -> None:
+        """A node reports a batch as committed; raises Violation if another one was committed there."""
+        known = self.batches.get(batch.base)
+        if known is not None:
+            if known != batch:
+                raise Violation("committed-changed", f"node {node} committed {batch}, but {known} was there")
+        elif batch.base != self.end:
+            raise Violation(
+                "committed-gap", f"node {node} committed {batch}, but the ledger ends at {self.end}"
+            )
+        else:
+            self.batches[batch.base] = batch
+            _, state = self.states[self.end]
+            self.states[batch.limit] = (batch.epoch, crc32(_BATCH.pack(batch.base, batch.crc), state))
+            self.end = batch.limit

@@ -1,0 +1,175 @@
+"""Raft nodes alone in a world: a client proposes records, faults happen, and the invariants are checked.
+
+chaos ──────► the core is healed ──────────► all is healed ───────────► end
+safety only   a leader, and records are      its epoch stays,
+              committed, at the end of it    all nodes are caught up
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from sparklog.effects import Effect
+from sparklog.model import Instant, LeaderEpoch, NodeId, Uuid
+from sparklog_server.raft.node import RaftNode
+from sparklog_server.simulation import nemesis
+from sparklog_server.simulation.clock import START_US
+from sparklog_server.simulation.invariants import RaftWatch
+from sparklog_server.simulation.nemesis import Nemesis
+from sparklog_server.simulation.raft_process import RaftProcess
+from sparklog_server.simulation.randomness import random_for
+from sparklog_server.simulation.scenario import Kind, Scenario
+from sparklog_server.simulation.world import Machine, Process, Violation, World
+
+_SETTLED_MS = 2_000  # before the end of a phase, in which nothing may change any more
+_SNAPSHOT_OFFSETS = (6, 20, 1_000_000)  # committed records between two snapshots
+_STALE_US = 5_000_000
+_PROPOSALS_US = (10_000, 300_000)
+
+
+class Outcome(NamedTuple):
+    """What a run gave. `reached` counts states by name."""
+
+    failure: Violation | None
+    events: int
+    digest: int
+    reached: dict[str, int]
+    leaderless_ms_max: int
+
+
+def drawn(seed: int) -> Scenario:
+    """The scenario of a seed: three voters or five, and at times an observer."""
+    random = random_for(seed, "shape")
+    voter_count = 3 if random.random() < 0.7 else 5
+    nodes = [NodeId(node + 1) for node in range(voter_count + int(random.random() < 0.25))]
+    kinds = nemesis.USUAL if random.random() < 0.7 else tuple(Kind)
+    return nemesis.drawn("raft", seed, nodes, nodes[:voter_count], kinds=kinds)
+
+
+def run(
+    scenario: Scenario,
+    *,
+    raft_class: type[RaftNode] = RaftNode,
+    trace: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Run a scenario to its end, or to the first violation."""
+    run = _Run(scenario, raft_class)
+    run.world.trace = trace
+    failure = None
+    try:
+        run.to_end()
+    except Violation as violation:
+        failure = violation
+    except AssertionError as error:
+        failure = Violation("assertion", str(error))
+    watch, world = run.watch, run.world
+    return Outcome(failure, world.events, world.digest, watch.reached, watch.leaderless_us_max // 1000)
+
+
+class _Run:
+    def __init__(self, scenario: Scenario, raft_class: type[RaftNode]) -> None:
+        self._scenario = scenario
+        voters = {node: Uuid(bytes([node]) * 16) for node in scenario.voters}
+        self.watch = RaftWatch(voters)
+        snapshot_offsets = random_for(scenario.seed, "snapshots").choice(_SNAPSHOT_OFFSETS)
+        is_dynamic = random_for(scenario.seed, "voters").random() < 0.5
+
+        def process(machine: Machine) -> Process:
+            return RaftProcess(
+                machine,
+                voters,
+                self.watch,
+                snapshot_offsets=snapshot_offsets,
+                is_dynamic=is_dynamic,
+                raft_class=raft_class,
+            )
+
+        self.world = World(scenario.seed, scenario.nodes, process, self.watch)
+        self._random = random_for(scenario.seed, "client")
+        self._proposed = 0
+        self._is_proposing = True
+        Nemesis(self.world, scenario.faults)
+        self.world.clock.after(self._random.randint(*_PROPOSALS_US), self._propose)
+
+    def to_end(self) -> None:
+        """Run all phases. Raises Violation."""
+        scenario, world = self._scenario, self.world
+        world.start()
+        self._run_until(scenario.healed_ms - _SETTLED_MS)
+        epoch, committed = self._core_epoch(), self.watch.ledger.end
+        self._run_until(scenario.healed_ms - 1)
+        self._check_stale_leaders()
+        if self.watch.ledger.end == committed:
+            raise Violation("core-stuck", f"nothing was committed since {committed}: {self._roles()}")
+        self._run_until(scenario.end_ms - _SETTLED_MS)
+        self._is_proposing = False
+        self._run_until(scenario.end_ms)
+        self._check_end()
+        if epoch is not None and max(self.watch.leaders) != epoch:
+            raise Violation("leader-deposed", f"epoch {epoch} had a leader in the core: {self._roles()}")
+
+    def _check_stale_leaders(self) -> None:
+        """A leader that no majority fetches from resigns, also if no message reaches it."""
+        watch, now_us = self.watch, self.world.clock.us
+        settled = [epoch for epoch, at_us in watch.elected_us.items() if now_us - at_us > _STALE_US]
+        for machine in self.world.machines.values():
+            process = machine.process
+            if not isinstance(process, RaftProcess) or not process.raft.is_leader or machine.is_paused:
+                continue
+            if process.raft.epoch < max(settled, default=0):
+                raise Violation("stale-leader", f"node {machine.node}: {self._roles()}")
+
+    def _run_until(self, ms: int) -> None:
+        self.world.run(until_us=START_US + ms * 1000)
+
+    def _propose(self) -> None:
+        """Propose a record to each node that claims to lead."""
+        if not self._is_proposing:
+            return
+        self.world.clock.after(self._random.randint(*_PROPOSALS_US), self._propose)
+        self._proposed += 1
+        for machine in self.world.machines.values():
+            process = machine.process
+            if isinstance(process, RaftProcess) and process.raft.is_leader:
+                machine.call(partial(self._propose_to, process))
+
+    def _propose_to(self, process: RaftProcess, _: Process, now: Instant) -> list[Effect]:
+        return process.propose(b"%d" % self._proposed, now)
+
+    @staticmethod
+    def _is_leader(machine: Machine) -> bool:
+        return isinstance(machine.process, RaftProcess) and machine.process.raft.is_leader
+
+    def _core_epoch(self) -> LeaderEpoch | None:
+        """The newest epoch, if its leader is in the core."""
+        if not self.watch.leaders:
+            return None
+        epoch = max(self.watch.leaders)
+        return epoch if self.watch.leaders[epoch][0] in self._scenario.core else None
+
+    def _check_end(self) -> None:
+        end = self.watch.ledger.end
+        for machine in self.world.machines.values():
+            process = machine.process
+            if not isinstance(process, RaftProcess):
+                raise Violation("node-down", f"node {machine.node}: {machine.halts}")
+            if process.raft.high_watermark != end:
+                raise Violation(
+                    "node-behind",
+                    f"node {machine.node} has not reached {end}: {self._roles()}",
+                )
+        leaders = [machine.node for machine in self.world.machines.values() if self._is_leader(machine)]
+        if len(leaders) != 1:
+            raise Violation("leaders-at-end", f"{leaders}: {self._roles()}")
+
+    def _roles(self) -> str:
+        return ", ".join(_told(machine) for machine in self.world.machines.values())
+
+
+def _told(machine: Machine) -> str:
+    process = machine.process
+    if not isinstance(process, RaftProcess):
+        return f"n{machine.node} down {machine.halts}"
+    raft = process.raft
+    place = f"hw={raft.high_watermark} leo={raft.log_end_offset}"
+    return f"n{machine.node} {raft.role.value} e{raft.epoch} {place}"
