@@ -1,4 +1,4 @@
-"""One election of a node, or the pre-vote before it (KIP-996): who was asked, and who granted a vote."""
+"""One election of a node, or the pre-vote before it (KIP-996): the voters asked and their answers."""
 
 from sparklog.model import Instant, Micros, NodeId
 

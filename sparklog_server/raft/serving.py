@@ -64,6 +64,8 @@ class Serving:
 
     def wake(self, *, is_moved: bool) -> None:
         """Records were appended; with `is_moved`, the high watermark moved."""
+        if not self._parked:
+            return
         high_watermark, end = self._leading.high_watermark, self._durable.end_offset
         for key, parked in list(self._parked.items()):
             if parked.asked.fetch_offset < end or (is_moved and parked.asked.high_watermark < high_watermark):

@@ -1,4 +1,4 @@
-"""Who leads: pre-votes, votes, resignation, and how long a quorum is without a leader."""
+"""Elections: pre-votes, votes, resignation, and how long a quorum is without a leader."""
 
 import pytest
 
@@ -106,7 +106,7 @@ def test_a_voter_that_was_cut_off_does_not_depose_the_leader(seed: int) -> None:
 
 
 @SEEDS
-def test_a_voter_that_hears_no_leader_but_is_heard_disturbs_no_one(seed: int) -> None:
+def test_a_voter_that_hears_no_leader_but_is_heard_does_not_disturb_the_quorum(seed: int) -> None:
     world, leader = led(seed)
     deaf = others(world, leader)[0]
     world.cut([leader.id], [deaf.id], one_way=True)
