@@ -23,6 +23,7 @@ from sparklog_server.simulation.world import Machine, Process, Violation, World
 
 _SETTLED_MS = 2_000  # before the end of a phase, in which nothing may change any more
 _SNAPSHOT_OFFSETS = (6, 20, 1_000_000)  # committed records between two snapshots
+_QUIET_MS = 4_000  # without proposals, at the end: a slow follower may need a snapshot and another fetch
 _STALE_US = 5_000_000
 _PROPOSALS_US = (10_000, 300_000)
 
@@ -101,7 +102,7 @@ class _Run:
         self._check_stale_leaders()
         if self.watch.ledger.end == committed:
             raise Violation("core-stuck", f"nothing was committed since {committed}: {self._roles()}")
-        self._run_until(scenario.end_ms - _SETTLED_MS)
+        self._run_until(scenario.end_ms - _QUIET_MS)
         self._is_proposing = False
         self._run_until(scenario.end_ms)
         self._check_end()

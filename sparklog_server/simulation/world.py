@@ -141,7 +141,13 @@ class Machine:
         self.life += 1
         self.process = self.world.new_process(self)
         self.world.note(self.node, b"start")
-        self._turn(self.process.start(self.clock.now))
+        try:
+            effects = self.process.start(self.clock.now)
+        except StorageError as error:
+            if not error.is_full:
+                raise Violation("not-started", f"node {self.node}: {error}") from error
+            effects = [Halt(str(error))]  # the process ends, and is started again
+        self._turn(effects)
 
     def hold_down(self, *, is_power_cut: bool) -> None:
         """Kill the process, or cut the power of the machine, until `let_up`."""
