@@ -234,9 +234,9 @@ class DurableLog:
         """Drop every record from `offset` on; `settled` follows."""
         self._cut(lambda: self._begin_truncation(offset))
 
-    def install(self, snapshot: OffsetAndEpoch, now: Instant) -> None:
-        """Replace the log by a downloaded snapshot, which was checked; `settled` follows."""
-        self._cut(lambda: self._begin_install(snapshot, now))
+    def install(self, snapshot: OffsetAndEpoch, replaced: Callable[[], None], now: Instant) -> None:
+        """Replace the log by a downloaded snapshot, which was checked; `replaced` and `settled` follow."""
+        self._cut(lambda: self._begin_install(snapshot, replaced, now))
 
     def _cut(self, begin: Callable[[], None]) -> None:
         assert not self.is_cutting
@@ -258,31 +258,35 @@ class DurableLog:
         job = self.log.begin_truncation(offset)
         assert job is not None, "nothing to cut"
         self.recovery.stop()
-        self._run_cut(partial(_truncate, self.disk, self.log.directory, job), job, None)
+        self._run_cut(partial(_truncate, self.disk, self.log.directory, job), job, lambda: None)
 
-    def _begin_install(self, snapshot: OffsetAndEpoch, now: Instant) -> None:
+    def _begin_install(self, snapshot: OffsetAndEpoch, replaced: Callable[[], None], now: Instant) -> None:
         job = self.log.begin_restart(snapshot.offset, now)
         self.recovery.stop()
         work = partial(_install, self.disk, self.log.directory, job, snapshot, tuple(self.snapshots))
-        self._run_cut(work, job, snapshot)
+        self._run_cut(work, job, lambda: self._installed(snapshot, replaced))
+
+    def _installed(self, snapshot: OffsetAndEpoch, replaced: Callable[[], None]) -> None:
+        self.snapshots[:] = [snapshot]
+        replaced()
 
     def _run_cut(
-        self, work: Callable[[], None], job: Truncation | Restart, snapshot: OffsetAndEpoch | None
+        self, work: Callable[[], None], job: Truncation | Restart, adopted: Callable[[], None]
     ) -> None:
-        self.continuations.run(work, partial(self._adopt, work, job, snapshot))
+        self.continuations.run(work, partial(self._adopt, work, job, adopted))
 
     def _adopt(
         self,
         work: Callable[[], None],
         job: Truncation | Restart,
-        snapshot: OffsetAndEpoch | None,
+        adopted: Callable[[], None],
         error: StorageError | None,
         now: Instant,
     ) -> None:
         if self.is_dead or self._events is None:
             return
         if error is not None and error.is_full:
-            self._begin_cut = partial(self._run_cut, work, job, snapshot)  # up to there it can be repeated
+            self._begin_cut = partial(self._run_cut, work, job, adopted)  # up to there it can be repeated
             self.refused(error, now)
             return
         try:
@@ -292,8 +296,7 @@ class DurableLog:
         except StorageError as failed:
             self._events.failed(failed)
             return
-        if snapshot is not None:
-            self.snapshots[:] = [snapshot]
+        adopted()
         self._settled(now)
 
     def _settled(self, now: Instant) -> None:

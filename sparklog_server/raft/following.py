@@ -242,8 +242,7 @@ class Following:
             self._durable.refused(found, now)
         else:
             self._trace("raft-snapshot-installed", end_offset=found.id.offset, epoch=found.id.epoch)
-            self._host.replaced(found.id, found.control)
-            self._durable.install(found.id, now)
+            self._durable.install(found.id, partial(self._host.replaced, found.id, found.control), now)
 
 
 def _checked(file: DiskFile, durable: DurableLog, snapshot: OffsetAndEpoch) -> Snapshot:
