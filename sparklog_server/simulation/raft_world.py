@@ -142,10 +142,16 @@ class _Run:
         return isinstance(machine.process, RaftProcess) and machine.process.raft.is_leader
 
     def _core_epoch(self) -> LeaderEpoch | None:
-        """The newest epoch, if its leader is in the core."""
+        """The newest epoch, if its leader is in the core, and no node has a later one on its way to a hung
+        disk: that node won a pre-vote before the core was healed, and its epoch comes out with the disk.
+        """
         if not self.watch.leaders:
             return None
         epoch = max(self.watch.leaders)
+        for machine in self.world.machines.values():
+            process = machine.process
+            if isinstance(process, RaftProcess) and not process.raft.state.election.is_durable:
+                return None
         return epoch if self.watch.leaders[epoch][0] in self._scenario.core else None
 
     def _check_end(self) -> None:
