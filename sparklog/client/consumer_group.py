@@ -65,6 +65,7 @@ class ConsumerGroup:
         self._auto_at: Micros | None = None
         self._is_waiting = False
         self._is_closed = False
+        self._subscribed: tuple[str, ...] = ()  # topics by name
         self.is_subscribed = False
         self._thread = GroupThread(settings, self._wake_user)
         self._thread.start()
@@ -81,6 +82,7 @@ class ConsumerGroup:
         """Want these topics from the next poll on."""
         self._listeners = listeners
         self.is_subscribed = True
+        self._subscribed = tuple(subscription.topics)
         self._network.cluster.want_only(
             [*subscription.topics, *(partition.topic for partition in self._fetcher.assignment)]
         )
@@ -93,6 +95,7 @@ class ConsumerGroup:
         try:
             self._give_up(deadline)
         finally:
+            self._subscribed = ()
             self._take(())
             self.is_subscribed = False
             with self._thread.lock:
@@ -251,7 +254,7 @@ class ConsumerGroup:
 
     def _take(self, owned: tuple[TopicPartition, ...]) -> None:
         self._put_back()
-        self._fetcher.assign(owned)
+        self._fetcher.assign(owned, self._subscribed)
         self.hold_new()
 
     # -- offsets ---------------------------------------------------------------------------------------------

@@ -89,12 +89,14 @@ class Fetcher:
         """The partitions read, in the order of their assignment."""
         return tuple(self._readings)
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others; those that were read before keep their position."""
+    def assign(self, partitions: Iterable[TopicPartition], subscribed: Iterable[str] = ()) -> None:
+        """Read these partitions and no others; those that were read before keep their position. Metadata is
+        kept of their topics and of those `subscribed` to.
+        """
         before, self._readings = self._readings, {}
         for partition in partitions:
             self._readings[partition] = before.get(partition) or Reading(partition, self._next_generation())
-        self._cluster.want_only(partition.topic for partition in self._readings)
+        self._cluster.want_only([*subscribed, *(partition.topic for partition in self._readings)])
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """Read on from an offset; EARLIEST or LATEST look it up first.

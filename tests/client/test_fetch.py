@@ -74,6 +74,16 @@ def asked_offset(errand: Errand) -> int:
     return errand.request.topics[0].partitions[0].fetch_offset
 
 
+def test_metadata_of_a_subscribed_topic_is_requested_though_none_of_its_partitions_is_assigned() -> None:
+    cluster = Cluster(settings(), no_chance)
+    machine = Fetcher(settings(), cluster, no_chance)
+    cluster.want_only(["named"])  # as the consumer subscribes
+    machine.assign((), subscribed=("named",))  # as the first rebalance ends, before any request
+    request = cluster.request(START)
+    assert request is not None
+    assert [topic.name for topic in request.topics or ()] == ["named"]
+
+
 def test_without_position_the_reset_policy_is_looked_up_at_the_leader() -> None:
     machine, _ = fetcher(auto_offset_reset="earliest")
     errand = only(machine)
