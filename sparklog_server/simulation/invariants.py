@@ -72,6 +72,10 @@ class RaftWatch:
         self._leaderless_since_us: int | None = None
         self._facts: dict[NodeId, _Facts] = {}
         self._synced: dict[NodeId, Offset] = {}
+        self._synced_once: dict[NodeId, Offset] = {}
+        """Of voters whose disk is gone: what they acknowledged before may count after, as if the message had
+        been faster.
+        """
         self._syncs: dict[tuple[NodeId, Ticket], Offset] = {}
         self._votes: dict[tuple[NodeId, LeaderEpoch], NodeId] = {}
 
@@ -99,7 +103,9 @@ class RaftWatch:
 
     def disk_replaced(self, machine: Machine) -> None:
         """The disk is empty or older: what it vouched for is gone."""
-        self._synced.pop(machine.node, None)
+        synced = self._synced.pop(machine.node, Offset(0))
+        if self._directories[machine.node] == self._voters.get(machine.node):
+            self._synced_once[machine.node] = synced
 
     def sync_begins(self, machine: Machine, sync: Sync) -> None:
         """A sync of the log covers what was appended so far."""
@@ -213,7 +219,11 @@ class RaftWatch:
         holding = [
             node
             for node, directory in self._voters.items()
-            if self._directories[node] == directory and self._synced.get(node, 0) >= facts.high_watermark
+            if max(
+                self._synced.get(node, 0) if self._directories[node] == directory else 0,
+                self._synced_once.get(node, 0),
+            )
+            >= facts.high_watermark
         ]
         if len(holding) <= len(self._voters) // 2:
             raise Violation(
