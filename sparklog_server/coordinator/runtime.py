@@ -39,7 +39,7 @@ from .loader import CoordinatorLoader
 from .shard import Answer, Decision, Shard
 from .timers import Timers
 
-_NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
+_NONE: Final = ErrorCode.NONE  # Reading an enum member through its class costs as much as two calls.
 _RELOAD_US = 1_000_000
 """The delay before a shard is loaded anew whose batch the partition refused: the cause may last."""
 _RELOAD_FULL_US = 5_000_000

@@ -31,7 +31,7 @@ _UUID_BYTES = len("-00000000-0000-0000-0000-000000000000")
 
 
 class Joining:
-    """One JoinGroup under decision."""
+    """One JoinGroup request while the coordinator decides on it."""
 
     __slots__ = ("client_host", "client_id", "draft", "now", "protocols", "request", "token", "version")
 
@@ -52,7 +52,7 @@ class Joining:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        # Version 0 has no such field: a member has the time of its session to join again.
+        # Version 0 has no rebalance timeout: the session timeout takes its place.
         return self.request.session_timeout_ms if self.version == 0 else self.request.rebalance_timeout_ms
 
 
@@ -75,8 +75,8 @@ class Joins:
         self._record_bytes_max = record_bytes_max
 
     def decide(self, join: Joining) -> None:
-        """Decide on a JoinGroup. It creates the group if there is none, or replaces an empty KIP-848
-        group.
+        """Decide on a JoinGroup. Creates the group if it does not exist, or replaces an empty group of
+        KIP-848.
         """
         request = join.request
         if not request.group_id:
@@ -250,8 +250,8 @@ class Joins:
         self._join_again(group, group.members[member_id], join)
 
     def _join_again(self, group: ClassicGroup, member: ClassicMember, join: Joining) -> None:
-        """A member whose subscription is unchanged gets the current generation; a leader that joins again
-        starts a rebalance.
+        """Handle a member that joins again: it gets the current generation if its subscription is unchanged
+        and it is not the leader; the leader starts a rebalance.
         """
         is_same = member.has_protocols(join.protocols)
         is_leader = group.leader_id == member.member_id
