@@ -7,8 +7,8 @@ from sparklog_server.disk.door import DiskFile, StorageError
 
 
 class AppendResult(msgspec.Struct, gc=False, frozen=True):
-    """Where a batch went: `[base_offset, last_offset]`, closed. `log_append_time_ms` is -1 where producers
-    set the time.
+    """The offsets of an appended batch, `[base_offset, last_offset]`, closed. `log_append_time_ms` is -1
+    where producers set the time.
     """
 
     base_offset: Offset
@@ -19,7 +19,7 @@ class AppendResult(msgspec.Struct, gc=False, frozen=True):
 
 
 class OffsetOutOfRange(Exception):
-    """The offset asked for is below the log start offset or beyond the log end offset."""
+    """The requested offset is below the log start offset or beyond the log end offset."""
 
 
 class BrokenFrame(StorageError):

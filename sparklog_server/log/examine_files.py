@@ -1,7 +1,7 @@
 """Readers of the small files of a log directory: their rows, and the first invalid byte.
 
-None of the text files has a checksum. A line that parses is believed here; `examine_directory` holds it
-against the rest.
+The text files have no checksum. A line that parses is accepted here; `examine_directory` compares it with the
+other files.
 """
 
 import json
@@ -43,7 +43,7 @@ class Contents(NamedTuple):
 
 
 def offset_index(content: bytes, path: str) -> Contents:
-    """The entries of a `.index`, offsets relative to its segment's."""
+    """The entries of a `.index`, with offsets relative to the segment's base offset."""
     index = OffsetIndex(written_entries(content, 8)[0])
     base = _base_offset(path, INDEX_SUFFIX)
     return Contents(
@@ -75,7 +75,7 @@ def time_index(content: bytes, path: str) -> Contents:
 def _first_fall(
     path: str, entry_size: int, entries: list[tuple[int, int]], *, is_strict: tuple[bool, bool]
 ) -> list[Finding]:
-    """A finding for the first entry that does not grow from the one before it."""
+    """A finding for the first entry that is not greater than the one before it."""
     before = (-1, -1)
     for number, entry in enumerate(entries):
         for column in (0, 1):
@@ -140,7 +140,7 @@ def producer_snapshot(content: bytes, path: str) -> Contents:
 
 
 def _snapshot_byte(content: bytes) -> int:
-    """The first byte of a snapshot that cannot be, as far as can be told."""
+    """The first byte of a snapshot that cannot be valid, as far as it can be determined."""
     if len(content) < _CRC_END or content[0]:
         return 0
     if content[1] != 1:
@@ -190,7 +190,7 @@ def _lines(
     """The entries of a checkpoint as rows: all that parse before the first that does not."""
     rows: list[Row] = []
     if not content:
-        return rows, []  # as Kafka makes it, until there is something to write
+        return rows, []  # the content of a new file, before Kafka writes the first entry
     lines = content.decode(errors="replace").splitlines()
     for number, line in enumerate(lines[2:], 2):
         words = line.split()

@@ -17,10 +17,10 @@ LOG_START = "log-start-offset-checkpoint"
 
 
 class Promises(NamedTuple):
-    """What the directory says of one partition: was the stop clean, and the offsets in its checkpoints
-    (None: not named there).
+    """The checkpointed state of one partition: whether the stop was clean, and its offsets (None: not in the
+    checkpoint).
 
-    `written` tells when the recovery point was written down, if that is known.
+    `written` is the time at which the recovery point was written, if it is known.
     """
 
     was_clean: bool = True
@@ -32,13 +32,15 @@ class Promises(NamedTuple):
 
     @property
     def point(self) -> str:
-        """The recovery point in words."""
+        """The recovery point for a message."""
         when = "" if self.written is None else f", written at {self.written}"
         return f"the last recovery point {self.recovery_point or 0}{when}"
 
 
 def tail_finding(tail: Tail, checks: Sequence[SegmentCheck], promises: Promises) -> Finding:
-    """What the next start cuts from `tail` on; `checks` are of its segment and of those behind it."""
+    """The finding for the bytes that the next start truncates, from `tail` on; `checks` are those of its
+    segment and of later ones.
+    """
     first, *others = checks
     sound = first.behind + sum(check.batches for check in others)
     end = max(check.end_offset for check in checks)
@@ -64,8 +66,8 @@ def tail_finding(tail: Tail, checks: Sequence[SegmentCheck], promises: Promises)
 
 
 def hole_finding(path: str, end: int, base: int, promises: Promises) -> Finding:
-    """The segment of `path` begins with `base`, behind `end`: compaction leaves that, and so does a file
-    that is missing.
+    """The finding for a segment at `path` that begins with `base` after `end`: compaction leaves such a hole,
+    and so does a missing file.
     """
     is_cleaned = promises.cleaned is not None and base <= promises.cleaned
     is_promised = promises.recovery_point is not None and end < promises.recovery_point
@@ -85,7 +87,9 @@ def check_promises(
     bases: list[Offset],
     epochs: LeaderEpochCache | None,
 ) -> list[Finding]:
-    """Hold the checkpoints of the directory against the ends of the log; `end` is -1 if there is none."""
+    """Compare the checkpoints of the directory with the start and the end of the log; `end` is -1 if there is
+    no log.
+    """
     findings: list[Finding] = []
     root = directory.rpartition("/")[0]
     path = log_path(directory, bases[-1]) if bases else directory

@@ -76,8 +76,8 @@ def _write_topic_id(repairing: Repairing, directory: str) -> None:
 def _plan_snapshots(
     repairing: Repairing, plan: Plan, directory: str, names: list[str], bases: list[Offset]
 ) -> int:
-    """Set damaged snapshots aside where the log can do without; gives the offset of the newest sound one,
-    0 if there is none.
+    """Plan to set damaged snapshots aside if the log does not need them. Returns the offset of the newest
+    valid one, 0 if there is none.
     """
     disk = repairing.disk
     sound_end = 0
@@ -111,7 +111,9 @@ def _plan_snapshots(
 def _plan_log(
     repairing: Repairing, plan: Plan, directory: str, bases: list[Offset], snapshot_end: int
 ) -> None:
-    """Fill what lies below the snapshot, cut at the first stretch that does not."""
+    """Plan to fill unreadable stretches below the snapshot, and to truncate the log at the first one above
+    it.
+    """
     due, epoch = int(bases[0]) if bases else 0, -1
     for number, base in enumerate(bases):
         is_last = number + 1 == len(bases)
@@ -164,7 +166,7 @@ def _drop_indexes(repairing: Repairing, directory: str, base: int) -> None:
 def _plan_cut(
     repairing: Repairing, plan: Plan, directory: str, bases: list[Offset], repair: SegmentRepair, lost: Taken
 ) -> None:
-    """Cut the log at `lost`, in the first of these segments; those behind it go whole."""
+    """Plan to truncate the log at `lost`, in the first of these segments, and to remove the later ones."""
     disk = repairing.disk
     files = [repair.file, *(disk.open(log_path(directory, base)) for base in bases[1:])]
     names: Counter[str] = Counter()
@@ -198,7 +200,7 @@ def _plan_cut(
 
 
 def _plan_points(repairing: Repairing, plan: Plan, directory: str, end_offset: int) -> None:
-    """The log ends elsewhere now, and its own checkpoints follow."""
+    """Plan the checkpoints of the metadata log for its new end."""
     disk = repairing.disk
 
     def execute() -> None:
@@ -221,7 +223,7 @@ def _plan_file(
     finding: Finding,
     render_vote: RenderVote,
 ) -> None:
-    """A small file of the metadata log."""
+    """Plan the repair of a small file of the metadata log."""
     disk, path = repairing.disk, finding.path
     name = path.rpartition("/")[2]
     if name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)):
