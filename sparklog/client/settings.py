@@ -1,5 +1,5 @@
-"""Every setting of a client, under Kafka's names: the field of `ClientSettings` is the definition of its
-type, default and bounds.
+"""Every setting of a client, under Kafka's names: a field of `ClientSettings` defines its type, default and
+bounds.
 
 `linger.ms` in a mapping (Spark's `kafka.*` options without the prefix) is `linger_ms` as a keyword
 argument. The three option dictionaries list the settings of each role. Keys of Kafka's clients that have
@@ -107,17 +107,17 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reset_duration_ms(self) -> int | None:
-        """How far back `auto.offset.reset=by_duration:…` goes; None for the other ways."""
+        """The duration of `auto.offset.reset=by_duration:…`; None for the other values."""
         return _duration_ms(self.auto_offset_reset)
 
     @property
     def required_acks(self) -> int:
-        """0, 1, or -1 for all in-sync replicas, as requests carry it."""
+        """0, 1, or -1 for all in-sync replicas, as in requests."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the codec chosen; None is the codec's own default."""
+        """The level of the selected codec; None is the codec's own default."""
         if self.compression_type == "gzip" and self.compression_gzip_level >= 0:
             return self.compression_gzip_level
         if self.compression_type == "lz4" and self.compression_lz4_level != _LZ4_FAST:
@@ -128,8 +128,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_kafka(cls, mapping: Mapping[str, str]) -> Self:
-        """Settings from Kafka's dotted keys and text values; SettingsError for an unknown key or a value
-        that cannot be.
+        """Settings from Kafka's dotted keys and text values; SettingsError for an unknown key or an invalid
+        value.
         """
         return cls._of(
             {key.replace(".", "_"): value for key, value in mapping.items() if not _has_no_effect(key)}
@@ -301,7 +301,7 @@ def _has_no_effect(key: str) -> bool:
 
 
 def warn_without_effect(key: str) -> None:
-    """Say so, once for each key, where a setting that Kafka's clients know changes nothing."""
+    """Warn once for each setting of Kafka's clients that has no effect here."""
     if key not in _warned:
         _warned.add(key)
         warnings.warn(f"the setting {key} is known, but has no effect in sparklog", UserWarning, stacklevel=4)
@@ -356,7 +356,9 @@ def _servers(given: object) -> tuple[str, ...]:
 
 
 def address_of(server: str) -> tuple[str, int]:
-    """`host:port`, `[v6]:port` or `PROTOCOL://host:port` as (host, port); SettingsError for anything else."""
+    """The host and port of `host:port`, `[v6]:port` or `PROTOCOL://host:port`; SettingsError for any other
+    text.
+    """
     host, colon, port = server.rpartition("://")[2].rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise SettingsError(f"bootstrap.servers: {server!r} is not host:port")
@@ -364,7 +366,7 @@ def address_of(server: str) -> tuple[str, int]:
 
 
 def _check(settings: ClientSettings, given: Mapping[str, object]) -> None:
-    """Kafka's rules between settings, which must be possible together."""
+    """Check Kafka's rules between settings."""
     if settings.enable_idempotence and "enable_idempotence" in given:
         if settings.required_acks != -1:
             raise SettingsError(f"enable.idempotence=true needs acks=all, not acks={settings.acks}")

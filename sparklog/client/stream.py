@@ -1,4 +1,4 @@
-"""The bytes of one connection: the port between a socket and the machine that speaks Kafka's protocol.
+"""The bytes of one connection: the port between a socket and the machine of Kafka's protocol.
 
 A client's connections and those that a broker opens to other brokers use it. `PlainStream` is its one
 implementation; a TLS stream has the same methods and encrypts.
@@ -21,8 +21,8 @@ Address = tuple[int, tuple[object, ...]]
 
 
 class Stream(Protocol):
-    """A connection that does not block: `recv_into`, `send` and `sendmsg` raise BlockingIOError where they
-    would, and OSError when the connection is broken.
+    """A non-blocking connection: `recv_into`, `send` and `sendmsg` raise BlockingIOError instead of blocking,
+    and OSError when the connection is broken.
     """
 
     @property
@@ -30,21 +30,23 @@ class Stream(Protocol):
         """Whether the stream waits for the socket to become writable, though no bytes wait to be sent."""
 
     def fileno(self) -> int:
-        """The descriptor to watch."""
+        """The file descriptor to watch."""
 
     def handshake(self) -> bool:
-        """Called when the socket is readable or writable, until it returns True: bytes may be exchanged
-        then. Raises OSError if there is no connection.
+        """Called when the socket is readable or writable, until it returns True: then bytes may be sent and
+        received. Raises OSError if the connection failed.
         """
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """Bytes received; 0 at the end of the stream. Fewer than fit say that there are no more for now."""
+        """The number of bytes received; 0 at the end of the stream. If the buffer is not filled, there are no
+        more for now.
+        """
 
     def send(self, piece: memoryview, /) -> int:
-        """Bytes sent, from the front of the piece."""
+        """The number of bytes sent, from the front of the piece."""
 
     def sendmsg(self, pieces: list[memoryview], /) -> int:
-        """Bytes sent, from the front of the pieces together."""
+        """The number of bytes sent, from the front of the pieces together."""
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -79,14 +81,14 @@ class PlainStream:
             raise
 
     def handshake(self) -> bool:
-        """Plain text has none: the connection is made, or has failed."""
+        """A plain connection has no handshake: it is established, or has failed."""
         if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise OSError(code, os.strerror(code))
         return True
 
 
 class Output:
-    """Bytes that a stream has not taken yet, in their order."""
+    """Bytes that a stream has not accepted yet, in their order."""
 
     __slots__ = ("_pieces",)
 
@@ -97,12 +99,12 @@ class Output:
         return bool(self._pieces)
 
     def add(self, chunk: Chunk) -> None:
-        """Bytes to send after those before."""
+        """Add bytes to send after those before."""
         assert not isinstance(chunk, FileSlice), "a client sends no files"
         self._pieces.append(memoryview(chunk))
 
     def send(self, stream: Stream) -> None:
-        """Send until everything is sent; raises BlockingIOError when the stream takes no more."""
+        """Send everything; raises BlockingIOError when the stream accepts no more."""
         pieces = self._pieces
         while pieces:
             if len(pieces) == 1:

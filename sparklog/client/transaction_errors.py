@@ -112,7 +112,7 @@ def classified(
 
 
 def fenced(transactional_id: str, code: ErrorCode) -> ProducerFenced:
-    """Another producer has the transactional id now."""
+    """The error of a producer whose transactional id another producer has now."""
     return ProducerFenced(
         f"transactional id {transactional_id!r}: a younger producer uses it, or the transaction took longer "
         f"than transaction.timeout.ms "
