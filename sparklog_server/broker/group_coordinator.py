@@ -1,8 +1,8 @@
 """The group coordinator of this broker: its shards over the partitions of `__consumer_offsets` that this node
 leads.
 
-A request goes to the shard of its group as a command with a token; the reply goes to the token, which sends
-the response.
+A request goes to the shard of its group as a command with a token; the answer has the same token, which
+identifies the call to answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ def open_groups(
         return group_settings.initial_rebalance_delay_ms if is_delay_set or not live.is_only_broker else 0
 
     def make_shard() -> Shard:
-        # Here, since a start without groups does without these modules.
+        # Imported here, because a start without groups does not need these modules.
         from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
         from sparklog_server.coordinator.group.shard import RECORD_BYTES_MAX, GroupShard
 
@@ -100,7 +100,7 @@ def open_groups(
 
 
 def group_settings_of(settings: BrokerSettings) -> GroupConfig:
-    """The limits of groups, from the keys of the broker."""
+    """The limits of groups, from the broker's settings."""
     keys = settings.groups
     return GroupConfig(
         session_timeout_min_ms=keys.min_session_timeout_ms,

@@ -66,8 +66,8 @@ port to `markers.py`.
 
 
 class Resolver(Protocol):
-    """Knows the outcome of transactions of silent producers: it has read the decisions of the exactly-once
-    sink.
+    """The port that knows the outcome of timed-out transactions, from the decisions of the
+    exactly-once sink.
     """
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
@@ -77,19 +77,19 @@ class Resolver(Protocol):
 
 
 class NobodyKnows:
-    """In place of a resolver where there is none."""
+    """The resolver of a broker without one."""
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
         return Outcome.ASK_AGAIN
 
 
 def nobody_writes(due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant) -> None:
-    """The port that writes markers, until the broker has set it."""
+    """The port that writes markers before the broker has set it."""
     done(dict.fromkeys(due.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER), now)
 
 
 class TransactionCoordinator:
-    """The coordinator of transactions; `due` has the markers whose writing has not begun.
+    """The transaction coordinator; `due` has the markers whose writing has not begun.
 
     `write` is the port that writes markers, `resolver` the port that knows the outcome of `sl.` ids; both
     are set once, at the start.
@@ -97,7 +97,7 @@ class TransactionCoordinator:
 
     @staticmethod
     def shard_class() -> "type[TxnShard]":
-        """The class of the shards; a start without transactions does without it."""
+        """The class of the shards; a start without transactions does not import it."""
         from sparklog_server.coordinator.txn.shard import TxnShard
 
         return TxnShard
@@ -152,8 +152,8 @@ class TransactionCoordinator:
     # -- requests
 
     def send(self, transactional_id: str, command: Command, token: Token, now: Instant) -> ErrorCode:
-        """Have the shard of a transactional id decide; NONE if it took the command up and `token` will be
-        answered.
+        """Send a command to the shard of a transactional id; NONE if the shard accepts it, and `token` will
+        be answered.
         """
         return self.shards.send(transactional_id, command, token, now)
 
@@ -168,12 +168,11 @@ class TransactionCoordinator:
         *,
         adds_partitions: bool,
     ) -> ErrorCode:
-        """Ask whether partitions belong to the producer's transaction, as AddPartitionsToTxn 4+ does with
-        `verify_only` (TV1, KIP-890); or make them part of it, which begins by that if need be (TV2).
+        """Verify that partitions belong to the producer's transaction, as AddPartitionsToTxn 4+ does with
+        `verify_only` (TV1, KIP-890), or add them to it, which may begin it (TV2).
 
-        NONE if `token` will be answered with an AddPartitionsToTxnResponse whose
-        one result of `results_by_transaction` has an error code for each partition; another code is for
-        all of them, at once.
+        NONE if `token` will be answered with an AddPartitionsToTxnResponse whose one entry of
+        `results_by_transaction` has an error code for each partition; any other code applies to all of them.
         """
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
@@ -206,10 +205,10 @@ class TransactionCoordinator:
     # -- due markers and verdicts
 
     def requested(self, due: MarkersDue | VerdictDue) -> None:
-        """Take a request of a shard; a shard that is dropped repeats it once it is loaded again."""
+        """Take a request of a shard; a shard that was dropped repeats it after its next load."""
         if isinstance(due, MarkersDue):
             self.due.append(due)
-            self._room = 0  # in a turn of its own: the producer that ended the transaction is answered first
+            self._room = 0  # in another turn, so that the producer is answered first
         else:
             self._unjudged.append(due)
             self.has_more_due = True
@@ -220,7 +219,9 @@ class TransactionCoordinator:
         self.send(due.transactional_id, Command(verdict, 0), None, now)
 
     def write_due(self, image: MetadataImage, now: Instant) -> None:
-        """Have verdicts given and markers written that are due, so many until `resume` allows more."""
+        """Request the due verdicts and begin to write the due markers, as many as fit into a turn; `resume`
+        allows more.
+        """
         while self._unjudged and self._judged_room > 0:
             self._judged_room -= 1
             self._judge(self._unjudged.popleft(), now)
@@ -229,8 +230,7 @@ class TransactionCoordinator:
             identity = one.producer_id, one.producer_epoch
             is_begun = self._writing.get(one.transactional_id) == identity
             if is_begun or one.end.is_over or not self.shards.partition_count:
-                # the shard was loaded anew meanwhile, or is gone: a second marker could end the next
-                # transaction
+                # the shard was loaded anew, or dropped: a second marker could end the next transaction
                 continue
             self._writing[one.transactional_id] = identity
             self._begin(one, image, now)
@@ -241,7 +241,7 @@ class TransactionCoordinator:
         self.has_more_due = bool(self._pieces or self._unjudged)
 
     def resume(self) -> None:
-        """Another turn of the loop."""
+        """Allow the work of another turn."""
         self._room = _MARKERS_AT_ONCE
         self._judged_room = _JUDGED_AT_ONCE
         if self.has_more_due:
@@ -268,8 +268,8 @@ class TransactionCoordinator:
 
 
 class _Writing:
-    """The markers of one MarkersDue, of which `missing` pieces are not written yet; invariant: `done` is
-    told once, after the last.
+    """The markers of one MarkersDue, of which `missing` pieces are not written yet. Invariant: `done` is
+    called once, after the last.
     """
 
     __slots__ = ("_again", "_done", "_ended", "_missing", "coordinator_epoch")
@@ -296,7 +296,7 @@ class _Writing:
 
 
 def is_there(image: MetadataImage, partition: TopicPartition) -> bool:
-    """Whether a partition exists."""
+    """Whether a partition exists in the metadata."""
     topic = image.topics_by_name.get(partition.topic)
     return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
