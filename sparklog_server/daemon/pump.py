@@ -27,7 +27,7 @@ from sparklog_server.disk.door import Disk, StorageError
 
 
 class Serving(Protocol):
-    """The broker, as its outside calls it."""
+    """The interface of the broker to its environment."""
 
     is_stopped: bool
     settings: BrokerSettings
@@ -64,7 +64,7 @@ class Halted(Exception):
 
 
 def read_clock() -> Instant:
-    """The two clocks, now."""
+    """The current time of both clocks."""
     return Instant(Micros(time.monotonic_ns() // 1000), Millis(time.time_ns() // 1_000_000))
 
 
@@ -98,10 +98,10 @@ class Pump:
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._last_session = 0
         self._lost: list[SessionId] = []
-        self._unread: dict[SessionId, tuple[int, bool]] = {}  # not yet told to the broker
+        self._unread: dict[SessionId, tuple[int, bool]] = {}  # not yet reported to the broker
         self._is_in_turn = False
 
-    # -- the broker's life and time
+    # -- the broker's lifecycle and time
 
     def start(self) -> None:
         """Start the broker; its errors propagate."""
@@ -109,7 +109,7 @@ class Pump:
         self._carry_out(self._broker.start(now), now)
 
     def stop(self) -> None:
-        """Have the broker stop cleanly; `is_stopped` of the broker tells the end."""
+        """Begin a clean stop of the broker; its `is_stopped` becomes True at the end."""
         now = read_clock()
         self._carry_out(self._broker.stop(now), now)
 
@@ -168,7 +168,7 @@ class Pump:
         self._carry_out(self._broker.receive(connection.session, size, now), now)
 
     def lost(self, connection: Connection, failure: str) -> None:
-        """A connection has closed: the broker is told at the end of this turn, or in a turn of its own."""
+        """A connection has closed: the broker is called at the end of this turn, or in a turn of its own."""
         if failure:
             self._trace("reply-broken-off", peer=connection.peer_host, reason=failure)
         del self.connections[connection.session]
@@ -184,8 +184,8 @@ class Pump:
         connection.active_us = time.monotonic_ns() // 1000
 
     def unread(self, connection: Connection, size: int, *, has_read: bool) -> None:
-        """`size` bytes of memory wait for the peer to read: the broker is told at the end of this turn, or in
-        a turn of its own.
+        """`size` bytes of memory wait for the peer to read: the broker is called at the end of this turn, or
+        in a turn of its own.
         """
         _, had_read = self._unread.get(connection.session, (0, False))
         self._unread[connection.session] = size, has_read or had_read
@@ -201,7 +201,7 @@ class Pump:
         self._background.run(job, done)
 
     def unreadable(self, file: Sliceable, error: StorageError) -> None:
-        """A file of a slice cannot be read: the broker is told in a turn of its own."""
+        """A file of a slice cannot be read: the broker is called in a turn of its own."""
         self._reactor.post(partial(self._unreadable, file, error))
 
     def _unreadable(self, file: Sliceable, error: StorageError) -> None:
@@ -209,7 +209,7 @@ class Pump:
         self._carry_out(self._broker.unreadable(file, error, now), now)
 
     def read_ahead(self, job: Callable[[], None], done: Done) -> None:
-        """Read ahead for a connection."""
+        """Run a job that reads the pages of a slice into the page cache, for a connection."""
         self._reads.run(job, done)
 
     def close_idle(self, idle_us_max: int) -> None:

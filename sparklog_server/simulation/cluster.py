@@ -77,7 +77,7 @@ class SimulatedConnection:
         self.send_bytes(b"".join(map(_bytes_of, frames)))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send any bytes at all."""
+        """Send arbitrary bytes."""
         assert not self.is_closed
         self._node.received(self.session_id, data)
 
@@ -178,7 +178,7 @@ class SimulatedNode:
             event()
 
     def _seen(self, event: Callable[[], None]) -> None:
-        """Deliver an event to the process, once it runs."""
+        """Deliver an event to the process, now or when it is resumed."""
         if self._paused is None:
             event()
         else:
