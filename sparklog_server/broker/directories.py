@@ -65,7 +65,7 @@ def open_log_dirs(
                     partition=str(topic_partition),
                     start=start,
                     end=end,
-                    reason="compaction or a lost file left it",
+                    reason="left by compaction or by a missing file",
                 )
         for topic_partition, damaged in log_dir.damaged.items():
             remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}

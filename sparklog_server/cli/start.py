@@ -93,7 +93,7 @@ def start(
         shares.files < loaded.settings.sparklog_open_files_max
         or shares.connections < loaded.settings.connections.max_connections
     ):
-        log.trace("few-descriptors", limit=limit, files=shares.files, connections=shares.connections)
+        log.trace("descriptor-limit-low", limit=limit, files=shares.files, connections=shares.connections)
     disk = OsDisk(open_files_max=shares.files)
     try:
         server = Server(

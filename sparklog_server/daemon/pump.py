@@ -170,7 +170,7 @@ class Pump:
     def lost(self, connection: Connection, failure: str) -> None:
         """A connection has closed: the broker is called at the end of this turn, or in a turn of its own."""
         if failure:
-            self._trace("reply-broken-off", peer=connection.peer_host, reason=failure)
+            self._trace("reply-aborted", peer=connection.peer_host, reason=failure)
         del self.connections[connection.session]
         self._counts[connection.listener] -= 1
         if connection is self._heard:

@@ -64,8 +64,8 @@ def check_begin(
     recovery_point: Offset,
     start: Offset,
 ) -> None:
-    """Check the begin of the log: `first` is the base offset of its first segment, `start` its checkpointed
-    log start offset. Raises LogDamaged.
+    """Check that no durable record is missing before the first segment, whose base offset is `first`; `start`
+    is the checkpointed log start offset. Raises LogDamaged.
     """
     if epochs is None or not epochs.entries or any(base_offset < first for base_offset in retired):
         return

@@ -276,7 +276,7 @@ class Segment:
         return file_name(self.base_offset, suffix) not in self._disk.list(self.directory)
 
     def rebuild_index(self) -> None:
-        """Fill both indexes by walking the whole file, in memory."""
+        """Rebuild both indexes in memory by a walk over the whole file."""
         self.index, self.time_index, self._stored = OffsetIndex(), TimeIndex(), None
         self.max_timestamp, self.max_timestamp_offset, self.unindexed_bytes = (
             NO_TIMESTAMP,

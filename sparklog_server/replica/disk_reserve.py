@@ -140,14 +140,17 @@ class DiskReserve:
         self._began_us = now.mono_us
         self.look_at_us = Micros(now.mono_us + _LOOK_US)
         self._agenda.has_deadlines = True
-        self.refusal = f"The disk of {self._path} has {usable} bytes left, of which producers may not use the last {reserve}."  # noqa: E501
+        self.refusal = (
+            f"The disk of {self._path} has {usable} bytes left, of which producers may not use the last "
+            f"{reserve}."
+        )
         self._trace("disk-full", path=self._path, usable_bytes=usable, reserve_bytes=reserve)
 
     def _end(self, usable: int, reserve: int, now: Instant) -> None:
         self.is_full = False
         elapsed_ms = (now.mono_us - self._began_us) // 1000
         self._trace(
-            "disk-has-room",
+            "disk-no-longer-full",
             path=self._path,
             usable_bytes=usable,
             reserve_bytes=reserve,
@@ -181,7 +184,7 @@ class DiskReserve:
             reserve = self._reserve(total)
             if usable > reserve and not is_append:
                 if self.look_at_us is None:  # one log line a second
-                    self._trace("disk-refuses-names", path=self._path, reason=str(error))
+                    self._trace("disk-cannot-add-files", path=self._path, reason=str(error))
                 self._put_off(now)
                 return
             self._begin(usable, reserve, now)

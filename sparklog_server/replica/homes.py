@@ -108,7 +108,7 @@ class Homes:
                 if one is not best:
                     logs[best].move_log_start(min(logs[one].log_start_offset, logs[best].log_end_offset))
                     self._trace(
-                        "move-settled",
+                        "interrupted-move-resolved",
                         partition=str(topic_partition),
                         kept=best.log_dir.path,
                         removed=one.log_dir.path,

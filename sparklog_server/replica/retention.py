@@ -121,7 +121,7 @@ class Retention:
         if job is None:
             return
         log_start = partition.log.log_start_offset
-        self._trace("segments-retired", partition=str(partition.topic_partition), log_start_offset=log_start)
+        self._trace("segments-deleted", partition=str(partition.topic_partition), log_start_offset=log_start)
         self._jobs_running += 1
         self.renaming[partition.topic_partition] = None
         self._continuations.run(job, partial(self._renamed, partition, log_start))
