@@ -193,12 +193,18 @@ COORDINATOR_GONE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINAT
 _REMEDIES = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this principal may not READ the group",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group is full: see group.max.size of the broker",
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "its members have no partition.assignment.strategy in common with this one",  # noqa: E501
-    ErrorCode.INVALID_SESSION_TIMEOUT: "session.timeout.ms is outside what the broker allows (group.min and group.max.session.timeout.ms)",  # noqa: E501
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
+        "its members have no partition.assignment.strategy in common with this one"
+    ),
+    ErrorCode.INVALID_SESSION_TIMEOUT: (
+        "session.timeout.ms is outside what the broker allows (group.min and group.max.session.timeout.ms)"
+    ),
     ErrorCode.INVALID_GROUP_ID: "the broker refuses this group.id",
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not speak this group.protocol: choose the other one",
     ErrorCode.UNSUPPORTED_ASSIGNOR: "the broker has no such group.remote.assignor",
-    ErrorCode.UNRELEASED_INSTANCE_ID: "another member holds this group.instance.id: stop that one, or wait for its session to end",  # noqa: E501
+    ErrorCode.UNRELEASED_INSTANCE_ID: (
+        "another member holds this group.instance.id: stop that one, or wait for its session to end"
+    ),
     ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker cannot read the pattern as RE2",
 }
 

@@ -78,9 +78,13 @@ _FATAL_FOR_BATCHES: Final = frozenset(
     }
 )
 _REMEDIES: Final = {
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction.timeout.ms is above the broker's transaction.max.timeout.ms",  # noqa: E501
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "transaction.timeout.ms is above the broker's transaction.max.timeout.ms"
+    ),
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this principal may not WRITE with the transactional id",
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator has forgotten the producer: transactional.id.expiration.ms has passed",  # noqa: E501
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "the coordinator has forgotten the producer: transactional.id.expiration.ms has passed"
+    ),
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for it",
     ErrorCode.INVALID_TXN_STATE: "it was ended otherwise: perhaps it took longer than transaction.timeout.ms",
 }

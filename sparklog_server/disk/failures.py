@@ -13,8 +13,12 @@ _MAKE_ROOM = "make room on that file system, then start the broker again"
 _REMEDIES = {
     errno.ENOSPC: _MAKE_ROOM,
     errno.EDQUOT: _MAKE_ROOM,
-    errno.EROFS: "look in the kernel's log for why it is read-only, mount it read-write, then start the broker again",  # noqa: E501
-    errno.EACCES: "give the user of the broker the right to read and write there, then start the broker again",  # noqa: E501
+    errno.EROFS: (
+        "look in the kernel's log for why it is read-only, mount it read-write, then start the broker again"
+    ),
+    errno.EACCES: (
+        "give the user of the broker the right to read and write there, then start the broker again"
+    ),
     errno.EPERM: "give the user of the broker the right to read and write there, then start the broker again",
     errno.EIO: "look in the kernel's log for the device that fails, replace it, then start the broker again",
 }

@@ -29,7 +29,10 @@ class BrokenFrame(StorageError):
 
     def __init__(self, file: DiskFile, position: int) -> None:
         directory = file.path.rpartition("/")[0].rpartition("/")[0]
-        reason = f"no batch begins at byte {position}: restore the file, or stop the broker and run `sparklog log repair {directory}`"  # noqa: E501
+        reason = (
+            f"no batch begins at byte {position}: restore the file, or stop the broker and run `sparklog log "
+            f"repair {directory}`"
+        )
         super().__init__(file.path, "read", reason)
         self.file = file
         self.position = position

@@ -39,7 +39,10 @@ class LogDamaged(StorageError):
     ) -> None:
         place = "" if position is None else f"at byte {position}: "
         remedy = f"restore the file from a copy or a replica, or run: sparklog log repair {log_dir}"
-        lost = f"the records of offsets [{start}, {end}) are lost, of which all below the recovery point {recovery_point} were durable"  # noqa: E501
+        lost = (
+            f"the records of offsets [{start}, {end}) are lost, of which all below the recovery point "
+            f"{recovery_point} were durable"
+        )
         super().__init__(
             path, "recover", f"{place}{what}; {lost}. Nothing was changed: {remedy}", remedy=remedy
         )

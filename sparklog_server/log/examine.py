@@ -142,7 +142,10 @@ def judge(file: DiskFile, start: int) -> BatchHeader | Unsound:
 def _misfit(file: DiskFile, start: int, header: BatchHeader, limit: int) -> Unsound:
     """A batch whose CRC does not match; names the byte if one altered byte explains it."""
     size = header.size
-    what = f"CRC-32C does not match in the batch [{start}, {start + size}), which says that it begins with offset {header.base_offset}"  # noqa: E501
+    what = (
+        f"CRC-32C does not match in the batch [{start}, {start + size}), which says that it begins with "
+        f"offset {header.base_offset}"
+    )
     body_size = size - CRC_START
     if body_size <= BITS_SEARCHED_MAX:
         index = altered_byte(file.pread(start + CRC_START, body_size), header.crc)

@@ -234,7 +234,10 @@ def _of_absent(path: str, topic_partition: TopicPartition, offset: Offset, names
     """The finding for a partition that a checkpoint names and that has no directory here."""
     is_moved = any(name.startswith(f"{topic_partition}.") for name in names)
     if path.endswith(RECOVERY_POINT_FILE) and offset > 0 and not is_moved:
-        what = f"says that the log of {topic_partition} was durable below {offset}, but there is no directory of it"  # noqa: E501
+        what = (
+            f"says that the log of {topic_partition} was durable below {offset}, but there is no directory "
+            "of it"
+        )
         return Finding(
             path, None, what, "restore the directory; to give it up, `sparklog log repair` takes the line out"
         )

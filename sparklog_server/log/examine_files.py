@@ -27,7 +27,10 @@ from .txn_index import TXN_INDEX_SUFFIX, TxnIndexCorrupt, parse
 CLEANER_FILE = "cleaner-offset-checkpoint"
 OFFSET_FILES = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_FILE)
 REBUILT = "remove the file while the broker is stopped: it is made anew from the log"
-CORRECT = "correct the line, or restore the file from a copy; `sparklog log repair` writes what is known from elsewhere"  # noqa: E501
+CORRECT = (
+    "correct the line, or restore the file from a copy; `sparklog log repair` writes what is known from "
+    "elsewhere"
+)
 _CRC_END = 6
 
 Row = Mapping[str, object]

@@ -24,7 +24,10 @@ from .txn_index import AbortedTxn, TxnIndexCorrupt, parse
 NEVER = sys.maxsize
 REBUILD = "remove the file while the broker is stopped: it is rebuilt from the log"
 HARMLESS = "nothing need be done: lookups begin with that batch, and older Kafkas wrote it so"
-EMPTY = "make an empty file of it while the broker is stopped: it is made anew from the log when a reader first needs it"  # noqa: E501
+EMPTY = (
+    "make an empty file of it while the broker is stopped: it is made anew from the log when a reader first "
+    "needs it"
+)
 
 
 def written_entries(content: bytes, entry_size: int) -> tuple[bytes, int]:
@@ -94,7 +97,10 @@ class OffsetIndexCheck:
                     pack(">i", relative),
                     pack(">i", (last_offset - self._base_offset) & 0x7FFFFFFF),
                 )
-                what = f"entry {entry} says offset {self._base_offset + relative} for the batch at {position}, which ends with {last_offset}"  # noqa: E501
+                what = (
+                    f"entry {entry} says offset {self._base_offset + relative} for the batch at {position}, "
+                    f"which ends with {last_offset}"
+                )
                 self._mismatched[position] = Finding(self.path, at, what, REBUILD)
             self._at += 1
             self.due = self._next_due()
@@ -176,7 +182,10 @@ class TimeIndexCheck:
                 what = f"entry {entry} says offset {self.due}, inside the batch that ends with {last_offset}"
                 self.findings.append(Finding(self.path, at, what, HARMLESS, is_damage=False))
             elif greatest_before > timestamp:
-                what = f"entry {entry} says {timestamp} is the greatest timestamp up to offset {self.due}, but {greatest_before} comes before"  # noqa: E501
+                what = (
+                    f"entry {entry} says {timestamp} is the greatest timestamp up to offset {self.due}, but "
+                    f"{greatest_before} comes before"
+                )
                 self.findings.append(Finding(self.path, entry * 12, what, REBUILD))
             self._at += 1
             self.due = self._next_due()
@@ -210,7 +219,10 @@ class TimeIndexCheck:
     def _judge(self, entry: int, header: BatchHeader | None, places: dict[int, int]) -> Finding:
         timestamps = self._index.timestamps
         timestamp, relative = timestamps[entry], self._index.offsets[entry]
-        what = f"entry {entry} says timestamp {timestamp} at offset {self._base_offset + relative}, where the log has another"  # noqa: E501
+        what = (
+            f"entry {entry} says timestamp {timestamp} at offset {self._base_offset + relative}, where the "
+            "log has another"
+        )
         is_in_order = (entry == 0 or timestamps[entry - 1] < timestamp) and (
             entry + 1 == len(timestamps) or timestamp < timestamps[entry + 1]
         )
@@ -270,7 +282,10 @@ class TxnIndexCheck:
             at = altered_at(
                 number * 34 + 2, pack(">q", self.entries[number].producer_id), pack(">q", producer_id)
             )
-            what = f"entry {number} says producer {self.entries[number].producer_id}, but the marker at {header.base_offset} is of {producer_id}"  # noqa: E501
+            what = (
+                f"entry {number} says producer {self.entries[number].producer_id}, but the marker at "
+                f"{header.base_offset} is of {producer_id}"
+            )
             self.findings.append(Finding(self.path, at, what, EMPTY))
 
     def finish(self, log: DiskFile, end_offset: int) -> None:
@@ -296,7 +311,10 @@ class TxnIndexCheck:
 
     def _not_there(self, offset: int) -> None:
         number = self._open.pop(offset)
-        what = f"entry {number} says that a transaction was aborted at offset {offset}, where the log has no marker"  # noqa: E501
+        what = (
+            f"entry {number} says that a transaction was aborted at offset {offset}, where the log has no "
+            "marker"
+        )
         self.findings.append(Finding(self.path, number * TXN_ENTRY_SIZE + 18, what, EMPTY))
 
 

@@ -61,7 +61,10 @@ def tail_finding(tail: Tail, checks: Sequence[SegmentCheck], promises: Promises)
         f"aside and cuts the log at "
         f"offset {tail.offset}, {size} bytes here: {follows}{keep}"
     )
-    what = f"{tail.unsound.what}; offset {tail.offset} is above {promises.point}: what was not synced before a crash may end so"  # noqa: E501
+    what = (
+        f"{tail.unsound.what}; offset {tail.offset} is above {promises.point}: what was not synced before a "
+        "crash may end so"
+    )
     return Finding(tail.path, tail.unsound.position, what, remedy, is_damage=False, is_mended=True)
 
 
@@ -75,7 +78,10 @@ def hole_finding(path: str, end: int, base: int, promises: Promises) -> Finding:
         missing = f"offsets [{end}, {base}) are missing below {promises.point}"
         what = f"begins with offset {base}, but the segment before ends with {end - 1}: {missing}"
         return Finding(path, None, what, RESTORE)
-    what = f"the segment before ends with offset {end - 1}: compaction leaves such gaps, and so does a file that is missing"  # noqa: E501
+    what = (
+        f"the segment before ends with offset {end - 1}: compaction leaves such gaps, and so does a file "
+        "that is missing"
+    )
     return Finding(path, None, what, "look whether it belongs there", is_damage=False)
 
 
@@ -94,10 +100,16 @@ def check_promises(
     root = directory.rpartition("/")[0]
     path = log_path(directory, bases[-1]) if bases else directory
     if promises.recovery_point is not None and promises.recovery_point > max(end, 0):
-        what = f"the log ends at offset {end}, but everything below {promises.point} was durable ({RECOVERY_POINT})"  # noqa: E501
+        what = (
+            f"the log ends at offset {end}, but everything below {promises.point} was durable "
+            f"({RECOVERY_POINT})"
+        )
         findings.append(Finding(path, None, what, RESTORE))
     elif promises.high_watermark is not None and promises.high_watermark > max(end, 0):
-        what = f"the log ends at offset {end}, but records below {promises.high_watermark} were committed ({HIGH_WATERMARK})"  # noqa: E501
+        what = (
+            f"the log ends at offset {end}, but records below {promises.high_watermark} were committed "
+            f"({HIGH_WATERMARK})"
+        )
         findings.append(Finding(path, None, what, RESTORE, is_damage=promises.was_clean))
     if promises.log_start is not None and promises.log_start > max(end, 0):
         what = f"says {promises.log_start} for {name}, whose log ends at {end}"
@@ -106,7 +118,10 @@ def check_promises(
         )
     start = max(promises.log_start or 0, epochs.entries[0][1] if epochs is not None and epochs.entries else 0)
     if bases and bases[0] > start and (promises.recovery_point or 0) > start:
-        what = f"the first segment begins with offset {bases[0]}, but the log begins at {start}: offsets [{start}, {bases[0]}) are missing"  # noqa: E501
+        what = (
+            f"the first segment begins with offset {bases[0]}, but the log begins at {start}: offsets "
+            f"[{start}, {bases[0]}) are missing"
+        )
         findings.append(Finding(log_path(directory, bases[0]), None, what, RESTORE))
     return findings
 

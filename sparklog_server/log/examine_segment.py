@@ -32,7 +32,10 @@ from .txn_index import TXN_INDEX_SUFFIX
 
 FINDINGS_MAX = 100
 FILE_BYTES_MAX = 64 << 20
-RESTORE = "restore the file from a copy or a replica; to give up what lies there, `sparklog log repair` names what it takes out"  # noqa: E501
+RESTORE = (
+    "restore the file from a copy or a replica; to give up what lies there, `sparklog log repair` names what "
+    "it takes out"
+)
 EPOCHS_REBUILT = "the broker takes the epochs above the recovery point from the batches at its next start"
 _CODEC_BITS = 0x07
 _OF_TRANSACTION = TRANSACTIONAL_BIT | CONTROL_BIT
@@ -187,7 +190,10 @@ class SegmentCheck:
                 return  # the base offset of this batch may be wrong
             if epoch != due:
                 where = altered_at(position + EPOCH_FIELD, pack(">i", epoch), pack(">i", due))
-                what = f"the batch at {position} says leader epoch {epoch}, but leader-epoch-checkpoint says {due}"  # noqa: E501
+                what = (
+                    f"the batch at {position} says leader epoch {epoch}, but leader-epoch-checkpoint says "
+                    f"{due}"
+                )
                 is_damage = self._promised is None or base < self._promised
                 self.found(where, what, remedy=RESTORE if is_damage else EPOCHS_REBUILT, is_damage=is_damage)
             return

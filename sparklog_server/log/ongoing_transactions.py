@@ -78,7 +78,10 @@ class OngoingTransactions:
             marker = marker_of(view[position : position + header.length + LENGTH_OVERHEAD])
             if marker is None:
                 if header.record_count:
-                    message = f"The control batch at offset {header.base_offset} of producer {producer_id} ends no transaction."  # noqa: E501
+                    message = (
+                        f"The control batch at offset {header.base_offset} of producer {producer_id} ends no "
+                        "transaction."
+                    )
                     raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, message)
                 continue  # compaction removed the whole transaction
             ended.coordinator_epochs[producer_id] = marker.coordinator_epoch

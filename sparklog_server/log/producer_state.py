@@ -186,10 +186,16 @@ class ProducerState:
         if first < 0:
             return  # of a coordinator, which has no sequence
         if known.adds_partitions and first != 0 and (producer is None or not producer.batches):
-            message = f"Producer {producer_id} of transaction version 2 is not known here, but began with sequence {first} instead of 0."  # noqa: E501
+            message = (
+                f"Producer {producer_id} of transaction version 2 is not known here, but began with sequence "
+                f"{first} instead of 0."
+            )
             raise RecordsRefused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
         if first > known.lowest_sequence:
-            message = f"Producer {producer_id} sent sequence {first} before {known.lowest_sequence}, which was tried and is missing."  # noqa: E501
+            message = (
+                f"Producer {producer_id} sent sequence {first} before {known.lowest_sequence}, which was "
+                "tried and is missing."
+            )
             raise RecordsRefused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
 
     # -- append
@@ -273,11 +279,17 @@ class ProducerState:
             )
             if not is_repeated:
                 than = "not newer" if is_bumped else "older"
-                message = f"The marker of producer {producer_id} has epoch {epoch}, {than} than the last seen epoch {producer.epoch}."  # noqa: E501
+                message = (
+                    f"The marker of producer {producer_id} has epoch {epoch}, {than} than the last seen "
+                    f"epoch {producer.epoch}."
+                )
                 raise RecordsRefused(ErrorCode.INVALID_PRODUCER_EPOCH, message)
         if producer.coordinator_epoch > coordinator_epoch:
             known = producer.coordinator_epoch
-            message = f"The marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, older than {known}."  # noqa: E501
+            message = (
+                f"The marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, older "
+                f"than {known}."
+            )
             raise RecordsRefused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)
 
     def _check_transaction(self, header: BatchHeader, producer: Producer) -> None:

@@ -228,7 +228,10 @@ def _step_of(path: str, taken: Taken, wall_ms: int) -> Step:
     offsets = taken.next_offset - taken.base_offset
     held = f"offsets [{taken.base_offset}, {taken.next_offset})" if offsets else ""
     empty = "; an empty batch takes its place" if offsets else ""
-    action = f"bytes [{taken.start}, {taken.limit}) are copied to {path.rpartition('/')[2]}.cut-{wall_ms}-{taken.start} and taken out{empty}"  # noqa: E501
+    action = (
+        f"bytes [{taken.start}, {taken.limit}) are copied to "
+        f"{path.rpartition('/')[2]}.cut-{wall_ms}-{taken.start} and taken out{empty}"
+    )
     return Step(
         path,
         taken.start,

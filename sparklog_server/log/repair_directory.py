@@ -27,7 +27,10 @@ from .repair import Plan, Repairing, Step, readable
 Offsets = dict[TopicPartition, Offset]
 REBUILT = {
     RECOVERY_POINT_FILE: "recovery points are set to the ends of the logs, which were checked whole",
-    HIGH_WATERMARK_FILE: "a high watermark that is not known begins at the log start and rises to the log end at the next start",  # noqa: E501
+    HIGH_WATERMARK_FILE: (
+        "a high watermark that is not known begins at the log start and rises to the log end at the next "
+        "start"
+    ),
     LOG_START_FILE: "a log whose start is not known begins with its first segment",
     CLEANER_FILE: "a log that is not named counts as dirty",
 }
@@ -196,7 +199,10 @@ def plan_identity(
     directory = _directory_id(disk, path, known, node, taken) or _own_id(meta)
     missing = [name for name, value in (("--cluster-id", cluster), ("--node-id", node)) if value is None]
     if missing:
-        action = f"give {' and '.join(missing)}, or another directory of the broker with --beside: neither is known from elsewhere"  # noqa: E501
+        action = (
+            f"give {' and '.join(missing)}, or another directory of the broker with --beside: neither is "
+            "known from elsewhere"
+        )
         plan.add(Step(file, None, what, action, is_possible=False))
         return plan
     assert cluster is not None

@@ -99,11 +99,17 @@ def _plan_snapshots(
     log_start = int(bases[0]) if bases else None
     for finding in damaged:
         if log_start is not None and log_start <= sound_end:
-            action = "the file is renamed to end in .damaged: the log, with the snapshot before it if there is one, has all records"  # noqa: E501
+            action = (
+                "the file is renamed to end in .damaged: the log, with the snapshot before it if there is "
+                "one, has all records"
+            )
             rename = partial(disk.rename, finding.path, f"{finding.path}.damaged")
             plan.add(Step(finding.path, finding.position, finding.what, action), rename)
         else:
-            action = f"the log begins at offset {log_start}, so that a snapshot is needed: restore the file from a copy"  # noqa: E501
+            action = (
+                f"the log begins at offset {log_start}, so that a snapshot is needed: restore the file from "
+                "a copy"
+            )
             plan.add(Step(finding.path, finding.position, finding.what, action, is_possible=False))
     return sound_end
 
@@ -140,7 +146,10 @@ def _plan_log(
             return
         if repair.is_changed:
             what = ", ".join(taken.what for taken in repair.taken) or "the log ends before its snapshot"
-            action = f"an empty batch takes the place of what is below offset {snapshot_end}, which the snapshot holds"  # noqa: E501
+            action = (
+                f"an empty batch takes the place of what is below offset {snapshot_end}, which the snapshot "
+                "holds"
+            )
             plan.add(
                 Step(file.path, repair.taken[0].start if repair.taken else None, what, action),
                 partial(_rewrite, repairing, directory, repair),
@@ -176,7 +185,10 @@ def _plan_cut(
         f"{name}{f' ×{count}' if count > 1 else ''}" for name, count in names.most_common(_NAMED_MAX)
     )
     size = sum(file.size for file in files) - lost.start
-    action = f"the log is cut at offset {lost.base_offset}: {size} bytes from byte {lost.start} of this file on are copied aside"  # noqa: E501
+    action = (
+        f"the log is cut at offset {lost.base_offset}: {size} bytes from byte {lost.start} of this file on "
+        "are copied aside"
+    )
     records = f"every record from offset {lost.base_offset} on; those that can be read: {told or 'none'}"
 
     def execute() -> None:

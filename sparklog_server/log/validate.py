@@ -354,7 +354,10 @@ def recoded(batch: bytearray, header: BatchHeader, settings: LogConfig) -> bytea
     the batch is too large.
     """
     if len(batch) > settings.max_message_bytes:
-        message = f"The batch of {len(batch)} bytes, compressed anew, exceeds max.message.bytes = {settings.max_message_bytes}."  # noqa: E501
+        message = (
+            f"The batch of {len(batch)} bytes, compressed anew, exceeds max.message.bytes = "
+            f"{settings.max_message_bytes}."
+        )
         raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
     pack_into(">i", batch, 8, len(batch) - LENGTH_OVERHEAD)
     pack_into(">h", batch, 21, header.attributes & ~CODEC_BITS | TARGET_CODEC[settings.compression_type])

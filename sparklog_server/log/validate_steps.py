@@ -69,7 +69,10 @@ class ValidationMemory:
         """Raises RecordsRefused if the batches compressed anew exceed the memory of the job."""
         self.bytes_left -= size
         if self.bytes_left < 0:
-            message = "The batches of the request, compressed anew, take more memory than sparklog.decompress.memory.max allows."  # noqa: E501
+            message = (
+                "The batches of the request, compressed anew, take more memory than "
+                "sparklog.decompress.memory.max allows."
+            )
             raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
 
 

@@ -158,7 +158,10 @@ class Joins:
         """
         random = int.from_bytes(self._entropy(16), "big")
         text = f"{random & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62:032x}"
-        return f"{cut(prefix, STRING_BYTES_MAX - _UUID_BYTES)}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"  # noqa: E501
+        return (
+            f"{cut(prefix, STRING_BYTES_MAX - _UUID_BYTES)}"
+            f"-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        )
 
     def _give_member_id(self, group: ClassicGroup, join: Joining) -> None:
         """Answer MEMBER_ID_REQUIRED with a new member id (KIP-394): a client that does not return with it
