@@ -37,8 +37,8 @@ class Gathering:
 
 
 class Accumulator:
-    """Invariants: `used_bytes` is the memory of batches not yet released, at most `buffer_memory`; the
-    batches of a partition stay in order.
+    """The batches of a producer until they are done. Invariants: `used_bytes` is the memory of batches not
+    yet released, at most `buffer_memory`; the batches of a partition stay in order.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -48,7 +48,7 @@ class Accumulator:
         self._open: dict[TopicPartition, Gathering] = {}
         self._full: dict[TopicPartition, deque[Gathering]] = {}
         self.is_short = False
-        """Somebody waits for memory: everything goes out at once."""
+        """Set while a record waits for memory: every batch is then ready to be sent."""
         self.used_bytes = 0
         self.incomplete: dict[Gathering, None] = {}
         """Batches not yet done, oldest first."""

@@ -29,7 +29,9 @@ _TO_BE_TOLD: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Retriable by Kafka's table, since metadata may be late; who administers wants to be told at once."""
+"""Errors that Kafka's table calls retriable, because metadata may be late; an administrator should see them
+at once.
+"""
 
 
 class ItemsFailed(BrokerError):

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     )
 
 _NAMED_TOPICS_UNTIL: Final = 9
-"""From v10 on, commits name topics by id, which a group's coordinator may know better than we do."""
+"""The newest version of OffsetCommit with topic names; later ones have topic ids, which the coordinator may
+know better than this client.
+"""
 
 
 class GroupListing(Struct, frozen=True, order=True):

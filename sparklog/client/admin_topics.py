@@ -21,7 +21,7 @@ LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
 
 _PAGE_PARTITIONS: Final = 2000
-"""What brokers allow by default (max.request.partition.size.limit)."""
+"""The most partitions that brokers return by default (max.request.partition.size.limit)."""
 
 
 class Partition(Struct, frozen=True):

@@ -21,7 +21,7 @@ from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicParti
 T = TypeVar("T")
 
 PARTITIONS_AT_ONCE: Final = 500
-"""As Kafka's tool asks for the producers of partitions."""
+"""The partitions in one DescribeProducers request, as in Kafka's tool."""
 
 
 class TransactionListing(Struct, frozen=True, order=True):

@@ -109,7 +109,9 @@ class _Reach(msgspec.Struct, gc=False):
 
 
 class Cluster:
-    """Invariants: `brokers` is never empty; `topics` has only topics that are wanted and exist."""
+    """The metadata of a cluster and the reachability of its brokers. Invariants: `brokers` is never empty;
+    `topics` has only topics that are wanted and exist.
+    """
 
     def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
         self._settings = settings
@@ -121,14 +123,14 @@ class Cluster:
         self.brokers: dict[NodeId, Broker] = dict(self._bootstrap)
         self.topics: dict[str, TopicView] = {}
         self.errors: dict[str, ErrorCode] = {}
-        """Wanted topics that the cluster answered with an error."""
+        """The errors of wanted topics in the last metadata reply."""
         self.cluster_id: str | None = None
         self.controller_id = NO_NODE
         self.features: dict[str, int] = {}
-        """The levels of features that the cluster uses (KIP-584), as the latest handshake told."""
+        """The feature levels of the cluster (KIP-584), from the latest handshake."""
         self._features_epoch = -1
         self.answers = 0
-        """Replies so far, for those who wait for the next one."""
+        """The number of replies so far, for callers that wait for the next one."""
         self._wanted: dict[str, None] = {}
         self._is_more_wanted = False
         """Whether there are topics that no request has named yet."""

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from sparklog.client.admin_transactions import TransactionDescription
 
 Older = Literal["refuse", "skip"]
-"""What becomes of a batch where a later one is decided: an error, or nothing at all."""
+"""The result for a batch if a later one is decided: an error, or no effect."""
 
 _COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
 _SHOWN: Final = 3
 _HASTE_MS_MAX: Final = 15_000
-"""How much of a transaction's time has to be left beyond the coordinator's own, or a tenth: brokers look
-for what is late every ten seconds, and their clocks differ."""
+"""The part of a transaction's timeout that must be left beyond the coordinator's own; a tenth of the timeout
+if that is less. Brokers check for timeouts every ten seconds, and their clocks differ.
+"""
 _BATCH_DIGITS_MAX: Final = 19
 
 

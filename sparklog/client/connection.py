@@ -96,8 +96,8 @@ def reply_class(api: Api) -> type[Message]:
 
 
 class Connection:
-    """Invariants: callers' requests are sent only in READY, at most `in_flight_max` unanswered; every token
-    is returned exactly once.
+    """One connection of a client. Invariants: callers' requests are sent only in READY, at most
+    `in_flight_max` unanswered; every token is returned exactly once.
     """
 
     __slots__ = (
@@ -125,8 +125,8 @@ class Connection:
         self._answers: list[Answer] = []  # not returned yet
         self._ranges: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
-        """The levels of features that the cluster uses, as the handshake told, at `features_epoch` (-1:
-        not told).
+        """The feature levels of the cluster from the handshake, as of `features_epoch` (-1: none
+        received).
         """
         self.features_epoch = -1
 

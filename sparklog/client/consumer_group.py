@@ -17,8 +17,8 @@ from sparklog.model import Micros, TopicPartition
 RebalanceListener = Callable[[tuple[TopicPartition, ...]], None]
 _MS: Final = 1000
 _NAP_US: Final = 100_000
-"""The shortest wait before an automatic commit: a poll that waits for records is not to wake for each
-millisecond of the interval.
+"""The shortest wait before an automatic commit: a waiting poll must not wake for each millisecond of the
+interval.
 """
 
 

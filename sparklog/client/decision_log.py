@@ -46,16 +46,14 @@ from sparklog.record.batch import build_batch, decode_records
 
 REPLICAS: Final = 3
 COORDINATOR_TIMEOUT_MS_MAX: Final = 30_000
-"""How long the decisions of other sinks may have to wait for one whose driver died while it decided; of
-shorter transactions, a quarter.
+"""The transaction timeout of the coordinator, for which the decisions of other sinks may wait if a driver
+dies while it decides. It is a quarter of the tasks' timeout if that is less.
 """
 KEPT_MAX: Final = 8
-"""Sinks of which a coordinator's connection and the last decision are kept; of more, those that were used
-last.
-"""
+"""The number of sinks whose connection and last decision are kept: those used last."""
 FENCE_KEPT_US: Final = 60_000_000
-"""How long a coordinator's producer is used again without being initialised anew: while it lives nobody
-else has decided anything.
+"""The time for which a coordinator's producer is reused without InitProducerId: while it is not fenced, no
+other committer has decided anything.
 """
 
 
@@ -82,7 +80,9 @@ class _Coordinator(NamedTuple):
 
 
 class DecisionLog:
-    """Invariant: after any error, the writer of a sink's decisions is not used again."""
+    """The decisions of the sinks of one cluster. Invariant: after any error, the writer of a sink's decisions
+    is not used again.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = replace(settings, acks="all", enable_idempotence=True, transactional_id=None)

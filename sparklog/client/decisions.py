@@ -28,15 +28,15 @@ from sparklog.model import ProducerEpoch, ProducerId
 TOPIC: Final = "__sparklog_commits"
 PREFIX: Final = "sl."
 PARTITION_COUNT: Final = 16
-"""Sinks that share one wait for each other's decisions while they are being committed: milliseconds, or
-the timeout of a dead driver.
+"""Sinks in one partition wait for each other's decisions while these are being committed: for milliseconds,
+or for the timeout of a dead driver.
 """
 RECORD_BYTES_MAX: Final = 4 << 20
-"""The topic's `max.message.bytes`: as much as a `BatchWriter` puts into one request."""
+"""The topic's `max.message.bytes`: the size of one request of a `BatchWriter`."""
 VALUE_BYTES_MAX: Final = RECORD_BYTES_MAX - 65_536
-"""Of a decision: some 60 000 tasks."""
+"""The largest value of a decision: some 60 000 tasks."""
 CONDEMNED_MAX: Final = 30_000
-"""Transactions that one record condemns: fewer than `VALUE_BYTES_MAX` has room for."""
+"""The most transactions that one record condemns: fewer than fit into `VALUE_BYTES_MAX`."""
 _SINK_CHARACTERS: Final = 22
 _COORDINATOR: Final = "coord"
 _VERSION: Final = 1

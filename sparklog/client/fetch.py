@@ -80,7 +80,7 @@ class Fetcher:
         self._generation = 0
         self._turn = 0
         self.wall_ms = Millis(0)
-        """The time of day, told from outside for `auto_offset_reset` by duration."""
+        """The wall clock, set by the caller for `auto_offset_reset` by duration."""
 
     # -- calls of the caller ---------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ _AT_ONCE = Micros(0)
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """Invariants: without a position, `position` is None; each chunk begins where the one before it ends, and
-    the last ends at `fetch_offset`.
+    """The state of one partition that a consumer reads. Invariants: without a position, `position` is None;
+    each chunk begins where the one before it ends, and the last ends at `fetch_offset`.
     """
 
     topic_partition: TopicPartition

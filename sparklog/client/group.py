@@ -30,8 +30,8 @@ class _Unsent(NamedTuple):
 
 
 class GroupThread:
-    """Invariant: every errand of the group is reported once, by `replied` or `failed`, unless the thread has
-    ended.
+    """The background thread of one group membership. Invariant: every errand of the group is reported once,
+    by `replied` or `failed`, unless the thread has ended.
     """
 
     def __init__(self, settings: ClientSettings, tell_user: Callable[[], None]) -> None:

@@ -76,8 +76,8 @@ class Stage(Enum):
 
 
 class ClassicMember:
-    """Invariants: at most one request for the group is in flight; a generation is held from JoinGroup's
-    reply until it is lost.
+    """One classic member. Invariants: at most one request for the group is in flight; a generation is held
+    from JoinGroup's reply until it is lost.
     """
 
     def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:

@@ -47,9 +47,9 @@ from sparklog.wire.schema import Message
 _JOIN: Final = 0
 _LEAVE: Final = -1
 _LEAVE_FOR_A_WHILE: Final = -2
-"""A static member that comes back finds its partitions untouched."""
+"""The member epoch of a static member that leaves temporarily and keeps its partitions."""
 _FIRST_INTERVAL_US: Final = 3_000 * _MS
-"""Until the first answer tells the broker's own."""
+"""The heartbeat interval until the first reply has the broker's own."""
 
 Target = dict[Uuid, tuple[int, ...]]
 
@@ -64,8 +64,8 @@ class Stage(Enum):
 
 
 class ConsumerMember:
-    """Invariants: at most one heartbeat and one lookup of topics are in flight; partitions outside the target
-    are revoked first.
+    """One KIP-848 member. Invariants: at most one heartbeat and one lookup of topics are in flight;
+    partitions outside the target are revoked first.
     """
 
     def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:

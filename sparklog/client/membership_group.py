@@ -18,8 +18,8 @@ from sparklog.wire.schema import Message
 
 
 class Group:
-    """Invariant: without a subscription it only commits and fetches offsets, and its identity is that of a
-    client without membership.
+    """One group of a client. Invariant: without a subscription it only commits and fetches offsets, and its
+    identity is that of a client without membership.
     """
 
     def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:

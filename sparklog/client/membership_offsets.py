@@ -30,7 +30,7 @@ from sparklog.wire.schema import Message
 
 VERSION_BEFORE_TOPIC_IDS: Final = 9
 JOBS_MAX: Final = 10_000
-"""Commits and look-ups that may be on their way at once."""
+"""The most commits and lookups that may wait or be in flight."""
 _NO_MEMBER_EPOCH: Final = -1
 
 

@@ -52,7 +52,7 @@ from sparklog.wire.schema import ZERO_UUID
 EPOCH_MAX: Final = (1 << 15) - 1
 VERSION_BEFORE_TOPIC_IDS: Final = 12
 IN_FLIGHT_PER_PARTITION_MAX: Final = 5
-"""Brokers remember the last five batches of a producer: more in flight could not be told from duplicates."""
+"""Brokers keep the last five batches of a producer: with more in flight they could not detect duplicates."""
 
 _MS: Final = 1000
 

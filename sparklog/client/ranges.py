@@ -29,12 +29,12 @@ from sparklog.wire.messages.fetch import (
 FETCH_BYTES: Final = 8 << 20
 FETCH_BYTES_MIN: Final = 64 << 10
 BYTES_PER_OFFSET: Final = 1024
-"""The assumed size of a record before any was received; large, since one more Fetch costs more than some
+"""The assumed size of a record before any was received; large, because one more Fetch costs more than some
 surplus bytes.
 """
 LOOKS_MAX: Final = 3
-"""How often brokers are asked for a topic: one may not have heard of it yet, or still tell of the one that
-had its name before.
+"""The number of metadata requests for a topic: a broker may not have a new topic yet, or still have the
+deleted one of that name.
 """
 
 

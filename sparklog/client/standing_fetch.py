@@ -25,8 +25,8 @@ from sparklog.wire.messages.fetch import FetchRequest, FetchResponse, PartitionD
 from sparklog.wire.schema import ZERO_UUID
 
 WAIT_MS: Final = 5_000
-"""How long a Fetch stands; below the request timeout, and short enough that a request behind it on the
-connection need not be feared.
+"""The maximum wait of a Fetch: below the request timeout, and short enough for a request behind it on the
+connection.
 """
 _BYTES: Final = 1
 _CHANGED: Final = frozenset(
@@ -35,11 +35,11 @@ _CHANGED: Final = frozenset(
         *(ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     }
 )
-"""Errors that say that a partition is not what it was: news."""
+"""The errors of a partition that has changed, which end the wait."""
 
 
 class StandingFetch:
-    """Invariant: at most one Fetch per broker is unanswered."""
+    """Waits for new records in watched partitions. Invariant: at most one Fetch per broker is unanswered."""
 
     def __init__(self, settings: ClientSettings, *, wait_ms: int = WAIT_MS) -> None:
         self._settings = settings

@@ -73,7 +73,7 @@ class Transaction:
         self.is_v2 = False
         """Whether the transaction, or the next one, follows KIP-890."""
         self.ended = 0
-        """Operations that have ended, for those who wait for the next one."""
+        """The number of operations that have ended, for callers that wait for the next one."""
         self._settings = settings
         self._entropy = entropy
         self._features = features

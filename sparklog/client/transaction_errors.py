@@ -25,7 +25,7 @@ from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from sparklog.wire.schema import Message
 
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-"""Old coordinators say the first of these where new ones say the second (KIP-588)."""
+"""Old coordinators return the first of these where new ones return the second (KIP-588)."""
 _GROUP_LOST: Final = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH}
 )

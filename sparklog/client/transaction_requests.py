@@ -64,7 +64,9 @@ class PendingOffsets:
         self.operation = operation
         self.home = home
         self.is_added = False
-        """Whether the transaction's coordinator knows of the group, as it must below version 2."""
+        """Whether the group was added to the transaction at the coordinator, which must come first below
+        version 2.
+        """
 
     def request(
         self, identity: ProducerIdentity, *, is_v2: bool

@@ -9,7 +9,7 @@ from sparklog.model import ProducerEpoch, ProducerId
 
 TRANSACTION_VERSION: Final = "transaction.version"
 END_BEFORE_V2: Final = 4
-"""The newest EndTxn that leaves the epoch as it is."""
+"""The newest version of EndTxn that does not bump the epoch."""
 
 
 def follows_v2(features: Mapping[str, int]) -> bool:

@@ -29,7 +29,7 @@ from typing import Final, Protocol, TypeVar
 from sparklog.model import Micros
 
 ATTENDED_US: Final = 2_000
-"""How long the background thread stays off the network after another thread has worked: a producer that is
+"""The time for which the background thread stays off the network after another thread has worked: a producer
 in use sends its next batch sooner than that.
 """
 
@@ -99,8 +99,8 @@ class Work(Protocol):
 
 
 class Turns:
-    """Invariants: `worker` is set only while a SHIP or TURN runs; `sleeps_until` is `AWAKE` unless the
-    watcher sleeps and has not been woken.
+    """The schedule of one producer's threads. Invariants: `worker` is set only while a SHIP or TURN runs;
+    `sleeps_until` is `AWAKE` unless the watcher sleeps and has not been woken.
     """
 
     __slots__ = (

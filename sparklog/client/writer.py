@@ -21,8 +21,8 @@ from sparklog.wire.messages.describe_configs import (
 )
 
 REQUEST_BYTES_MAX: Final = 4 << 20
-"""A request carries one batch of several partitions; Kafka's own limit for a producer would allow two of
-Spark's batches only.
+"""A request has one batch each of several partitions; Kafka's limit for a producer would allow only two of
+Spark's batches.
 """
 _TOPIC: Final = 2
 _MESSAGE_BYTES_MAX: Final = "max.message.bytes"

@@ -30,15 +30,13 @@ from sparklog.kernels.batch_header import (
 Buffer = bytes | bytearray | memoryview
 
 END = 0
-"""What is left of the buffer is not a whole batch."""
+"""The rest of the buffer is not a whole batch."""
 COMPRESSED = 1
 """The batch at the position must be decompressed first."""
 FULL = 2
-"""The table holds no further key; `latest_offset` says how far it came, which may be inside of the batch
-at the position.
-"""
+"""The table is full; it is complete up to `latest_offset`, which may be inside the batch at the position."""
 ROOM = 3
-"""The target has not enough room for what becomes of the batch at the position."""
+"""The target is too small for the batch that the one at the position becomes."""
 
 CORRUPT = 1
 INVALID = 2

@@ -20,11 +20,13 @@ STRING, COMPACT_STRING, BYTES, COMPACT_BYTES, RECORDS, COMPACT_RECORDS = range(9
 ARRAY, COMPACT_ARRAY, STRUCT, NULLABLE_STRUCT, ABSENT, ABSENT_ESSENTIAL = range(15, 21)
 
 ALLOWANCE_PER_BYTE = 60
-"""With what is not charged, mainly sizes rounded up by the allocator, this stays below 64 times the frame."""
+"""With the memory that is not charged, mainly sizes rounded up by the allocator, this stays below 64 times
+the frame.
+"""
 ALLOWANCE_BASE = 4096
 ALLOWANCE_MAX = 248 << 20
 REQUEST_ALLOWANCE_MAX = 24 << 20
-"""For what `decode_prefix` reads, which is sent by clients: 80 000 partitions of one request, say."""
+"""The allowance of `decode_prefix`, which decodes requests of clients: enough for 80 000 partitions."""
 STRING_BYTES_MAX = 0x7FFF
 FIELDS_MAX = 64
 COPY_BELOW = 512

@@ -30,13 +30,13 @@ Buffer = bytes | bytearray | memoryview
 Made = TypeVar("Made")
 
 CORRUPT = 1
-"""The bytes are not those that were written: a length that cannot be, or a CRC-32C that differs."""
+"""The bytes are not those that were written: an impossible length, or a CRC-32C that does not match."""
 INVALID = 2
-"""Whole, but against the rules for a batch, or its records do not fit their lengths."""
+"""The batch is whole, but violates the rules for batches, or its records do not fit their lengths."""
 UNSUPPORTED_MAGIC = 3
 """Not a batch of format v2."""
 MISSING_KEY = 4
-"""A record without a key where each must have one; the position is the index of the record."""
+"""A record without a key where every record must have one; the position is the index of the record."""
 
 RECORD_SIZE_MIN = 7
 """The length and six more bytes: attributes, two deltas, and the lengths of key, value and headers."""

@@ -54,7 +54,7 @@ class RecordWalk:
         self.high = _INT64_MAX if high is None else high
         self.from_delta = from_delta
         self.index = 0
-        """How many records were walked whole."""
+        """The number of complete records walked."""
         self.least = self.greatest = NO_TIMESTAMP
         self.is_hit = False
         self.hit_index = self.hit_timestamp = self.hit_delta = 0

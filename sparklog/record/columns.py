@@ -36,7 +36,7 @@ ALL = KEY | VALUE | OFFSET | TIMESTAMP | TIMESTAMP_TYPE | HEADERS
 """Flags that say which columns are built."""
 
 COLUMN_BYTES_MAX = 16 << 20
-"""Records of one piece, in bytes; pieces of this size stay in memory that the allocator has at hand."""
+"""The bytes of records in one piece; the allocator can reuse memory of this size."""
 BATCH_BYTES_MAX = 512 << 10
 OFFSET_MAX = 2**63 - 1
 NO_PRODUCER = -1

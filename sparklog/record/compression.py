@@ -23,17 +23,18 @@ Buffer = bytes | bytearray | memoryview
 DECOMPRESSED_BYTES_MAX: Final = 256 << 20
 """The default limit for one batch."""
 RATIO_MAX: Final = 1024
-"""deflate cannot do more than 1032; zstd could turn 4 bytes into 128 KiB."""
+"""deflate reaches at most 1032; zstd could turn 4 bytes into 128 KiB."""
 RATIO_FREE_BYTES: Final = 4 << 20
-"""Honest batches of equal records beat any ratio while they are small."""
+"""Up to this size the ratio is not checked: small batches of equal records exceed any ratio."""
 
 PARTS_FREE: Final = 1024
 GZIP_MEMBERS_FREE: Final = 64
 PART_BYTES_MIN: Final = 1024
-"""The parts of a batch (gzip members, snappy blocks, zstd blocks) beyond the free ones must give so much
-each on average: a part takes time even if it is empty."""
+"""The average decompressed size that the parts of a batch (gzip members, snappy blocks, zstd blocks) must
+have beyond the free ones: a part takes time even if it is empty.
+"""
 INPUT_BYTES: Final = 64 << 10
-"""How much of the input a decompressor gets at once where it copies what it does not consume."""
+"""The input that a decompressor gets at once if it copies the part that it does not consume."""
 XERIAL_BLOCK_BYTES: Final = 32 << 10
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"

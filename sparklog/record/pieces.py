@@ -40,8 +40,8 @@ from sparklog.record.compression import (
 
 PIECE_BYTES: Final = 256 << 10
 XERIAL_BLOCK_BYTES_MAX: Final = 1 << 20
-"""Java's blocks have 32 KiB. A larger one is accepted where it is the first, whose size is known before
-anything is decompressed.
+"""Java's blocks have 32 KiB. A larger one is accepted only as the first, whose size is known before the
+decompression begins.
 """
 
 _ZEROS: Final = bytes(64 << 10)
@@ -50,8 +50,8 @@ _ZSTD_BLOCK_HEADER_BYTES = 3
 _ZSTD_CHECKSUM_BYTES = 4
 _OUT_OF_MEMORY = ("not enough memory", "allocation")
 _BESIDE_BYTES = 4 * PIECE_BYTES + 2 * INPUT_BYTES
-"""The piece before, the piece that grows (twice, when it is joined), the input at hand, and the
-decompressor itself.
+"""The previous piece, the growing piece (twice, while it is joined), the current input, and the decompressor
+itself.
 """
 
 

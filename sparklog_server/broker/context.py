@@ -25,17 +25,15 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.partitions import Partitions
 
 BROKER_PRINCIPAL = "User:BROKER"
-"""In whose name this broker asks the controller for what it needs itself."""
+"""The principal of this broker's own requests to the controller."""
 
 
 _Reply = TypeVar("_Reply", bound=Message)
 
 OWN_DISK_WAIT_MS = 30_000
-"""How long a request waits at least where it waits for this broker's disk alone (Kafka's default
-request.timeout.ms).
-
-The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica
-completes whatever the timeout is.
+"""The minimum wait of a request that waits only for this broker's disk (Kafka's default request.timeout.ms).
+The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica completes
+whatever the timeout is.
 """
 
 

@@ -23,11 +23,11 @@ from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.txn.events import MarkersDue, VerdictDue
 
 _PART_BYTES: Final = 512
-"""What one part of an answer that is gathered takes in memory, about."""
+"""The approximate memory of one part of a gathered answer."""
 _NONE: Final = ErrorCode.NONE  # read through the class it costs two calls
 
 Refusal = Callable[[ErrorCode], Message]
-"""Makes the answer that tells of an error."""
+"""Makes the response for an error code."""
 
 
 class ShardRequest(msgspec.Struct, eq=False):

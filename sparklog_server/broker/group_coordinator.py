@@ -24,9 +24,7 @@ from sparklog_server.replica.directory import Trace
 
 _INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 _AROUND_A_RECORD = HEADER_SIZE + record_size_max(b"", b"", ())
-"""The bytes of a batch of one record besides its key and value; the length fields of those take a few
-of them.
-"""
+"""The bytes of a batch of one record besides its key and value, including a few for their length fields."""
 
 
 def open_groups(

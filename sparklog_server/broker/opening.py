@@ -39,7 +39,7 @@ class Parts(NamedTuple):
     registration: BrokerRegistrationRequest
     failed_directories: list[Uuid]
     metadata_dir: LogDir | None
-    """The directory of the metadata log, if it is none of the data directories."""
+    """The directory of the metadata log, if it is not a data directory."""
 
 
 def open_parts(

@@ -14,15 +14,16 @@ from sparklog_server.broker.session import Call, Session
 
 SESSION_TURN_BYTES: Final = 1 << 20
 TURN_BYTES: Final = 8 << 20
-"""Beyond these bytes of answers in one turn, to one session and to all, requests that are here already
-wait for the next turn.
+"""The bytes of answers in one turn, to one session and to all, beyond which the remaining requests wait for
+the next turn.
 """
 _LEFT: list[Chunk] = []
-"""In place of an answer that has left: its chunks may hold files open."""
+"""Replaces an answer that has been sent, because its chunks may hold files open."""
 
 
 class ReplySender:
-    """Invariant: a session that `awaits_reader` is muted, and is in `yielding` or starved in `memory`.
+    """Sends the answers of one broker. Invariant: a session that `awaits_reader` is muted, and is in
+    `yielding` or starved in `memory`.
 
     `hold_up` is called when a session begins to hold replies, and when it holds none any more.
     """

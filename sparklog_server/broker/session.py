@@ -22,8 +22,8 @@ from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 
 Used = tuple[int, int, int]
-"""What a request used, once its broker has any quota: its bytes, ns of work, and the ms to rest for the
-changes it made to the cluster.
+"""The usage of a request, recorded if the broker has any quota: its bytes, ns of work, and the throttle time
+in ms for its changes to the cluster.
 """
 
 

@@ -22,11 +22,11 @@ from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable
 
 SLICE: Final = 32
-"""How many keys are asked for in one turn: about half a millisecond, where each forgets a group."""
+"""The number of keys in one slice: about half a millisecond if each deletes a group."""
 _UNDERWAY_MAX: Final = 4
-"""So many slices wait for the disk together; all of them may be folded in one turn."""
+"""The most slices that wait for the disk at a time; all of them may be folded in one turn."""
 _KEY_BYTES: Final = 64
-"""What a key of a decoded request takes in memory, at least."""
+"""The least memory of a key in a decoded request."""
 
 
 class RequestSlice:

@@ -37,7 +37,7 @@ from sparklog_server.raft.snapshots import (
 )
 
 _RECORDS_PER_BATCH = 16
-"""Few, for a job must not keep the loop waiting for longer than it takes to make one batch."""
+"""Few, because to make one batch must not hold the GIL for long."""
 _CLEAN_INTERVAL_US = 60_000_000
 _RETRY_US = 60_000_000
 

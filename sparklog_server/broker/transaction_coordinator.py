@@ -40,28 +40,24 @@ if TYPE_CHECKING:
     from sparklog_server.coordinator.txn.shard import TxnShard
 
 _BROKERS_VERSION = 5
-"""The version of AddPartitionsToTxn that brokers speak among each other."""
+"""The version of AddPartitionsToTxn between brokers."""
 _NEEDS_NONE = (
     ErrorCode.NONE,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
 )
-"""What tells that a partition has its marker, that a newer one of the producer's ended what was open
-there, or that it takes none.
-"""
+"""The codes of a partition that has its marker, has a newer marker of the producer, or accepts no marker."""
 
 _MARKERS_AT_ONCE = 200
 """The markers that are written in one turn of the loop: some milliseconds."""
 _JUDGED_AT_ONCE = 4
-"""The verdicts that are given in one turn of the loop: each looks through a decision, 0.1 ms where that
-names ten thousand tasks.
-"""
+"""The verdicts in one turn of the loop: each searches a decision, 0.1 ms for one with ten thousand tasks."""
 
 MarkersDone = Callable[[Mapping[TopicPartition, ErrorCode], Instant], None]
 WriteMarkers = Callable[[MarkersDue, int, MarkersDone, Instant], None]
-"""Writes the markers of a MarkersDue in the coordinator's epoch, and tells once what became of each: the
-port to `markers.py`.
+"""The port to `markers.py`: writes the markers of a MarkersDue in the coordinator's epoch, and reports the
+results once.
 """
 
 
@@ -142,7 +138,7 @@ class TransactionCoordinator:
         self._unjudged: deque[VerdictDue] = deque()
         self._judged_room = _JUDGED_AT_ONCE
         self.has_more_due = False
-        """Whether markers or verdicts are due that no turn of the loop had room for yet."""
+        """Whether markers or verdicts are due that did not fit into a turn."""
 
     def _take_producer_id(self) -> ProducerId | None:
         taken = self.producer_ids.take()

@@ -30,9 +30,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 PERCENTS = (50.0, 95.0, 99.0, 99.9)
 SAMPLES_MAX = 200_000
-"""Latencies kept; with more records every n-th is taken."""
+"""The number of latencies kept; with more records every n-th is used."""
 QUIET_S_MAX = 10.0
-"""After so long without a record, those missing are taken for lost."""
+"""After this time without a record, the missing records count as lost."""
 POLL_RECORDS_MAX = 10_000
 STAMP_BYTES = 8
 POLL_MS = 100

@@ -39,7 +39,9 @@ class _Parked(NamedTuple):
 
 
 class ActiveShard:
-    """Invariant: each parked batch ends at a later offset than the one before."""
+    """A loaded shard and the partition that it writes. Invariant: each parked batch ends at a later offset
+    than the one before.
+    """
 
     __slots__ = (
         "_parked",

@@ -40,7 +40,7 @@ def aborted_in(disk: Disk, segments: list[Segment], start: Offset, limit: Offset
 
 
 _LOOKED_UP_BYTES = 3 * 8192
-"""What is read to bear out one entry. Where that comes to more than the whole segment, a walk through this
+"""The bytes read to confirm one entry. If all entries need more than the whole segment, a walk through it
 takes a tenth of the time.
 """
 

@@ -23,7 +23,7 @@ BALLAST_BYTES = 256 << 10
 START_BYTES = BALLAST_BYTES // 2
 """The half that only a start may use."""
 _ROOM_BYTES_MIN = 64 * BALLAST_BYTES
-"""Less room than this is worth more than the ballast."""
+"""With less free space than this no ballast is created."""
 
 
 def keep(disk: Disk, directory: str) -> None:

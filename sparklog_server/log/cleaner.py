@@ -47,7 +47,7 @@ class UncleanableLog(Exception):
 
 
 _ANY_RATIO = 1 << 31
-"""The batches of a log were accepted before, under the ratio that was allowed then."""
+"""The batches of a log were accepted under an earlier limit of the ratio, so none applies."""
 
 
 class Source(NamedTuple):

@@ -34,7 +34,7 @@ EPOCH_FIELD = 12
 MAGIC_FIELD = 16
 
 Batch = tuple[int, BatchHeader]
-"""Where it begins, and its header."""
+"""The position and header of a batch."""
 
 
 class Finding(NamedTuple):

@@ -309,7 +309,7 @@ READERS: Mapping[str, Reader] = {
     TXN_INDEX_SUFFIX: txn_index,
     SNAPSHOT_SUFFIX: producer_snapshot,
 }
-"""By whole name, or by the ending of a name that is an offset."""
+"""Readers by file name, or by the suffix of a name that is an offset."""
 
 
 def reader_of(name: str, also: Mapping[str, Reader]) -> Reader | None:

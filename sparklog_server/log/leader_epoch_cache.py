@@ -11,8 +11,9 @@ from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_lines, rend
 
 
 class LeaderEpochCache:
-    """Invariants: epochs and start offsets both grow strictly; `is_saved` is true while the file holds
-    exactly these entries; `latest` is the newest epoch, -1 if there is none."""
+    """The leader epochs of one log. Invariants: epochs and start offsets both grow strictly; `is_saved` is
+    true while the file holds exactly these entries; `latest` is the newest epoch, -1 if there is none.
+    """
 
     __slots__ = ("_epochs", "_starts", "is_saved", "latest")
 

@@ -39,7 +39,9 @@ class Ended(NamedTuple):
 
 
 class OngoingTransactions:
-    """Invariant: open transactions, by producer id, are in the order of their first offsets."""
+    """The open and held transactions of one partition. Invariant: open transactions, by producer id, are in
+    the order of their first offsets.
+    """
 
     __slots__ = ("_held", "_open")
 

@@ -41,7 +41,7 @@ __all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "Rec
 
 _START = Offset(0)
 _SWEPT_BY_RETENTION = 20_000
-"""How many producers one check of retention looks at: two milliseconds."""
+"""The number of producers that one check of retention examines: two milliseconds."""
 _NO_SNAPSHOT = Offset(-1)
 
 

@@ -41,7 +41,7 @@ from .verification import Verification
 
 BATCHES_KEPT = 5
 MANY = 1024
-"""From so many producers on, all are visited only in a job, or some of them at a time."""
+"""From this number of producers on, all are visited only in a job, or some at a time."""
 _SWEPT_PER_APPEND = 8
 _SWEPT_AT_ONCE = 1024
 _STEP = 256
@@ -49,11 +49,11 @@ SNAPSHOT_VERSION = 1
 NO_SEQUENCE = -1
 _EPOCH_MAX = 2**15 - 1
 _VERIFICATIONS_MAX = 4096
-"""How many verifications a partition holds; one more drops the oldest, whose transaction must then be
+"""The most verifications of a partition; one more drops the oldest, whose transaction must then be
 aborted.
 """
 _VERIFICATION_KEPT_MS = 120_000
-"""Longer than any request waits for its coordinator."""
+"""Longer than a request waits for its coordinator."""
 _HEAD = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
 _CRC_END = 6

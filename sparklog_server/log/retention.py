@@ -25,7 +25,7 @@ _READ_AT_ONCE = 64
 Ages = dict[Offset, tuple[int, int]]
 """(greatest timestamp, last offset of the batch that has it) by base offset."""
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
-"""The log first."""
+"""The suffixes of a segment's files, the log first."""
 
 
 def count_deletable(

@@ -24,8 +24,8 @@ from .txn_index import AbortedTxn
 
 
 class Segments:
-    """Invariants: `all` is never empty and sorted by base offset; it is one list object, shared with
-    `places`; its last element is `active`.
+    """The segments of one log. Invariants: `all` is never empty and sorted by base offset; it is one list
+    object, shared with `places`; its last element is `active`.
 
     While `is_swapping`, the files of settled segments must not be removed or truncated: some are being
     renamed.

@@ -18,7 +18,9 @@ _ENTRY = Struct(">qi")
 
 
 class TimeIndex:
-    """Invariants: timestamps grow strictly, offsets grow; `saved_count` as in `OffsetIndex`."""
+    """The time index of the active segment, or one that was read or rebuilt. Invariants: timestamps grow
+    strictly, offsets grow; `saved_count` as in `OffsetIndex`.
+    """
 
     __slots__ = ("offsets", "saved_count", "timestamps")
 

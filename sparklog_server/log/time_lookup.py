@@ -25,13 +25,13 @@ from .segment import LOG_SUFFIX, Segment, header_at, walk
 from .validate import RecordsRefused
 
 SEARCH_BYTES = 8 << 20
-"""What a search may hold, in lz4 blocks of 4 MiB; in fact a tenth of it, but for such blocks and zstd
-windows.
+"""The most memory of a search, with lz4 blocks of 4 MiB; other searches take a tenth of it, except with large
+zstd windows.
 """
 _INT64_MIN = -(1 << 63)
 _SEEK_BYTES = 8192
 _ANY_RATIO = 1 << 31
-"""Stored batches were admitted under the ratio of that time, which is not known."""
+"""Stored batches were accepted under an earlier limit of the ratio, so none applies."""
 
 Found = tuple[int, int, int]
 """(timestamp, offset, leader epoch) of a record."""

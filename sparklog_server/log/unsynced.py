@@ -14,8 +14,8 @@ NO_CUT = Offset((1 << 63) - 1)
 
 
 class Unsynced:
-    """Invariants: at most one sync is in progress; the log file of the active segment, which every sync
-    includes, is not in `files`.
+    """The files to sync of one log. Invariants: at most one sync is in progress; the log file of the active
+    segment, which every sync includes, is not in `files`.
     """
 
     __slots__ = ("_cut_to", "files", "is_syncing")

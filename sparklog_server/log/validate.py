@@ -46,8 +46,8 @@ TARGET_CODEC = {
 
 INT64_MIN = -(1 << 63)
 NAMED_RECORDS_MAX = 1000
-"""How many records at fault are named; clients fail those that are not named as well, since the batch is
-refused whole.
+"""The most records named in an error; clients also fail the others, because the batch is refused as
+a whole.
 """
 _COMPRESSED_INLINE_BYTES_MAX = 16 << 10
 """Compressing is far slower than decompressing: gzip takes 1 ms for 40 KiB."""

@@ -41,7 +41,7 @@ Batch = tuple[memoryview | bytearray, LogConfig]
 
 _ATTRIBUTES_AT: Final = 22  # the low byte
 _COMPRESSED_MARGIN_BYTES: Final = 64 << 10
-"""What incompressible records gain at most when they are compressed, for 32 MiB of them."""
+"""The most by which 32 MiB of incompressible records grow when they are compressed."""
 
 
 class ValidationMemory:

@@ -30,12 +30,12 @@ from sparklog_server.replica.partition import Partition
 
 Trace = Callable[..., None]
 RECOVERY_POINTS_MS_MAX: Final = 500
-"""How long after a sync recovery points are written down at the latest: the other half of the second is
-the disk's.
+"""The longest time from a sync to the write of the recovery points: half a second, because the write itself
+may take the other half.
 """
 
 _PUT_OFF_US = 1_000_000
-"""After which time a full disk is asked again for what the broker itself writes."""
+"""The time after which the broker retries its own writes on a full disk."""
 BROKEN_FRAMES_TOLD_MAX = 1_000
 
 

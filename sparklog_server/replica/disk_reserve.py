@@ -26,12 +26,12 @@ _DEFAULT_BYTES_MAX: Final = 1 << 30
 _KNOWN_FOR_US: Final = 100_000
 _KNOWN_BYTES_MAX: Final = 16 << 20
 _LOOK_US: Final = 1_000_000
-"""While the disk is full: how often work that was put off is tried again, and the event that ends the
-episode is looked for.
+"""While the disk is full: the interval of retries of postponed work, and of checks for the end of the
+episode.
 """
 _MARGIN_SHARE: Final = 8
-"""The part of the reserve by which the room must exceed it before producers are served again: a few bytes
-more or less end no episode.
+"""The part of the reserve by which the free space must exceed it before producers are served again, so that a
+few bytes do not end the episode.
 """
 
 
@@ -74,7 +74,7 @@ class DiskReserve:
         """
         self.is_full = False
         self.refusal = ""
-        """What a producer is told while the disk is full."""
+        """The error message for a producer while the disk is full."""
         self._path = path
         self._ask = ask
         self._agenda = agenda

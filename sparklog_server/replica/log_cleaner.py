@@ -34,11 +34,11 @@ WORK_BYTES = 8 << 20
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
 _PUT_OFF_US = 60_000_000
-"""How long a log is not cleaned after a full disk had no room for its round: each attempt writes into the
+"""The time for which a log is not cleaned after its round found the disk full: each attempt writes into the
 reserve.
 """
 _AGAIN_US = 1_000_000
-"""The delay before renames and checkpoints that a full disk refused are tried again."""
+"""The delay before a retry of renames and checkpoints that a full disk refused."""
 
 
 class CleaningLimits(NamedTuple):

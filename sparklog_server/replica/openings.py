@@ -25,7 +25,7 @@ from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.removals import Removals
 
 IN_TURN_MAX = 16
-"""How many logs may be begun in one turn."""
+"""The most logs created within one turn."""
 _LOGS_PER_JOB = 128
 
 

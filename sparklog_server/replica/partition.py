@@ -33,7 +33,7 @@ from sparklog_server.replica.unavailable import PartitionUnavailable
 HIGH_WATERMARK = -1
 """The offset by which DeleteRecords requests the deletion of all committed records."""
 _ENDED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""The errors of a partition that takes up no role again: it is offline, or deleted."""
+"""The errors of a partition that takes no further role: it is offline, or deleted."""
 
 
 class Home(DirectoryDisk, Protocol):

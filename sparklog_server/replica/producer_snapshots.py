@@ -18,7 +18,7 @@ from sparklog_server.replica.partition import Partition
 
 
 class ProducerSnapshots:
-    """Invariant: a log has at most one job in progress."""
+    """The snapshots of producers that jobs render. Invariant: a log has at most one job in progress."""
 
     def __init__(self, continuations: Continuations) -> None:
         self._continuations = continuations

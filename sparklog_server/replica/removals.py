@@ -15,7 +15,7 @@ from sparklog_server.log.removal import Removal
 
 
 class Removals:
-    """Invariant: at most one step is in progress."""
+    """The files that wait for their removal. Invariant: at most one step is in progress."""
 
     def __init__(self, continuations: Continuations, *, trace: Callable[..., None]) -> None:
         self._continuations = continuations

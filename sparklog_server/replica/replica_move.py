@@ -19,7 +19,7 @@ from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.partition import Partition
 
 CATCH_UP_BYTES = 256 << 10
-"""How much may be left for the turn of the swap to copy."""
+"""The most bytes that the turn of the swap copies."""
 
 
 class Stage(Enum):
@@ -49,9 +49,9 @@ class Assignment(NamedTuple):
 
 
 class ReplicaMove:
-    """Invariants: `copied` has the bytes of each segment's log that the copy is known to contain, `whole` the
-    segments with all their files, and `found` those left by an earlier process; at most one job is in
-    progress; the copy is durable up to `end_offset`.
+    """The progress of one move. Invariants: `copied` has the bytes of each segment's log that the copy is
+    known to contain, `whole` the segments with all their files, and `found` those left by an earlier process;
+    at most one job is in progress; the copy is durable up to `end_offset`.
     """
 
     __slots__ = (

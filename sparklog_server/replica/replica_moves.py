@@ -26,20 +26,20 @@ from sparklog_server.replica.retention import Retention
 
 _Result = TypeVar("_Result")
 WORK_BYTES = 8 << 20
-"""What one job copies at most."""
+"""The most bytes that one job copies."""
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
 _JOBS_MAX = 2
 _PUT_OFF_US = 1_000_000
-"""After which time a full disk is asked again for the new name of an old log."""
+"""The time after which the rename of an old log is retried on a full disk."""
 _SEALED_PER_TURN = 16
 WISHES_MAX = 10_000
-"""For how many partitions that do not exist yet a directory is remembered."""
+"""The most partitions that do not exist yet whose requested directory is remembered."""
 _SWAPPED = (Stage.SYNCING, Stage.CHECKPOINTING, Stage.NAMING)
 
 
 class ReplicaMoves:
-    """All moves of this broker.
+    """All moves of replicas between the directories of this broker.
 
     Invariants: a partition has at most one move; `assignments` has what is to be sent to the controller; a
     cancelled move has left `moves`, and stays in `_running` until its job is over.

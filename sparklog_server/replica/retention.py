@@ -23,7 +23,7 @@ from sparklog_server.replica.removals import Removals
 _LOGS_PER_TURN = 32
 _AGAIN_US = 1_000_000
 _HURRIED_US = 30_000_000
-"""How often logs are looked at while their disk is full."""
+"""The interval of retention checks while the disk is full."""
 
 
 class Retention:

@@ -22,7 +22,7 @@ class VirtualClock:
 
     def __init__(self) -> None:
         self.us = START_US
-        """The present, in microseconds."""
+        """The current time in microseconds."""
         self._wall_step_ms = 0
         self._sequence = 0
         self._events: list[tuple[int, int, Callable[[], None]]] = []

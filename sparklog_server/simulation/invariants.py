@@ -67,7 +67,9 @@ class RaftWatch:
         self.leaderless_us_max = 0
         """The longest time from the end of a leader's process to the next election."""
         self.reached: dict[str, int] = {}
-        """How often a state was reached, by name: a set of seeds that never reaches one proves little."""
+        """The number of times that each state was reached, by name: a set of seeds that never reaches a state
+        does not test it.
+        """
         self._voters = voters
         self._directories = dict(voters)
         self._rafts: dict[NodeId, RaftFacts] = {}
@@ -75,8 +77,8 @@ class RaftWatch:
         self._facts: dict[NodeId, _Facts] = {}
         self._synced: dict[NodeId, Offset] = {}
         self._synced_once: dict[NodeId, Offset] = {}
-        """Of voters whose disk is gone: what they acknowledged before may count after, as if the message had
-        been faster.
+        """The log ends that voters had synced before their disks were replaced; a message sent before may
+        still count.
         """
         self._syncs: dict[tuple[NodeId, Ticket], Offset] = {}
         self._votes: dict[tuple[NodeId, LeaderEpoch], NodeId] = {}

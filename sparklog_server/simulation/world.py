@@ -96,7 +96,7 @@ class Machine:
         self.node = node
         self.world = world
         self.life = 0
-        """The number of the process."""
+        """The number of the current process."""
         self.process: Process | None = None
         self.halts: list[str] = []
         self.is_up = True

@@ -105,7 +105,9 @@ class ClassicGroup:
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         self.pending_joins: dict[str, Timer[Deadline]] = {}
-        """Ids given out to those who must come back with them (MEMBER_ID_REQUIRED), and until when."""
+        """Member ids given to clients that must join again with them (MEMBER_ID_REQUIRED), and their
+        deadlines.
+        """
         self.pending_syncs: dict[str, None] = {}
         self.awaiting_join = 0
         self.supported: dict[str, int] = {}

@@ -26,7 +26,7 @@ from .group_config import GroupConfig
 MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
 PENDING_JOINS_MAX = 100_000
-"""Member ids that a group has given out and that nobody has joined with: Kafka knows no limit."""
+"""The most member ids of a group that no client has joined with yet; Kafka has no limit."""
 _UUID_BYTES = len("-00000000-0000-0000-0000-000000000000")
 
 

@@ -13,9 +13,9 @@ class Due(Enum):
     """The kinds of deadlines of a classic group."""
 
     PHASE = auto()
-    """The time that members have to join, or to sync, whichever the group is in."""
+    """The time in which members must join, or sync, depending on the state of the group."""
     SESSION = auto()
-    """A member, or someone who has been given a member id, was silent for too long."""
+    """The session of a member, or of a member id that was given to a client, expires."""
 
 
 class Deadline(NamedTuple):

@@ -32,10 +32,10 @@ from .records import GroupMetadataKey, GroupMetadataValue
 PROTOCOL_REQUIRED_SINCE = 5
 """The version of SyncGroup from which the protocol must be named (KIP-559)."""
 BATCHES_SINCE = 3
-"""The version of LeaveGroup from which many may leave at once."""
+"""The version of LeaveGroup from which several members may leave at once."""
 _DUE_AT_ONCE_MAX = 200
-"""Deadlines that are acted on in one turn of the loop: after a load the sessions of all who are gone end
-at the same moment.
+"""The most deadlines handled in one turn of the loop: after a load the sessions of all missing members end at
+the same moment.
 """
 
 

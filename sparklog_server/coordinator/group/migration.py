@@ -38,8 +38,8 @@ from .records import ClassicMemberMetadata, ClassicProtocol
 from .subscriptions import metadata_hash
 
 _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Every client has them, and none needs data in an assignment, though librdkafka sends a sticky member its
-own back in there.
+"""Every client has these assignors, and they need no user data in an assignment, although librdkafka's sticky
+one sends a member its own data back.
 """
 
 

@@ -35,7 +35,7 @@ PROTOCOL_TYPE = "consumer"
 FIRST_EPOCH = 1
 _NOBODY = ""
 _COMMIT_WITH_EPOCHS = 9
-"""The version of OffsetCommit from which on a member epoch may stand where the generation did."""
+"""The version of OffsetCommit from which the generation may be a member epoch."""
 
 
 class ModernGroup:

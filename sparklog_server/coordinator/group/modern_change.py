@@ -31,8 +31,8 @@ from .modern_records import (
 from .subscriptions import Resolved, metadata_hash, topic_ids
 
 _MEMBERS_PER_ASSIGNMENT_MS = 10
-"""A thousand members take about 10 ms to assign. At most a tenth of the time goes there: the interval
-grows with the group.
+"""A thousand members take about 10 ms to assign. Assignments may take at most a tenth of the time: the
+interval grows with the group.
 """
 
 

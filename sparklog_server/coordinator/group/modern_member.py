@@ -33,7 +33,7 @@ LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
 
 Assigned = Mapping[Uuid, Mapping[int, int]]
-"""Partitions by topic id, each with the epoch since which the member has it."""
+"""Partitions by topic id, each with the epoch since which the member owns it."""
 
 NOTHING: Assigned = {}
 
@@ -45,7 +45,7 @@ class MemberState(IntEnum):
     UNREVOKED_PARTITIONS = 1
     UNRELEASED_PARTITIONS = 2
     UNKNOWN = 127
-    """Written by a newer release: the member has to join anew."""
+    """Written by a newer release: the member must join again."""
 
 
 class ModernMember(msgspec.Struct, frozen=True):

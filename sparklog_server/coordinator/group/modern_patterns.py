@@ -21,7 +21,7 @@ from .modern_soft import GroupSoft
 from .subscriptions import Describable, Pattern, Resolution, Resolved
 
 _REFRESH_MIN_MS = 10_000
-"""Patterns of a group are held against new topics no more often than this, as in Kafka."""
+"""The shortest interval between resolutions of a group's patterns against new topics, as in Kafka."""
 _AT_ONCE_MAX = 2_000
 """Names times patterns that a heartbeat resolves itself: five milliseconds, once per pattern."""
 

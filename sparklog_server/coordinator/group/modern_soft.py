@@ -13,13 +13,13 @@ class ModernDue(Enum):
     """The kinds of deadlines of a KIP-848 group."""
 
     SESSION = auto()
-    """A member was silent for too long."""
+    """The session of a member expires."""
     REVOCATION = auto()
-    """A member did not give back what it was told to."""
+    """A member has not revoked its partitions in time."""
     CLASSIC_JOIN = auto()
-    """A classic member was told to rejoin, and did not."""
+    """A classic member has not rejoined in time."""
     CLASSIC_SYNC = auto()
-    """A classic member joined, and did not sync."""
+    """A classic member has joined, and not synced in time."""
 
 
 class ModernDeadline(NamedTuple):

@@ -12,8 +12,8 @@ from .classic import ClassicGroup, State
 from .group import Group
 
 NOT_FOUND_SINCE = 6
-"""The version of DescribeGroups from which a group that is not there is an error (KIP-1043); before, it is
-one that is dead.
+"""The version of DescribeGroups from which an unknown group is an error (KIP-1043); earlier versions report
+it as dead.
 """
 
 

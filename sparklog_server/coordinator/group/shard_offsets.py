@@ -26,15 +26,13 @@ from .group_config import GroupConfig
 from .offsets import IsStale, Offsets, refused_commit, refused_txn_commit
 
 GROUP_ID_NOT_FOUND_SINCE = 9
-"""The version of OffsetCommit from which a generation of an unknown group is told so; before, it is an
-illegal generation.
+"""The version of OffsetCommit from which an unknown group has its own error; earlier versions get
+ILLEGAL_GENERATION.
 """
 _NONE: Final = ErrorCode.NONE  # Reading an enum member through its class costs as much as two calls.
 _COMMITTING: Final = (State.STABLE, State.PREPARING_REBALANCE)
 _GROUPS_AT_ONCE = 100
-"""How many groups are looked through for expired offsets before others have their turn: some tenths of a
-millisecond.
-"""
+"""The number of groups examined for expired offsets in one turn: some tenths of a millisecond."""
 
 
 class GroupOffsets:

@@ -19,10 +19,10 @@ from sparklog_server.outcome import Refused
 PATTERN_CHARS_MAX = 8 * 1024
 PATTERN_MEMORY_MAX = 1024 * 1024
 SLICE_MATCHES = 400
-"""Names held against patterns in one go: about a millisecond."""
+"""Names matched against patterns in one slice: about a millisecond."""
 
 Describable = Callable[[Command, Sequence[str]], Collection[str]]
-"""Which of these topics may be described by whoever sent the command."""
+"""Returns those of these topics that the sender of the command may describe."""
 
 
 class Resolved(msgspec.Struct, frozen=True):
