@@ -3,7 +3,7 @@ this node leads.
 
 handler, produce ─► send, vouch ─► the shard of the id ─► the answer to its token
                                               │
-          told ◄── MarkersDue, VerdictDue ◄───┘ once they rest on what is committed
+          told ◄── MarkersDue, VerdictDue ◄───┘ once the records before them are committed
            ├─► write_due ─► the port that writes markers ─► MarkersWritten ─► the shard
            └─► `resolver` ─► Verdict ─► the shard
 """

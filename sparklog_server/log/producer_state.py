@@ -121,10 +121,10 @@ class FrozenProducers:
 
 
 class ProducerState:
-    """The producers of one partition, as of everything in its log.
+    """The idempotent and transactional producers of one partition, as of the last batch of its log.
 
-    With `MANY` producers or more each append examines some for expiration: every client has a new id, and a
-    log may seldom roll.
+    With `MANY` producers or more, each append also examines some for expiration: every new client has a new
+    id, and the check at a roll alone may come too seldom.
     """
 
     __slots__ = ("_age", "_unswept", "_verifications", "producers")
@@ -353,8 +353,8 @@ class ProducerState:
         ]
 
     def last_batches(self) -> list[tuple[int, int, int]]:
-        """(producer id, last offset of its last batch of data or -1, epoch) of each producer, sorted by
-        id.
+        """Note that a marker with this coordinator epoch ended a transaction of a producer, which is in
+        `producers`.
         """
         return sorted(
             (producer_id, producer.batches[-1][3] if producer.batches else -1, producer.epoch)

@@ -241,7 +241,7 @@ def _step_of(path: str, taken: Taken, wall_ms: int) -> Step:
     )
 
 
-# -- what is made from the logs
+# -- files rebuilt from the logs
 
 
 def _plan_indexes(

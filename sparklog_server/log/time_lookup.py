@@ -5,7 +5,7 @@ Segments and time indexes narrow the search to a batch, which is then read to fi
 reads data, also data that is not in the page cache, and so runs in a job: a `TimeSearch` holds the parts of
 the log that it needs, and `run` opens the files itself.
 
-    TimeSearch(log) ─► run, in a job ─► is_current? ─► learn what the indexes said; else search again
+    TimeSearch(log) ─► run, in a job ─► is_current? ─► learn: keep the index entries; else search again
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """The files of a log that are written and not synced yet, and the sync in progress.
 
-begin ──► the files, in this order ──► end: how far the log still holds what they held
+begin ──► the files, in this order ──► end: the lowest offset that the log was truncated to
                   │
                   └── cut, by a truncation: lowers that
 """
