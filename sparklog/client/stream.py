@@ -4,6 +4,7 @@ A client's connections and those that a broker opens to other brokers use it. `P
 implementation; a TLS stream has the same methods and encrypts.
 """
 
+import errno
 import os
 import socket
 from collections import deque
@@ -58,9 +59,16 @@ class PlainStream:
     __slots__ = ("_socket", "close", "fileno", "recv_into", "send", "sendmsg", "wants_write")
 
     def __init__(
-        self, address: Address, *, send_buffer: int = SYSTEM_DEFAULT, receive_buffer: int = SYSTEM_DEFAULT
+        self,
+        address: Address,
+        *,
+        send_buffer: int = SYSTEM_DEFAULT,
+        receive_buffer: int = SYSTEM_DEFAULT,
+        dead_after_ms: int = SYSTEM_DEFAULT,
     ) -> None:
-        """Begin to connect; the buffer sizes are in bytes. Raises OSError."""
+        """Begin to connect; the buffer sizes are in bytes. With `dead_after_ms` the connection breaks
+        (ETIMEDOUT) when the peer acknowledges nothing for so long, also while it is idle. Raises OSError.
+        """
         family, target = address
         self._socket = sock = socket.socket(family, socket.SOCK_STREAM)
         self.close = sock.close
@@ -75,7 +83,10 @@ class PlainStream:
             for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
                 if size >= 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
-            sock.connect_ex(target)
+            if dead_after_ms >= 0:
+                _watch_over(sock, dead_after_ms)
+            if (code := sock.connect_ex(target)) not in (0, errno.EINPROGRESS):
+                raise OSError(code, os.strerror(code))
         except OSError:
             sock.close()
             raise
@@ -87,13 +98,28 @@ class PlainStream:
         return True
 
 
+def _watch_over(sock: socket.socket, dead_after_ms: int) -> None:
+    """Have the system probe an idle peer, and give up one that acknowledges nothing."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    seconds = max(1, dead_after_ms // 2000)
+    # macOS has other names for these, and its defaults do there.
+    for name, value in (
+        ("TCP_KEEPIDLE", seconds),
+        ("TCP_KEEPINTVL", seconds),
+        ("TCP_USER_TIMEOUT", dead_after_ms),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class Output:
     """Bytes that a stream has not accepted yet, in their order."""
 
-    __slots__ = ("_pieces",)
+    __slots__ = ("_pieces", "size")
 
     def __init__(self) -> None:
         self._pieces: deque[memoryview] = deque()
+        self.size = 0  # in bytes
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
@@ -102,6 +128,7 @@ class Output:
         """Add bytes to send after those before."""
         assert not isinstance(chunk, FileSlice), "a client sends no files"
         self._pieces.append(memoryview(chunk))
+        self.size += len(chunk)
 
     def send(self, stream: Stream) -> None:
         """Send everything; raises BlockingIOError when the stream accepts no more."""
@@ -111,6 +138,7 @@ class Output:
                 sent = stream.send(pieces[0])
             else:
                 sent = stream.sendmsg([pieces[index] for index in range(min(len(pieces), _GATHER_MAX))])
+            self.size -= sent
             while sent:
                 first = pieces[0]
                 if sent < len(first):

@@ -10,9 +10,21 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sliceable, Sync, release
+from sparklog.effects import (
+    Disconnect,
+    Effect,
+    Halt,
+    LinkId,
+    Loss,
+    Reply,
+    Run,
+    SendTo,
+    Sliceable,
+    Sync,
+    release,
+)
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.log_settings import decompress_memory
@@ -24,6 +36,9 @@ from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.syncer import Syncer
 from sparklog_server.daemon.transport import PlainTransport
 from sparklog_server.disk.door import Disk, StorageError
+
+if TYPE_CHECKING:
+    from sparklog_server.daemon.peers import Peers
 
 
 class Serving(Protocol):
@@ -44,6 +59,9 @@ class Serving(Protocol):
     def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]: ...
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]: ...
     def has_request_in_flight(self, session_id: SessionId) -> bool: ...
+    def link_buffer(self, link: LinkId) -> memoryview | None: ...
+    def link_received(self, link: LinkId, size: int, now: Instant) -> list[Effect]: ...
+    def link_lost(self, link: LinkId, loss: Loss, now: Instant) -> list[Effect]: ...
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]: ...
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]: ...
     def unreadable(self, file: Sliceable, error: StorageError, now: Instant) -> list[Effect]: ...
@@ -96,6 +114,7 @@ class Pump:
         self._background = Jobs(reactor.post, is_background=True)
         self._reads = Jobs(reactor.post, is_background=True)
         self._syncer = Syncer(disk, reactor.post, self._synced)
+        self._peers: Peers | None = None
         self._last_session = 0
         self._lost: list[SessionId] = []
         self._unread: dict[SessionId, tuple[int, bool]] = {}  # not yet reported to the broker
@@ -219,6 +238,30 @@ class Pump:
             if connection.active_us < oldest_us:
                 connection.close()
 
+    # -- links
+
+    def link_buffer(self, link: LinkId) -> memoryview | None:
+        """See `daemon.peers.Owner`."""
+        return self._broker.link_buffer(link)
+
+    def link_received(self, link: LinkId, size: int) -> None:
+        """See `daemon.peers.Owner`."""
+        now = read_clock()
+        self._carry_out(self._broker.link_received(link, size, now), now)
+
+    def link_lost(self, link: LinkId, loss: Loss) -> None:
+        """See `daemon.peers.Owner`."""
+        now = read_clock()
+        self._carry_out(self._broker.link_lost(link, loss, now), now)
+
+    def _links(self) -> "Peers":
+        if self._peers is None:
+            # At its only use: a broker alone opens no link.
+            from sparklog_server.daemon.peers import Peers
+
+            self._peers = Peers(self, self._reactor)
+        return self._peers
+
     # -- effects
 
     def _finished(self, ticket: Ticket, result: object) -> None:
@@ -270,6 +313,10 @@ class Pump:
                 done = partial(self._finished, ticket)
                 jobs = self._background if is_background else self._jobs
                 jobs.run(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes)
+            case SendTo(link, chunks):
+                self._links().send(link, chunks)
+            case Disconnect(LinkId() as link):
+                self._links().close(link)
             case Disconnect(session, _, is_at_once):
                 if session in self.connections:
                     if is_at_once:
