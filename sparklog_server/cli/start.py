@@ -68,15 +68,15 @@ def start(
 
     import gc
 
-    # Nothing that start-up makes is garbage: the collector would only walk it. The server turns it on again
-    # when it is ready.
+    # Nothing created during the start is garbage, so a collection would be wasted. The server enables it
+    # again when it is ready.
     gc.disable()
     from sparklog.errors import SettingsError
     from sparklog_server.config.load import load
     from sparklog_server.daemon.logs import TraceLog
     from sparklog_server.daemon.node import REFUSALS, refusal_text, run_node
 
-    # The server's collection before it is ready walks only what is made from here on.
+    # The collection before the ready line walks only objects created from here on.
     gc.freeze()
     loaded = load(config, given, is_insecure_allowed=insecure)
     if not loaded.settings.is_alone:

@@ -34,7 +34,7 @@ def run_node(
         shares.files < settings.sparklog_open_files_max
         or shares.connections < settings.connections.max_connections
     ):
-        log.trace("few-descriptors", limit=limit, files=shares.files, connections=shares.connections)
+        log.trace("descriptor-limit-low", limit=limit, files=shares.files, connections=shares.connections)
     server = Server(
         settings,
         OsDisk(open_files_max=shares.files),
