@@ -162,13 +162,16 @@ class Broker:
         self._context.transactions.resolver = resolver
 
     def stop(self, now: Instant) -> list[Effect]:
-        """Begin a clean stop: answer nothing more, make everything durable, then close the logs.
-        `is_stopped` tells the end.
+        """Begin a clean stop: with several nodes, have the leaderships moved away first; then answer nothing
+        more, make everything durable, and close the logs. `is_stopped` tells the end.
         """
+        self._standing.leave(self._begin_stop, now)
+        return self._end_of_turn(now)
+
+    def _begin_stop(self, now: Instant) -> None:
         self.is_stopping = True
         self._partitions.stop()
         self._agenda.has_deadlines = True
-        return self._end_of_turn(now)
 
     # -- sessions
 
@@ -321,8 +324,8 @@ class Broker:
             slices = self._context.slices
             if (slices.ready and slices.is_due) or self._context.transactions.has_more_due:
                 return Micros(0)
-            if self._standing.again_at_us is not None:
-                earliest = earlier(earliest, self._standing.again_at_us)
+            if self._standing.deadline_us is not None:
+                earliest = earlier(earliest, self._standing.deadline_us)
         if self.quotas.resting:
             earliest = earlier(earliest, self.quotas.deadline())
         if self._memory.starved:
