@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -26,7 +27,10 @@ from sparklog_server.broker.dispatch import SERVED
 from sparklog_server.broker.dispatch_controller import CONTROLLER, NEWEST_OF_CONTROLLER
 from sparklog_server.broker.forwarding import PrincipalData, says_not_controller
 from sparklog_server.simulation.cluster import SimulatedConnection
+from tests.broker.test_hostile_requests import bound_growth
 from tests.broker.world import World
+from tests.wire.arbitrary import arbitrary
+from tests.wire.hostile import mutations
 
 LISTENERS = {
     "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
@@ -196,6 +200,29 @@ def test_a_bad_envelope_is_refused_as_kafka_does(name: str) -> None:
     answer = forwarded(world, make())
     assert (answer.error_code, answer.response_data) == (code, None)
     assert forwarded(world, in_envelope(framed(creating(), 7))).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("api_key", CONTROLLER)
+def test_no_request_however_absurd_takes_a_controller_down(api_key: int) -> None:
+    world, random = started(), Random(api_key)
+    api = API_BY_KEY[api_key]
+    for version in range(api.since, api.until + 1):
+        for _ in range(10):
+            request = arbitrary(api.request(), version, random)
+            assert isinstance(request, Message)
+            bound_growth(request)
+            try:
+                whole = framed(request, version)
+            except ValueError:
+                continue  # such a request cannot be written at this version
+            bent = next(iter(mutations(whole, random, count=1)))
+            for frame in (whole, bent, *([framed(in_envelope(whole), 0)] if api_key in FORWARDABLE else ())):
+                client = of_controllers(world)
+                client.expects_anything = True
+                client.send_bytes(len(frame).to_bytes(4, "big") + frame)
+                world.settle(ms=50)
+                world.node.disconnect(client)
+    assert told(world, "CONTROLLER") == NEWEST_OF_CONTROLLER
 
 
 def test_another_node_is_decided_on_by_its_epoch() -> None:
