@@ -10,7 +10,7 @@ sessions, and begins the syncs that are due. Nothing here blocks, reads a clock 
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
 from sparklog.errors import DecodeError
@@ -50,6 +50,9 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.controller_link import Asking
+
 
 class Broker:
     """One node of a cluster.
@@ -85,6 +88,7 @@ class Broker:
         self._continuations = parts.continuations
         self._effects = self._continuations.effects
         self._agenda = parts.agenda
+        self._controller_epoch = -1  # in which the broker last reported
         self._others_us: Micros | None = None  # the earliest deadline of partitions and coordinators
         self._memory = RequestMemory(settings.connections.queued_max_request_bytes)
         self._replying = ReplySender(settings.connections.sparklog_reply_memory_max, self._mute)
@@ -157,6 +161,13 @@ class Broker:
         self._standing.begin(self._registration, now)
         return self._end_of_turn(now)
 
+    def ask_by(self, links: "Asking") -> None:
+        """From now on commands reach the active controller over `links`: it may be another node."""
+        from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
+
+        session_us = self.settings.broker_session_timeout_ms * 1000
+        self._context.controllers = ControllerLink(self._quorum, links, self._trace, heartbeat_us=session_us)
+
     def resolve_by(self, resolver: Resolver) -> None:
         """From now on `resolver` decides the exactly-once sink's transactions that have timed out."""
         self._context.transactions.resolver = resolver
@@ -170,6 +181,8 @@ class Broker:
 
     def _begin_stop(self, now: Instant) -> None:
         self.is_stopping = True
+        if self._context.controllers is not None:
+            self._context.controllers.close()
         self._partitions.stop()
         self._agenda.has_deadlines = True
 
@@ -304,6 +317,13 @@ class Broker:
             self._context.tick_shards(now)
             self._standing.tick(now)
         self._memory.close_stalled(now, self._close)
+        controllers = self._context.controllers
+        if (
+            controllers is not None
+            and (due_us := controllers.deadline_us) is not None
+            and due_us <= now.mono_us
+        ):
+            controllers.tick(now)
         deadline = self._quorum.deadline_us
         if deadline is not None and deadline <= now.mono_us:
             self._quorum.tick(now)
@@ -318,6 +338,8 @@ class Broker:
         earliest = self._others_us
         if self._quorum.deadline_us is not None:
             earliest = earlier(earliest, self._quorum.deadline_us)
+        if self._context.controllers is not None:
+            earliest = earlier(earliest, self._context.controllers.deadline_us)
         if self._context.timers.next_us is not None:
             earliest = earlier(earliest, self._context.timers.deadline())
         if not self.is_stopping:
@@ -479,6 +501,13 @@ class Broker:
                 for session in context.paused:
                     session.is_paused = False
                 context.paused.clear()
+            elif (
+                context.controllers is not None
+                and self._controller_epoch != quorum.epoch
+                and not self.is_stopping
+            ):
+                self._controller_epoch = quorum.epoch
+                self._standing.controller_elected(now)
             else:
                 if self.is_stopping:
                     partitions.hurry()

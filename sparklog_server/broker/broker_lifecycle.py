@@ -155,6 +155,11 @@ class BrokerLifecycle:
         self._context.propose(heartbeat, BrokerHeartbeatResponse, self._beat_answered, now)
         self._schedule()
 
+    def controller_elected(self, now: Instant) -> None:
+        """Tell a new controller at once that the broker lives: it probes those that it does not hear."""
+        if self._is_heard:
+            self.beat(now)
+
     def _beat_answered(self, reply: BrokerHeartbeatResponse, now: Instant) -> None:
         self._awaits_beat = False
         code = code_of(reply.error_code)

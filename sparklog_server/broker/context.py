@@ -30,8 +30,14 @@ _Reply = TypeVar("_Reply", bound=Message)
 class Controllers(Protocol):
     """The way to the active controller, wherever it is."""
 
+    deadline_us: Micros | None
+
     def propose(self, command: Message, then: Decided, caller: Call | None, now: Instant) -> None:
         """Have `command` decided in the name of the caller, or of this broker; `then` takes the reply."""
+
+    def tick(self, now: Instant) -> None: ...
+
+    def close(self) -> None: ...
 
 
 OWN_DISK_WAIT_MS = 30_000
