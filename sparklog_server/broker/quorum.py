@@ -10,10 +10,11 @@ wait for it.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid, earlier
+from sparklog.record.control import VoterEndpoint
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
@@ -22,12 +23,26 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.raft.node import RaftNode
+from sparklog_server.raft.peers import Endpoint, Peers
 from sparklog_server.raft.quorum_state import ENDED
+from sparklog_server.raft.timers import Timers
 from sparklog_server.raft.voters import VoterSet
 
 from .active_controller import ActiveController, Decided, Replies, refused_here
 from .metadata_log import MetadataLog
 from .snapshot_generator import SnapshotGenerator
+
+
+class Company(NamedTuple):
+    """The quorum of a node that has other nodes: `voters` by the settings, the own `endpoints` for raft
+    requests, and where a node that is no voter finds the quorum.
+    """
+
+    voters: VoterSet
+    endpoints: tuple[VoterEndpoint, ...]
+    bootstrap: tuple[Endpoint, ...]
+    peers: Peers
+    timers: Timers
 
 
 class Quorum:
@@ -66,9 +81,10 @@ class Quorum:
         entropy: Callable[[int], bytes],
         trace: Callable[..., None],
         now: Instant,
+        company: Company | None = None,
     ) -> "Quorum":
-        """Open the metadata log and take part in the quorum. `directory_id` is that of the directory of the
-        metadata log.
+        """Open the metadata log and take part in the quorum, whose only voter is this node where no `company`
+        is given. `directory_id` is that of the directory of the metadata log.
 
         Raises StorageError, ElectionStateCorrupt, and DecodeError for a log or snapshot with records that
         this release does not know.
@@ -86,10 +102,16 @@ class Quorum:
             ),
             node_id=node_id,
             directory_id=directory_id,
-            voters=VoterSet({node_id: directory_id}),
+            voters=VoterSet({node_id: directory_id}) if company is None else company.voters,
             continuations=scope,
             trace=trace,
             now=now,
+            cluster_id=cluster_id,
+            endpoints=() if company is None else company.endpoints,
+            peers=None if company is None else company.peers,
+            bootstrap=() if company is None else company.bootstrap,
+            timers=None if company is None else company.timers,
+            random=lambda limit: int.from_bytes(entropy(8)) % limit,
         )
         snapshots = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
         quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshots, trace)
