@@ -97,6 +97,7 @@ class Loss(Enum):
     RESET = "reset"  # the other side no longer knows the connection
     UNREACHABLE = "unreachable"  # no route to the address
     TIMED_OUT = "timed out"  # no answer to the connect, or no acknowledgement of sent bytes
+    UNSUPPORTED = "unsupported"  # the other side speaks no version of the request
 
 
 class SendTo(msgspec.Struct, gc=False, frozen=True):

@@ -22,7 +22,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.context import Context, Handlers
 from sparklog_server.broker.coordinator_requests import settle
 from sparklog_server.broker.directories import close_without_logs
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
@@ -93,6 +93,7 @@ class Broker:
         self._quorum = parts.quorum
         self._registration = parts.registration
         self._metadata_dir = parts.metadata_dir
+        self._of_controllers = _apis_of_controllers() if settings.controller_listener_names else ({}, {})
         self._context = Context(
             parts.live,
             parts.cluster_id,
@@ -161,13 +162,16 @@ class Broker:
         self._context.transactions.resolver = resolver
 
     def stop(self, now: Instant) -> list[Effect]:
-        """Begin a clean stop: answer nothing more, make everything durable, then close the logs.
-        `is_stopped` tells the end.
+        """Begin a clean stop: with several nodes, have the leaderships moved away first; then answer nothing
+        more, make everything durable, and close the logs. `is_stopped` tells the end.
         """
+        self._standing.leave(self._begin_stop, now)
+        return self._end_of_turn(now)
+
+    def _begin_stop(self, now: Instant) -> None:
         self.is_stopping = True
         self._partitions.stop()
         self._agenda.has_deadlines = True
-        return self._end_of_turn(now)
 
     # -- sessions
 
@@ -179,7 +183,13 @@ class Broker:
         framer = Framer(
             frame_bytes_max=frame_bytes_max, shared=self._receive_buffer, spares=self._spare_buffers
         )
-        self._sessions[session_id] = Session(session_id, framer, listener=listener, peer_address=peer_address)
+        self._sessions[session_id] = Session(
+            session_id,
+            framer,
+            listener=listener,
+            peer_address=peer_address,
+            is_controller=listener in self.settings.controller_listener_names,
+        )
         return []
 
     def buffer(self, session_id: SessionId) -> memoryview:
@@ -314,8 +324,8 @@ class Broker:
             slices = self._context.slices
             if (slices.ready and slices.is_due) or self._context.transactions.has_more_due:
                 return Micros(0)
-            if self._standing.again_at_us is not None:
-                earliest = earlier(earliest, self._standing.again_at_us)
+            if self._standing.deadline_us is not None:
+                earliest = earlier(earliest, self._standing.deadline_us)
         if self.quotas.resting:
             earliest = earlier(earliest, self.quotas.deadline())
         if self._memory.starved:
@@ -350,10 +360,13 @@ class Broker:
         """Run one request."""
         quotas = self.quotas
         begun_ns = quotas.work_ns() if quotas.is_timed else 0
+        handlers, newest = (
+            (self.handlers, self._context.newest_served)
+            if not session.is_controller
+            else self._of_controllers
+        )
         try:
-            header, handler, request = read_request(
-                frame, self.handlers, self._context.newest_served, self.settings
-            )
+            header, handler, request = read_request(frame, handlers, newest, self.settings)
         except UnsupportedVersion as unsupported:
             self._refuse_version(session, unsupported, now)
             return
@@ -362,7 +375,7 @@ class Broker:
             return
         call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
-        if quotas.is_set:
+        if quotas.is_set and not session.is_controller:
             quotas.served(call, len(frame), begun_ns)
             if answer is SILENT or answer is MUTING_SILENT:
                 quotas.charge_silent(call, now)
@@ -405,6 +418,10 @@ class Broker:
         ) as error:  # longer than a length field can say: what a peer asked for may not end the process
             self._close(session, f"the answer cannot be written: {error}")
             return
+        if call.forwarding is not None:
+            from sparklog_server.broker.handlers.envelope import enveloped  # a node alone answers none
+
+            chunks = enveloped(call.forwarding, message, chunks)
         if self.quotas.is_set and (throttled := self.quotas.charged(call, message, chunks, now)) is not None:
             chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
             if not session.is_muted:
@@ -554,3 +571,10 @@ class Broker:
             session.is_muted = True
         elif not session.is_muted:
             self._mute_changes.append((session.id, False))
+
+
+def _apis_of_controllers() -> tuple[Handlers, dict[int, int]]:
+    """The handlers of a listener of controllers, which a node alone does not import, and its APIs."""
+    from sparklog_server.broker.dispatch_controller import CONTROLLER, NEWEST_OF_CONTROLLER
+
+    return CONTROLLER, NEWEST_OF_CONTROLLER

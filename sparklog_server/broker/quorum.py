@@ -157,6 +157,10 @@ class Quorum:
         """The end of the metadata log."""
         return self.raft.log_end_offset
 
+    def controller_address(self) -> tuple[str, int] | None:
+        """Where the active controller is reached; a node that is the only voter reaches it in itself."""
+        return None
+
     def propose(self, command: Message, then: Decided, principal: str, now: Instant) -> None:
         """Decide on a wire request of `principal`; `take_committed` gives `then` with its reply. Commands
         share syncs.

@@ -192,6 +192,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             -1,
         ),
     ] = -1
+    sparklog_log_dir_stall_ms: Annotated[
+        int,
+        _int(
+            "sparklog.log.dir.stall.ms",
+            "When a sync of a data directory takes longer than this, a broker of a cluster asks to be "
+            "fenced, so that other brokers lead its partitions.",
+            1,
+        ),
+    ] = 3_000
     sparklog_partitions_max: Annotated[
         int,
         _int(
