@@ -94,6 +94,10 @@ class SnapshotGenerator:
         """So many bytes more were committed, or replayed, that no snapshot holds."""
         self._new_bytes += size
 
+    def installed(self) -> None:
+        """A snapshot of the leader has taken the place of the log."""
+        self._new_bytes = 0
+
     def deadline(self, image: MetadataImage) -> Micros | None:
         """When `begin_due` wants to be called, if nothing happens before."""
         if self._job is not None:
@@ -138,7 +142,7 @@ class SnapshotGenerator:
             self._refused(error, now)
         elif job.task is _Task.WRITE:
             snapshots.append(job.snapshot)
-            self._new_bytes -= job.new_bytes
+            self._new_bytes = max(self._new_bytes - job.new_bytes, 0)
             self._old_at_us, self._clean_us = Micros(now.mono_us + self._interval_us), now.mono_us
             self._trace("metadata-snapshot", offset=job.snapshot.offset, epoch=job.snapshot.epoch)
         elif job.task is _Task.CHECK:

@@ -1,14 +1,14 @@
 """The controller's two entry points: `decide` answers a command on the pending image, `replay` applies
 appended records.
 
-`pending` is the image after every appended record; `Quorum`, which appends them, knows which are committed.
-Losing leadership is `reset(committed)`.
+`pending` is the image after every appended record; `ActiveController`, which appends them, knows which are
+committed. A leadership begins with `reset(committed)`.
 """
 
 from collections.abc import Callable, Iterable
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset
+from sparklog.model import Instant, Micros, NodeId, Offset
 from sparklog.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -83,9 +83,9 @@ class Controller:
         rules = Rules(self._layers.effective, self._entropy, self._collision, self._told)
         return administer(self.pending, command, rules, self._layers, self._settings_for)
 
-    def replay(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch) -> MetadataDelta:
-        """Apply appended (offset, record) pairs of one leader epoch; returns the changes."""
-        self.pending, delta = self.pending.apply(records, epoch)
+    def replay(self, records: Iterable[tuple[Offset, Message]]) -> MetadataDelta:
+        """Apply appended (offset, record) pairs; returns the changes."""
+        self.pending, delta = self.pending.apply(records)
         if any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.configs_changed):
             self._settings_changed()
         for topic in delta.topics_deleted:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from sparklog.model import NO_EPOCH, NO_OFFSET, LeaderEpoch, NodeId, Offset, ProducerId, TopicPartition, Uuid
+from sparklog.model import NO_OFFSET, NodeId, Offset, ProducerId, TopicPartition, Uuid
 from sparklog.wire.schema import Message
 
 from .carried import CarriedKey, key_of
@@ -73,7 +73,6 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """
 
     offset: Offset = NO_OFFSET
-    epoch: LeaderEpoch = NO_EPOCH
     topics_by_name: Mapping[str, TopicImage] = {}
     topics_by_id: Mapping[Uuid, TopicImage] = {}
     brokers: Mapping[NodeId, BrokerImage] = {}
@@ -85,16 +84,12 @@ class MetadataImage(msgspec.Struct, frozen=True):
     carried: Mapping[CarriedKey, Message] = {}
     quotas: Quotas = {}
 
-    def apply(
-        self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch = NO_EPOCH
-    ) -> tuple["MetadataImage", MetadataDelta]:
-        """The image after these (offset, record) pairs, and their changes; `epoch` is that of the last
-        batch.
-        """
+    def apply(self, records: Iterable[tuple[Offset, Message]]) -> tuple["MetadataImage", MetadataDelta]:
+        """The image after these (offset, record) pairs, and their changes."""
         draft = _Draft(self)
         for offset, record in records:
             draft.replay(offset, record)
-        return draft.finish(epoch)
+        return draft.finish()
 
     @property
     def features_epoch(self) -> int:
@@ -158,7 +153,7 @@ class _Draft:
         else:
             self._replay(offset, record)
 
-    def finish(self, epoch: LeaderEpoch) -> tuple[MetadataImage, MetadataDelta]:
+    def finish(self) -> tuple[MetadataImage, MetadataDelta]:
         """The new image and its differences from the previous one."""
         old = self._image
         by_name: Mapping[str, TopicImage] = old.topics_by_name
@@ -182,7 +177,6 @@ class _Draft:
             by_id, by_name = self._by_id, names
         image = MetadataImage(
             offset=self._offset,
-            epoch=old.epoch if epoch == NO_EPOCH else epoch,
             topics_by_name=by_name,
             topics_by_id=by_id,
             brokers=old.brokers if self._brokers is None else self._brokers,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.model import LeaderEpoch, NodeId, Offset, Uuid
+from sparklog.model import NodeId, Offset, Uuid
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -58,9 +58,7 @@ def image_of(
             directories=directories,
         )
     )
-    return MetadataImage().apply(
-        [(Offset(index), record) for index, record in enumerate(records)], LeaderEpoch(1)
-    )[0]
+    return MetadataImage().apply([(Offset(index), record) for index, record in enumerate(records)])[0]
 
 
 def after(image: MetadataImage, records: Sequence[Message]) -> PartitionImage:

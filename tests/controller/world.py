@@ -3,7 +3,7 @@ committed.
 """
 
 from sparklog.errors import code_of
-from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset
+from sparklog.model import Instant, Micros, Millis, NodeId, Offset
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
@@ -66,7 +66,7 @@ class World:
 
     def append(self, records: tuple[Message, ...]) -> None:
         self.controller.replay(
-            [(Offset(self.offset + index), record) for index, record in enumerate(records)], LeaderEpoch(1)
+            [(Offset(self.offset + index), record) for index, record in enumerate(records)]
         )
         self.offset = Offset(self.offset + len(records))
 
