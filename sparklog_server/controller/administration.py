@@ -1,5 +1,6 @@
 """The commands of clients: the controller imports them when a client first sends one."""
 
+from sparklog.errors import ErrorCode
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -7,6 +8,7 @@ from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCr
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.describe_quorum import DescribeQuorumRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest
@@ -21,6 +23,7 @@ from .credentials import alter_user_scram_credentials
 from .elections import SettingsFor
 from .features import update_features
 from .partition_changes import alter_partition_reassignments, elect_leaders
+from .refusals import refusal_of
 from .topics import Rules, create_partitions, create_topics, delete_topics
 
 
@@ -49,4 +52,7 @@ def administer(
             return alter_user_scram_credentials(pending, command)
         case UpdateFeaturesRequest():
             return update_features(pending, command, layers.effective.node_id)
+        case DescribeQuorumRequest():
+            # Of a node that has become the leader since a client asked it: the client asks again.
+            return Outcome((), refusal_of(command, ErrorCode.NOT_LEADER_OR_FOLLOWER, None))
     raise AssertionError(f"the controller does not decide on {type(command).__name__}")

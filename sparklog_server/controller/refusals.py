@@ -47,6 +47,7 @@ from sparklog.wire.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from sparklog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import AlterConfigsResourceResponse as Altered
 from sparklog.wire.messages.incremental_alter_configs import (
@@ -125,6 +126,8 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
             )
         case UpdateFeaturesRequest():
             return UpdateFeaturesResponse(error_code=code, error_message=message)
+        case DescribeQuorumRequest():
+            return DescribeQuorumResponse(error_code=code, error_message=message)
         case UnregisterBrokerRequest():
             return UnregisterBrokerResponse(error_code=code, error_message=message)
         case AlterUserScramCredentialsRequest():
