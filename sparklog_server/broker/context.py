@@ -7,12 +7,13 @@ from typing import Any, Protocol, TypeVar
 
 from sparklog.model import Instant, Micros, Uuid, earlier
 from sparklog.wire.schema import Message
+from sparklog_server.broker.active_controller import Decided
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.memory import RequestMemory
-from sparklog_server.broker.quorum import Decided, Quorum
+from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.request_jobs import RequestJobs
 from sparklog_server.broker.request_timers import RequestTimers

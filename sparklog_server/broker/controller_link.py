@@ -23,8 +23,8 @@ from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from sparklog.wire.schema import Message
+from sparklog_server.broker.active_controller import Decided
 from sparklog_server.broker.forwarding import PrincipalData, joined, says_not_controller
-from sparklog_server.broker.quorum import Decided
 from sparklog_server.broker.session import Call, principal_of
 from sparklog_server.controller.refusals import refusal_of
 from sparklog_server.replica.directory import Trace
