@@ -31,6 +31,7 @@ from sparklog_server.outcome import Outcome, Refused
 from .brokers import Brokers
 from .configs import ToldConfigs, layers_in
 from .names import unified
+from .sessions import Probe, Sessions
 
 PRODUCER_IDS_PER_BLOCK = 1000
 
@@ -43,7 +44,11 @@ class Controller:
     def __init__(self, settings: BrokerSettings, cluster_id: str, entropy: Callable[[int], bytes]) -> None:
         self.pending = MetadataImage()
         self._settings = settings
-        self._brokers = Brokers(NodeId(settings.node_id), cluster_id, settings.broker_session_timeout_ms)
+        own_node = NodeId(settings.node_id)
+        self.sessions = Sessions(
+            own_node, settings.inter_broker_listener_name, settings.broker_session_timeout_ms
+        )
+        self._brokers = Brokers(own_node, cluster_id, self.sessions)
         # Topic names with `.` or `_` by their unified form, oldest first: metric names cannot tell them
         # apart.
         self._colliding: dict[str, dict[str, None]] = {}
@@ -52,7 +57,7 @@ class Controller:
 
     def activate(self, now: Instant) -> None:
         """Begin a leadership; `pending` contains the records of earlier leaders."""
-        self._brokers.activate(self.pending, now)
+        self.sessions.activate(self.pending, now)
 
     def bootstrap(self) -> tuple[Message, ...]:
         """The records that begin a new cluster; none if it exists."""
@@ -111,9 +116,15 @@ class Controller:
         """
         return self._brokers.fence_silent(self.pending, now, self._settings_for)
 
+    def take_probes(self, now: Instant) -> list[Probe]:
+        """The brokers to which a connection is to be tried now: the caller connects to each and gives the
+        outcome to `sessions.probed`.
+        """
+        return self.sessions.take_probes(self.pending, now)
+
     def deadline(self) -> Micros | None:
         """The time of the next call of `tick`."""
-        return self._brokers.deadline()
+        return self.sessions.deadline()
 
     def _settings_for(self, topic: str) -> TopicSettings:
         return TopicSettings.kept(self._layers.effective.topics, self.pending.topic_config(topic))

@@ -2,6 +2,7 @@
 committed.
 """
 
+from sparklog.effects import Loss
 from sparklog.errors import code_of
 from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -23,6 +24,7 @@ from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.controller import Controller
+from sparklog_server.controller.sessions import Probe
 from sparklog_server.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -53,6 +55,7 @@ class World:
         self.controller = Controller(settings, CLUSTER_ID, CountingEntropy())
         self.now = Instant(Micros(0), Millis(1_700_000_000_000))
         self.offset = Offset(0)
+        self.in_flight: dict[str, Probe] = {}
         self.controller.activate(self.now)
         self.append(self.controller.bootstrap())
 
@@ -81,7 +84,7 @@ class World:
             broker_id=int(words[0]),
             cluster_id=named.get("cluster", CLUSTER_ID),
             incarnation_id=directory(named["life"]),
-            listeners=[Listener("PLAINTEXT", "127.0.0.1", 9092, 0)],
+            listeners=[Listener("PLAINTEXT", "127.0.0.1", int(named.get("port", "9092")), 0)],
             features=[
                 Feature("metadata.version", 30, int(named.get("metadata-version-max", "30"))),
                 Feature("transaction.version", 0, 2),
@@ -190,11 +193,36 @@ class World:
             f"-> {code_of(reply.error_code).name} [{reply.producer_id_start}, +{reply.producer_id_len})",
         ]
 
+    def _lead(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """lead: begin another leadership on what is appended."""
+        self.controller.reset(self.controller.pending)
+        self.controller.activate(self.now)
+        return []
+
+    def _heartbeat_lost(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """heartbeat-lost NODE: the connection of its heartbeats has ended."""
+        self.controller.sessions.heartbeat_lost(NodeId(int(words[0])), self.now)
+        return []
+
+    def _probes(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """probes [NODE=LOSS | NODE=answered ...]: take the probes that are due, and give the outcome of
+        those that are named; the others stay in flight.
+        """
+        probes = self.controller.take_probes(self.now)
+        for probe in probes:
+            self.in_flight[str(probe.node)] = probe
+        for node, outcome in named.items():
+            loss = None if outcome == "answered" else Loss[outcome.upper().replace("-", "_")]
+            self.controller.sessions.probed(self.in_flight.pop(node), loss, self.now)
+        return [f"probe {probe.node} {probe.host}:{probe.port}" for probe in probes] or ["(no probes)"]
+
     def _advance(self, words: list[str], named: dict[str, str]) -> list[str]:
-        """advance SECONDS: advance the clock and let the controller fence expired brokers."""
+        """advance SECONDS | MILLISms: advance the clock and let the controller fence expired brokers."""
+        word = words[0]
+        millis = int(word[:-2]) if word.endswith("ms") else int(word) * 1000
         self.now = Instant(
-            Micros(self.now.mono_us + int(words[0]) * 1_000_000),
-            Millis(self.now.wall_ms + int(words[0]) * 1000),
+            Micros(self.now.mono_us + millis * 1000),
+            Millis(self.now.wall_ms + millis),
         )
         lines: list[str] = []
         while records := self.controller.tick(self.now):
