@@ -16,7 +16,7 @@ from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.schema import INT64_MAX, Message
 from sparklog_server.metadata.entries import BrokerImage
-from sparklog_server.metadata.features import METADATA_VERSION
+from sparklog_server.metadata.features import METADATA_VERSION, unsupported
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import (
     BrokerEndpoint,
@@ -283,9 +283,11 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
 
 
 def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
-    """Refuse a broker that does not support the finalized feature levels; it supports only level 0 of a
-    feature that it does not name.
+    """Refuse a broker if it, or this controller, does not support the finalized feature levels; a broker
+    supports only level 0 of a feature that it does not name.
     """
+    if reason := unsupported(image.features):
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, reason)
     ranges = {
         feature.name: (feature.min_supported_version, feature.max_supported_version)
         for feature in request.features

@@ -6,6 +6,7 @@ Losing leadership is `reset(committed)`.
 """
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset
@@ -33,6 +34,9 @@ from .configs import ToldConfigs, layers_in
 from .names import unified
 from .sessions import Probe, Sessions
 
+if TYPE_CHECKING:
+    from .quorum_port import QuorumPort
+
 PRODUCER_IDS_PER_BLOCK = 1000
 
 
@@ -41,7 +45,13 @@ class Controller:
     and the name index follows `pending`.
     """
 
-    def __init__(self, settings: BrokerSettings, cluster_id: str, entropy: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        cluster_id: str,
+        entropy: Callable[[int], bytes],
+        quorum: "QuorumPort | None" = None,
+    ) -> None:
         self.pending = MetadataImage()
         self._settings = settings
         own_node = NodeId(settings.node_id)
@@ -53,6 +63,7 @@ class Controller:
         # apart.
         self._colliding: dict[str, dict[str, None]] = {}
         self._entropy = entropy
+        self._quorum = quorum
         self._settings_changed()
 
     def activate(self, now: Instant) -> None:
@@ -86,7 +97,7 @@ class Controller:
         from .topics import Rules
 
         rules = Rules(self._layers.effective, self._entropy, self._collision, self._told)
-        return administer(self.pending, command, rules, self._layers, self._settings_for)
+        return administer(self.pending, command, rules, self._layers, self._settings_for, self._quorum)
 
     def replay(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch) -> MetadataDelta:
         """Apply appended (offset, record) pairs of one leader epoch; returns the changes."""

@@ -8,6 +8,9 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from sparklog.wire.messages.controller_registration import ControllerRegistrationRequest
+from sparklog.wire.messages.controller_registration import Feature as ControllerFeature
+from sparklog.wire.messages.controller_registration import Listener as ControllerListener
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -21,9 +24,11 @@ from sparklog.wire.messages.create_topics import (
 )
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.controller import Controller
+from sparklog_server.controller.quorum_port import QuorumPort
 from sparklog_server.controller.sessions import Probe
 from sparklog_server.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -33,6 +38,7 @@ from sparklog_server.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -50,9 +56,9 @@ def directory(letter: str) -> bytes:
 class World:
     """One controller on node 1, its clock and its log's end."""
 
-    def __init__(self, **given: str) -> None:
+    def __init__(self, quorum: QuorumPort | None = None, **given: str) -> None:
         settings = BrokerSettings.of(given)
-        self.controller = Controller(settings, CLUSTER_ID, CountingEntropy())
+        self.controller = Controller(settings, CLUSTER_ID, CountingEntropy(), quorum)
         self.now = Instant(Micros(0), Millis(1_700_000_000_000))
         self.offset = Offset(0)
         self.in_flight: dict[str, Probe] = {}
@@ -88,6 +94,7 @@ class World:
             features=[
                 Feature("metadata.version", 30, int(named.get("metadata-version-max", "30"))),
                 Feature("transaction.version", 0, 2),
+                *(Feature(*one) for one in _ranges(named.get("features", ""))),
             ],
             rack=named.get("rack"),
             log_dirs=[directory(letter) for letter in named.get("dirs", "ABCDEFG"[int(words[0])])],
@@ -95,6 +102,28 @@ class World:
         )
         reply, lines = self._decided(request)
         return [*lines, f"-> {code_of(reply.error_code).name} epoch={reply.broker_epoch}"]
+
+    def _register_controller(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """register-controller NODE life= [features=NAME:LOWEST-HIGHEST,...]"""
+        request = ControllerRegistrationRequest(
+            controller_id=int(words[0]),
+            incarnation_id=directory(named["life"]),
+            listeners=[ControllerListener("CONTROLLER", "127.0.0.1", 9093, 0)],
+            features=[ControllerFeature(*one) for one in _ranges(named.get("features", ""))],
+        )
+        reply, lines = self._decided(request)
+        return [*lines, f"-> {code_of(reply.error_code).name}"]
+
+    def _features(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """features [downgrade] [validate-only] NAME=LEVEL ..."""
+        kind = 2 if "downgrade" in words else 1
+        updates = [
+            FeatureUpdateKey(feature=name, max_version_level=int(level), upgrade_type=kind)
+            for name, level in named.items()
+        ]
+        request = UpdateFeaturesRequest(feature_updates=updates, validate_only="validate-only" in words)
+        reply, lines = self._decided(request)
+        return [*lines, _answer("features", reply.error_code, reply.error_message)]
 
     def _heartbeat(self, words: list[str], named: dict[str, str]) -> list[str]:
         broker = self.controller.pending.brokers.get(NodeId(int(words[0])))
@@ -147,6 +176,37 @@ class World:
             *lines,
             *(_answer(topic.name, topic.error_code, topic.error_message) for topic in reply.topics),
         ]
+
+    def _place(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """place NAME assign=1,2;2,1 [config.KEY=VALUE]: append a topic with several replicas, as a Kafka
+        controller would.
+        """
+        (name,) = words
+        topic_id = (name.encode() * 16)[:16]
+        brokers = self.controller.pending.brokers
+        records: list[Message] = [TopicRecord(name=name, topic_id=topic_id)]
+        records += [
+            ConfigRecord(resource_type=2, resource_name=name, name=key[len("config.") :], value=value)
+            for key, value in named.items()
+            if key.startswith("config.")
+        ]
+        for index, nodes in enumerate(named["assign"].split(";")):
+            replicas = [NodeId(int(node)) for node in nodes.split(",")]
+            records.append(
+                PartitionRecord(
+                    partition_id=index,
+                    topic_id=topic_id,
+                    replicas=list(replicas),
+                    isr=list(replicas),
+                    leader=replicas[0],
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=[brokers[node].directories[0] for node in replicas],
+                )
+            )
+        lines = [_told(record, self) for record in records]
+        self.append(tuple(records))
+        return lines
 
     def _delete(self, words: list[str], named: dict[str, str]) -> list[str]:
         states = [DeleteTopicState(name=name) for name in words]
@@ -252,6 +312,12 @@ class World:
         return topic.name if topic else "?"
 
 
+def _ranges(text: str) -> list[tuple[str, int, int]]:
+    """The features in `NAME:LOWEST-HIGHEST,...`."""
+    ranges = [one.replace(":", "-").split("-") for one in text.split(",") if one]
+    return [(name, int(lowest), int(highest)) for name, lowest, highest in ranges]
+
+
 def _answer(name: str, code: int, message: str | None) -> str:
     return f"-> {name} {code_of(code).name}" + (f": {message}" if message else "")
 
@@ -267,6 +333,8 @@ def _told(record: Message, world: World) -> str:
             )
             dirs = f" dirs={''.join(chr(one[0]) for one in record.log_dirs)}" if record.log_dirs else ""
             return f"change broker={record.broker_id}{changes}{dirs}"
+        case RegisterControllerRecord():
+            return f"register controller={record.controller_id}"
         case UnregisterBrokerRecord():
             return f"unregister broker={record.broker_id}"
         case TopicRecord():
