@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, earlier
 from sparklog.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -26,7 +26,7 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.metadata.features import INITIAL, METADATA_VERSION
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
-from sparklog_server.metadata.records import FeatureLevelRecord, ProducerIdsRecord
+from sparklog_server.metadata.records import FeatureLevelRecord, NoOpRecord, ProducerIdsRecord
 from sparklog_server.outcome import Outcome, Refused
 
 from .brokers import Brokers
@@ -51,6 +51,7 @@ class Controller:
         cluster_id: str,
         entropy: Callable[[int], bytes],
         quorum: "QuorumPort | None" = None,
+        idle_interval_ms: int = 500,
     ) -> None:
         self.pending = MetadataImage()
         self._settings = settings
@@ -64,11 +65,15 @@ class Controller:
         self._colliding: dict[str, dict[str, None]] = {}
         self._entropy = entropy
         self._quorum = quorum
+        self._idle_interval_us = idle_interval_ms * 1000
+        self._idle_since_us = Micros(0)
+        self._has_company = False
         self._settings_changed()
 
     def activate(self, now: Instant) -> None:
         """Begin a leadership; `pending` contains the records of earlier leaders."""
         self.sessions.activate(self.pending, now)
+        self._idle_since_us = now.mono_us
 
     def bootstrap(self) -> tuple[Message, ...]:
         """The records that begin a new cluster; none if it exists."""
@@ -82,6 +87,12 @@ class Controller:
         """The records and the reply for a command; `next_offset` is the offset of the first record. `pending`
         does not change.
         """
+        outcome = self._decided(command, next_offset, now)
+        if outcome.records:
+            self._idle_since_us = now.mono_us
+        return outcome
+
+    def _decided(self, command: Message, next_offset: Offset, now: Instant) -> Outcome[Message, Message]:
         if isinstance(command, BrokerHeartbeatRequest):
             return self._brokers.heartbeat(self.pending, command, next_offset, now, self._settings_for)
         if isinstance(command, BrokerRegistrationRequest):
@@ -102,6 +113,7 @@ class Controller:
     def replay(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch) -> MetadataDelta:
         """Apply appended (offset, record) pairs of one leader epoch; returns the changes."""
         self.pending, delta = self.pending.apply(records, epoch)
+        self._has_company = _has_several_nodes(self.pending)
         if any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.configs_changed):
             self._settings_changed()
         for topic in delta.topics_deleted:
@@ -115,6 +127,7 @@ class Controller:
     def reset(self, committed: MetadataImage) -> None:
         """Discard appended records that are not committed."""
         self.pending = committed
+        self._has_company = _has_several_nodes(committed)
         self._settings_changed()
         self._colliding = {}
         for name in committed.topics_by_name:
@@ -123,9 +136,15 @@ class Controller:
 
     def tick(self, now: Instant) -> tuple[Message, ...]:
         """The records that are due by time: at most one broker is fenced at a time, so that the next decision
-        sees the effect.
+        sees the effect; in a log that was idle for long, one by which the lag of the other nodes shows.
         """
-        return self._brokers.fence_silent(self.pending, now, self._settings_for)
+        records = self._brokers.fence_silent(self.pending, now, self._settings_for)
+        idle_until_us = self._idle_until_us()
+        if not records and idle_until_us is not None and idle_until_us <= now.mono_us:
+            records = (NoOpRecord(),)
+        if records:
+            self._idle_since_us = now.mono_us
+        return records
 
     def take_probes(self, now: Instant) -> list[Probe]:
         """The brokers to which a connection is to be tried now: the caller connects to each and gives the
@@ -135,7 +154,13 @@ class Controller:
 
     def deadline(self) -> Micros | None:
         """The time of the next call of `tick`."""
-        return self.sessions.deadline()
+        return earlier(self.sessions.deadline(), self._idle_until_us())
+
+    def _idle_until_us(self) -> Micros | None:
+        """The time of the next NoOpRecord; None for a node alone."""
+        if not self._has_company or not self._idle_interval_us:
+            return None
+        return Micros(self._idle_since_us + self._idle_interval_us)
 
     def _settings_for(self, topic: str) -> TopicSettings:
         return TopicSettings.kept(self._layers.effective.topics, self.pending.topic_config(topic))
@@ -180,3 +205,7 @@ class Controller:
             (record,),
             AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=PRODUCER_IDS_PER_BLOCK),
         )
+
+
+def _has_several_nodes(image: MetadataImage) -> bool:
+    return len(image.brokers) > 1 or len(image.brokers.keys() | image.controllers.keys()) > 1

@@ -56,9 +56,11 @@ def directory(letter: str) -> bytes:
 class World:
     """One controller on node 1, its clock and its log's end."""
 
-    def __init__(self, quorum: QuorumPort | None = None, **given: str) -> None:
+    def __init__(self, quorum: QuorumPort | None = None, *, idle_interval_ms: int = 0, **given: str) -> None:
         settings = BrokerSettings.of(given)
-        self.controller = Controller(settings, CLUSTER_ID, CountingEntropy(), quorum)
+        self.controller = Controller(
+            settings, CLUSTER_ID, CountingEntropy(), quorum, idle_interval_ms=idle_interval_ms
+        )
         self.now = Instant(Micros(0), Millis(1_700_000_000_000))
         self.offset = Offset(0)
         self.in_flight: dict[str, Probe] = {}
