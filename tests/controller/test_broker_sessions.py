@@ -1,4 +1,4 @@
-"""The next time at which the controller must check for an expired broker session."""
+"""The time at which the controller must check for an expired broker session."""
 
 from sparklog.model import Instant, Micros, Millis, NodeId, Offset, Uuid
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -13,7 +13,7 @@ def at(seconds: int) -> Instant:
     return Instant(Micros(seconds * 1_000_000), Millis(0))
 
 
-def test_a_fenced_broker_that_falls_silent_is_not_asked_after_for_ever() -> None:
+def test_the_session_of_a_fenced_broker_ends_without_a_record() -> None:
     fenced = BrokerImage(
         node_id=NodeId(2),
         epoch=7,

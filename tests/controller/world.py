@@ -6,6 +6,12 @@ from sparklog.effects import Loss
 from sparklog.errors import code_of
 from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from sparklog.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+)
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from sparklog.wire.messages.controller_registration import ControllerRegistrationRequest
@@ -136,6 +142,9 @@ class World:
             want_fence="want-fence" in words,
             want_shut_down="want-shut-down" in words,
             offline_log_dirs=[directory(letter) for letter in named.get("offline", "")],
+            cordoned_log_dirs=[directory(letter) for letter in named["cordoned"]]
+            if "cordoned" in named
+            else None,
         )
         reply, lines = self._decided(request)
         claims = [name for name in ("is_caught_up", "is_fenced", "should_shut_down") if getattr(reply, name)]
@@ -278,6 +287,24 @@ class World:
             self.controller.sessions.probed(self.in_flight.pop(node), loss, self.now)
         return [f"probe {probe.node} {probe.host}:{probe.port}" for probe in probes] or ["(no probes)"]
 
+    def _assign_dirs(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """assign-dirs NODE [epoch=] TOPIC-PARTITION=DIRECTORY ..."""
+        epoch = int(named.pop("epoch", self.controller.pending.brokers[NodeId(int(words[0]))].epoch))
+        directories = [
+            AssignReplicasToDirsRequestDirectoryData(
+                directory(letter),
+                [
+                    AssignReplicasToDirsRequestTopicData(
+                        self._id(partition.rsplit("-", 1)[0]),
+                        [AssignReplicasToDirsRequestPartitionData(int(partition.rsplit("-", 1)[1]))],
+                    )
+                ],
+            )
+            for partition, letter in named.items()
+        ]
+        reply, lines = self._decided(AssignReplicasToDirsRequest(int(words[0]), epoch, directories))
+        return [*lines, f"-> {code_of(reply.error_code).name}"]
+
     def _advance(self, words: list[str], named: dict[str, str]) -> list[str]:
         """advance SECONDS | MILLISms: advance the clock and let the controller fence expired brokers."""
         word = words[0]
@@ -334,6 +361,8 @@ def _told(record: Message, world: World) -> str:
                 " shutting-down" if record.in_controlled_shutdown else ""
             )
             dirs = f" dirs={''.join(chr(one[0]) for one in record.log_dirs)}" if record.log_dirs else ""
+            if record.cordoned_log_dirs is not None:
+                dirs += f" cordoned={''.join(chr(one[0]) for one in record.cordoned_log_dirs)}"
             return f"change broker={record.broker_id}{changes}{dirs}"
         case RegisterControllerRecord():
             return f"register controller={record.controller_id}"
@@ -350,7 +379,9 @@ def _told(record: Message, world: World) -> str:
             isr = "" if record.isr is None else f" isr={record.isr}"
             leader = "" if record.leader == -2 else f" leader={record.leader}"
             recovery = "" if record.leader_recovery_state == -1 else " recovering"
-            return f"partition-change {world.name_of(record.topic_id)}-{record.partition_id}{isr}{leader}{recovery}"  # noqa: E501
+            dirs = f" dirs={''.join(chr(one[0]) for one in record.directories)}" if record.directories else ""
+            name = f"{world.name_of(record.topic_id)}-{record.partition_id}"
+            return f"partition-change {name}{isr}{leader}{recovery}{dirs}"
         case RemoveTopicRecord():
             return f"remove {world.name_of(record.topic_id)}"
         case ProducerIdsRecord():
