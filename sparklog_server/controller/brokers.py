@@ -83,6 +83,8 @@ class Brokers:
                 records.append(_change(broker, fenced=-1))
                 records += broker_returned(image, broker.node_id, settings_for)
         elif broker.is_in_controlled_shutdown:
+            if session.shutdown_offset is None:  # an earlier leadership decided it
+                session.shutdown_offset = Offset(next_offset - 1)
             should_shut_down = not has_leaderships(image, broker.node_id) and self._all_have_seen(
                 image, session
             )

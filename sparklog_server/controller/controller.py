@@ -31,6 +31,7 @@ from sparklog_server.outcome import Outcome, Refused
 
 from .brokers import Brokers
 from .configs import ToldConfigs, layers_in
+from .elections import broker_returned
 from .names import unified
 from .sessions import Probe, Sessions
 
@@ -68,12 +69,14 @@ class Controller:
         self._idle_interval_us = idle_interval_ms * 1000
         self._idle_since_us = Micros(0)
         self._has_company = False
+        self._is_new = False
         self._settings_changed()
 
     def activate(self, now: Instant) -> None:
         """Begin a leadership; `pending` contains the records of earlier leaders."""
         self.sessions.activate(self.pending, now)
         self._idle_since_us = now.mono_us
+        self._is_new = True
 
     def bootstrap(self) -> tuple[Message, ...]:
         """The records that begin a new cluster; none if it exists."""
@@ -138,6 +141,12 @@ class Controller:
         """The records that are due by time: at most one broker is fenced at a time, so that the next decision
         sees the effect; in a log that was idle for long, one by which the lag of the other nodes shows.
         """
+        if self._is_new and self._has_company:
+            # The elections for a broker that returned may take several batches: the last leader may have
+            # written only the first.
+            self._is_new = False
+            if unfinished := broker_returned(self.pending, None, self._settings_for):
+                return tuple(unfinished)
         records = self._brokers.fence_silent(self.pending, now, self._settings_for)
         idle_until_us = self._idle_until_us()
         if not records and idle_until_us is not None and idle_until_us <= now.mono_us:
@@ -157,10 +166,10 @@ class Controller:
         return earlier(self.sessions.deadline(), self._idle_until_us())
 
     def _idle_until_us(self) -> Micros | None:
-        """The time of the next NoOpRecord; None for a node alone."""
+        """The time of the next NoOpRecord, and of the first call of `tick`; None for a node alone."""
         if not self._has_company or not self._idle_interval_us:
             return None
-        return Micros(self._idle_since_us + self._idle_interval_us)
+        return Micros(self._idle_since_us + (0 if self._is_new else self._idle_interval_us))
 
     def _settings_for(self, topic: str) -> TopicSettings:
         return TopicSettings.kept(self._layers.effective.topics, self.pending.topic_config(topic))

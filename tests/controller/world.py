@@ -70,6 +70,7 @@ class World:
         self.now = Instant(Micros(0), Millis(1_700_000_000_000))
         self.offset = Offset(0)
         self.in_flight: dict[str, Probe] = {}
+        self._records_max: int | None = None
         self.controller.activate(self.now)
         self.append(self.controller.bootstrap())
 
@@ -89,8 +90,9 @@ class World:
 
     def _decided(self, command: Message) -> tuple[Message, list[str]]:
         outcome = self.controller.decide(command, self.offset, self.now)
-        lines = [_told(record, self) for record in outcome.records]
-        self.append(outcome.records)
+        records = outcome.records[: self._records_max]
+        lines = [_told(record, self) for record in records]
+        self.append(records)
         return outcome.reply, lines
 
     def _register(self, words: list[str], named: dict[str, str]) -> list[str]:
@@ -263,6 +265,13 @@ class World:
             *lines,
             f"-> {code_of(reply.error_code).name} [{reply.producer_id_start}, +{reply.producer_id_len})",
         ]
+
+    def _torn(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """torn COUNT COMMAND...: only the first COUNT records of the command reach the log."""
+        self._records_max = int(words[0])
+        lines = list(getattr(self, "_" + words[1].replace("-", "_"))(words[2:], named))
+        self._records_max = None
+        return lines[:-1]
 
     def _lead(self, words: list[str], named: dict[str, str]) -> list[str]:
         """lead: begin another leadership on what is appended."""
