@@ -32,6 +32,10 @@ from sparklog.wire.messages.assign_replicas_to_dirs import (
 )
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from sparklog.wire.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -104,6 +108,8 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
             return BrokerRegistrationResponse(error_code=code)
         case BrokerHeartbeatRequest():
             return BrokerHeartbeatResponse(error_code=code)
+        case ControllerRegistrationRequest():
+            return ControllerRegistrationResponse(error_code=code, error_message=message)
         case AllocateProducerIdsRequest():
             return AllocateProducerIdsResponse(error_code=code)
         case AssignReplicasToDirsRequest():
