@@ -31,7 +31,10 @@ def describe_cluster(
         message = f"Unsupported endpoint type {kind}"
         return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=message)
     if kind != _BROKER_ENDPOINTS:
-        message = f"The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type {_ENDPOINTS[kind]}"  # noqa: E501
+        message = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
+            f"{_ENDPOINTS[kind]}"
+        )
         return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=message)
     brokers = [
         DescribeClusterBroker(
