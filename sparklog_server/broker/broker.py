@@ -12,7 +12,18 @@ sessions, and begins the syncs that are due. Nothing here blocks, reads a clock 
 from collections.abc import Callable
 from typing import Self
 
-from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
+from sparklog.effects import (
+    CHUNK_BYTES,
+    Chunk,
+    Disconnect,
+    Effect,
+    LinkId,
+    Loss,
+    Reply,
+    Sliceable,
+    release,
+    retain,
+)
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, Ticket, earlier
 from sparklog.wire.api_keys import API_VERSIONS
@@ -91,6 +102,7 @@ class Broker:
         self._in_flight_max = settings.connections.sparklog_session_in_flight_max
         self._partitions = parts.partitions
         self._quorum = parts.quorum
+        self._links = parts.links
         self._registration = parts.registration
         self._metadata_dir = parts.metadata_dir
         self._context = Context(
@@ -100,6 +112,7 @@ class Broker:
             parts.partitions,
             parts.groups,
             parts.transactions,
+            parts.links,
             allow,
             newest_served(settings),
             RequestJobs(
@@ -234,6 +247,22 @@ class Broker:
             session.owed.clear()
         return self._end_of_turn(now)
 
+    # -- links
+
+    def link_buffer(self, link: LinkId) -> memoryview | None:
+        """Where the outside puts the next bytes received on a link; None for one that was closed."""
+        return self._links.buffer(link)
+
+    def link_received(self, link: LinkId, size: int, now: Instant) -> list[Effect]:
+        """`size` bytes were put into `link_buffer(link)`."""
+        self._links.received(link, size, now)
+        return self._end_of_turn(now)
+
+    def link_lost(self, link: LinkId, loss: Loss, now: Instant) -> list[Effect]:
+        """A link could not be opened, or has ended."""
+        self._links.lost(link, loss)
+        return self._end_of_turn(now)
+
     def has_request_in_flight(self, session_id: SessionId) -> bool:
         """Whether this session waits for an answer."""
         return self._sessions[session_id].has_request_in_flight
@@ -294,6 +323,7 @@ class Broker:
             self._context.tick_shards(now)
             self._standing.tick(now)
         self._memory.close_stalled(now, self._close)
+        self._links.tick(now)
         deadline = self._quorum.deadline_us
         if deadline is not None and deadline <= now.mono_us:
             self._quorum.tick(now)
@@ -308,6 +338,8 @@ class Broker:
         earliest = self._others_us
         if self._quorum.deadline_us is not None:
             earliest = earlier(earliest, self._quorum.deadline_us)
+        if self._links.deadline_us is not None:
+            earliest = earlier(earliest, self._links.deadline_us)
         if self._context.timers.next_us is not None:
             earliest = earlier(earliest, self._context.timers.deadline())
         if not self.is_stopping:
@@ -443,6 +475,8 @@ class Broker:
         while True:
             if context.woken:
                 self._wake(now)
+            elif self._links.has_answers:
+                self._links.deliver(now)
             elif quorum.deltas or quorum.committed:
                 self._publish(now)
             elif partitions.led or agenda.has_coordination:
@@ -481,6 +515,7 @@ class Broker:
             and self._quorum.is_quiet
             and context.jobs.running == 0
         ):
+            self._links.close_all()
             self._quorum.close(now)
             partitions.close(now)
             if self._metadata_dir is not None:
