@@ -304,7 +304,8 @@ class World:
         """probes [NODE=LOSS | NODE=answered ...]: take the probes that are due, and give the outcome of
         those that are named; the others stay in flight.
         """
-        probes = self.controller.take_probes(self.now)
+        self._advance(["0"], {})
+        probes = self.controller.take_probes()
         for probe in probes:
             self.in_flight[str(probe.node)] = probe
         for node, outcome in named.items():
