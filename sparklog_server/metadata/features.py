@@ -61,7 +61,10 @@ def unsupported(finalized: Mapping[str, int]) -> str:
                 else "does not know that feature"
             )
             way = "upgrade" if level < lowest else "downgrade"
-            remedy = f"`kafka-features.sh --bootstrap-server HOST:PORT {way} --feature {name}={min(max(level, lowest), highest)}`"  # noqa: E501
+            remedy = (
+                f"`kafka-features.sh --bootstrap-server HOST:PORT {way} --feature "
+                f"{name}={min(max(level, lowest), highest)}`"
+            )
             reasons.append(f"{name} is finalized at level {level}, and this broker {reach}: run {remedy}")
     if not reasons:
         return ""
