@@ -9,13 +9,13 @@
 
 The number of slots is `max.connections`, or the number of descriptors available to connections. With several
 listeners, client listeners leave `sparklog.inter.broker.connections.reserve` slots to the inter-broker
-listener, whose connections are never evicted.
+listener, whose connections are never evicted; neither are those of listeners of controllers.
 """
 
 import errno
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -39,11 +39,10 @@ OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, 
 
 
 class Admission:
-    """The listening sockets of a process. Connections are accepted only between `begin` and `end`."""
+    """The listening sockets of a process. A socket's connections are accepted between `begin` and `end`."""
 
     def __init__(
         self,
-        sockets: Sequence[tuple[Listener, socket.socket]],
         settings: BrokerSettings,
         broker: Serving,
         pump: Pump,
@@ -53,7 +52,7 @@ class Admission:
         after: Callable[[float, Callable[[], None]], None],
         trace: Callable[..., None],
     ) -> None:
-        self._sockets = sockets
+        self._sockets: list[tuple[Listener, socket.socket]] = []
         self._settings = settings
         self._broker = broker
         self._pump = pump
@@ -73,10 +72,10 @@ class Admission:
         self._full: list[tuple[Listener, socket.socket]] = []  # not watched, until there is a slot
         self._known = broker.settings
 
-    def begin(self) -> None:
-        """Accept connections; the sockets listen already."""
-        for listener, bound in self._sockets:
-            self._watch(listener, bound)
+    def begin(self, listener: Listener, bound: socket.socket) -> None:
+        """Accept the connections of a socket that listens."""
+        self._sockets.append((listener, bound))
+        self._watch(listener, bound)
 
     def end(self) -> None:
         """Stop accepting connections and close the listening sockets."""
@@ -99,6 +98,10 @@ class Admission:
     def _watch_full(self) -> None:
         full, self._full = self._full, []
         for listener, bound in full:
+            self._watch(listener, bound)
+
+    def _watch_all(self) -> None:
+        for listener, bound in self._sockets:
             self._watch(listener, bound)
 
     def _watch(self, listener: Listener, bound: socket.socket) -> None:
@@ -156,7 +159,7 @@ class Admission:
     def _has_slot(self, listener: Listener) -> bool:
         held = len(self._pump.connections) + self._held_count
         slots = self._slots
-        if len(self._sockets) > 1 and not self._is_protected(listener.name):
+        if self._has_reserve and not self._is_protected(listener.name):
             own = self._pump.count_of(self._settings.inter_broker_listener_name)
             reserve = self._settings.connections.sparklog_inter_broker_connections_reserve
             slots -= max(0, min(reserve, slots // _RESERVE_SHARE) - own)
@@ -185,7 +188,15 @@ class Admission:
         return True
 
     def _is_protected(self, listener_name: str) -> bool:
-        return len(self._sockets) > 1 and listener_name == self._settings.inter_broker_listener_name
+        if listener_name in self._settings.controller_listener_names:
+            return True
+        return self._has_reserve and listener_name == self._settings.inter_broker_listener_name
+
+    @property
+    def _has_reserve(self) -> bool:
+        """Whether the inter-broker listener is another one than that of clients."""
+        names = [listener.name for listener in self._settings.listeners]
+        return len([name for name in names if name not in self._settings.controller_listener_names]) > 1
 
     def _close_excess(self) -> None:
         """Close the connections in excess of a lowered `max.connections`, the longest idle first."""
@@ -209,7 +220,7 @@ class Admission:
 
     def _accept_again(self) -> None:
         if not self._is_ended:
-            self.begin()
+            self._watch_all()
 
     def _knocked(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> bool:
         """Admit or delay a connection; returns False if accepting must stop until the delay is over."""
@@ -245,7 +256,7 @@ class Admission:
             connected.close()
         else:
             self._admit(connected, peer, listener)
-            self.begin()
+            self._watch_all()
 
     def _admit(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
         host, limit = peer[0], self._broker.settings.connections.max_connections_per_ip

@@ -130,7 +130,6 @@ class Door:
         self._address = bound.getsockname()
         self.chores: list[tuple[float, Callable[[], None]]] = []
         self._admission = Admission(
-            [(Listener("PLAINTEXT", *self._address, "PLAINTEXT"), bound)],
             rig.broker.settings,
             rig.broker,
             rig.pump,
@@ -139,7 +138,7 @@ class Door:
             after=lambda delay_s, chore: self.chores.append((delay_s, chore)),
             trace=lambda *_event, **_fields: None,
         )
-        self._admission.begin()
+        self._admission.begin(Listener("PLAINTEXT", *self._address, "PLAINTEXT"), bound)
 
     def knock(self) -> socket.socket:
         client = socket.create_connection(self._address)
