@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
-from sparklog.model import NodeId, SessionId, Ticket
+from sparklog.model import SessionId, Ticket
 
 
 class Sliceable(Protocol):
@@ -78,36 +78,37 @@ class Reply(msgspec.Struct, gc=False, frozen=True):
 
 
 class LinkId(NamedTuple):
-    """A connection that this node opens to another one, for one purpose: responses come in order, so a long
-    poll delays every request behind it on its link.
+    """A connection that this node opens to an address (host, port), for one purpose: responses come in
+    order, so a long poll delays every request behind it on its link.
 
-    `number` tells apart the successive connections to one node for one purpose.
+    `number` tells apart the successive connections to one address for one purpose.
     """
 
-    node: NodeId
+    address: tuple[str, int]
     purpose: str
     number: int
 
 
 class Loss(Enum):
-    """How a link was lost."""
+    """Why a request over a link has no response."""
 
     REFUSED = "refused"  # no process listens at the address
-    ENDED = "ended"  # the other side closed it
-    RESET = "reset"  # the other side no longer knows the connection
+    ENDED = "ended"  # the other side closed the connection
+    RESET = "reset"  # the other side no longer knows the connection, or sent bytes that are no response
     UNREACHABLE = "unreachable"  # no route to the address
-    TIMED_OUT = "timed out"  # no answer to the connect, or no acknowledgement of sent bytes
-    UNSUPPORTED = "unsupported"  # the other side speaks no version of the request
+    UNKNOWN_NAME = "unknown name"  # the host name has no address
+    TIMED_OUT = "timed out"  # no connection, no acknowledgement of sent bytes, or no response in time
+    UNSUPPORTED = "unsupported"  # the other side knows no version of the API that can express the request
+    CROWDED = "crowded"  # too many requests wait on the link already; this one was not sent
 
 
 class SendTo(msgspec.Struct, gc=False, frozen=True):
-    """Send a whole request frame over a link; the first frame opens it, to `address` (host, port).
+    """Send a whole request frame over a link; the first frame opens the connection.
 
     The outside reports the bytes that arrive on the link and, once, its `Loss`.
     """
 
     link: LinkId
-    address: tuple[str, int]
     chunks: list[Chunk]
 
 

@@ -108,16 +108,25 @@ class Connection:
         "_in_flight",
         "_output",
         "_ranges",
+        "_reply_bytes_max",
         "features",
         "features_epoch",
         "in_flight_max",
         "state",
     )
 
-    def __init__(self, *, client_id: str, in_flight_max: int, buffers: ReceiveBuffers) -> None:
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        in_flight_max: int,
+        buffers: ReceiveBuffers,
+        reply_bytes_max: int = REPLY_BYTES_MAX,
+    ) -> None:
         self.state = State.CONNECTING
         self.in_flight_max = in_flight_max
         self._client_id = client_id
+        self._reply_bytes_max = reply_bytes_max
         self._correlation_id = 0
         self._framer = ReplyFramer(buffers, frame_bytes_max=HANDSHAKE_REPLY_BYTES_MAX)
         self._in_flight: deque[_InFlight] = deque()
@@ -255,7 +264,7 @@ class Connection:
         self._ranges = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
         self.features = {feature.name: feature.max_version_level for feature in reply.finalized_features}
         self.features_epoch = reply.finalized_features_epoch
-        self._framer.frame_bytes_max = REPLY_BYTES_MAX
+        self._framer.frame_bytes_max = self._reply_bytes_max
         self.state = State.READY
 
     def _send(

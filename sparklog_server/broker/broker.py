@@ -10,9 +10,20 @@ sessions, and begins the syncs that are due. Nothing here blocks, reads a clock 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
+from sparklog.effects import (
+    CHUNK_BYTES,
+    Chunk,
+    Disconnect,
+    Effect,
+    LinkId,
+    Loss,
+    Reply,
+    Sliceable,
+    release,
+    retain,
+)
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, Ticket, earlier
 from sparklog.wire.api_keys import API_VERSIONS
@@ -49,9 +60,6 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
-
-if TYPE_CHECKING:
-    from sparklog_server.broker.controller_link import Asking
 
 
 class Broker:
@@ -95,6 +103,7 @@ class Broker:
         self._in_flight_max = settings.connections.sparklog_session_in_flight_max
         self._partitions = parts.partitions
         self._quorum = parts.quorum
+        self._links = parts.links
         self._registration = parts.registration
         self._metadata_dir = parts.metadata_dir
         self._of_controllers = _apis_of_controllers() if settings.controller_listener_names else ({}, {})
@@ -105,6 +114,7 @@ class Broker:
             parts.partitions,
             parts.groups,
             parts.transactions,
+            parts.links,
             allow,
             newest_served(settings),
             RequestJobs(
@@ -121,6 +131,13 @@ class Broker:
             replies=self._replying.memory,
             quotas=self.quotas,
         )
+        if not parts.quorum.is_alone:
+            from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
+
+            session_us = settings.broker_session_timeout_ms * 1000
+            self._context.controllers = ControllerLink(
+                parts.quorum, parts.links, trace, heartbeat_us=session_us
+            )
         parts.transactions.write = marker_writer(self._context)
         self._replying.hold_up = self._context.slices.unread
         self._standing = BrokerLifecycle(self._context, parts.failed_directories, self._effects, trace)
@@ -160,13 +177,6 @@ class Broker:
         self._partitions.retention.begin(now)
         self._standing.begin(self._registration, now)
         return self._end_of_turn(now)
-
-    def ask_by(self, links: "Asking") -> None:
-        """From now on commands reach the active controller over `links`: it may be another node."""
-        from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
-
-        session_us = self.settings.broker_session_timeout_ms * 1000
-        self._context.controllers = ControllerLink(self._quorum, links, self._trace, heartbeat_us=session_us)
 
     def resolve_by(self, resolver: Resolver) -> None:
         """From now on `resolver` decides the exactly-once sink's transactions that have timed out."""
@@ -257,6 +267,22 @@ class Broker:
             session.owed.clear()
         return self._end_of_turn(now)
 
+    # -- links
+
+    def link_buffer(self, link: LinkId) -> memoryview | None:
+        """Where the outside puts the next bytes received on a link; None for one that was closed."""
+        return self._links.buffer(link)
+
+    def link_received(self, link: LinkId, size: int, now: Instant) -> list[Effect]:
+        """`size` bytes were put into `link_buffer(link)`."""
+        self._links.received(link, size, now)
+        return self._end_of_turn(now)
+
+    def link_lost(self, link: LinkId, loss: Loss, now: Instant) -> list[Effect]:
+        """A link could not be opened, or has ended."""
+        self._links.lost(link, loss)
+        return self._end_of_turn(now)
+
     def has_request_in_flight(self, session_id: SessionId) -> bool:
         """Whether this session waits for an answer."""
         return self._sessions[session_id].has_request_in_flight
@@ -324,6 +350,7 @@ class Broker:
             and due_us <= now.mono_us
         ):
             controllers.tick(now)
+        self._links.tick(now)
         deadline = self._quorum.deadline_us
         if deadline is not None and deadline <= now.mono_us:
             self._quorum.tick(now)
@@ -340,6 +367,8 @@ class Broker:
             earliest = earlier(earliest, self._quorum.deadline_us)
         if self._context.controllers is not None:
             earliest = earlier(earliest, self._context.controllers.deadline_us)
+        if self._links.deadline_us is not None:
+            earliest = earlier(earliest, self._links.deadline_us)
         if self._context.timers.next_us is not None:
             earliest = earlier(earliest, self._context.timers.deadline())
         if not self.is_stopping:
@@ -482,6 +511,8 @@ class Broker:
         while True:
             if context.woken:
                 self._wake(now)
+            elif self._links.has_answers:
+                self._links.deliver(now)
             elif quorum.deltas or quorum.committed:
                 self._publish(now)
             elif partitions.led or agenda.has_coordination:
@@ -527,6 +558,7 @@ class Broker:
             and self._quorum.is_quiet
             and context.jobs.running == 0
         ):
+            self._links.close_all()
             self._quorum.close(now)
             partitions.close(now)
             if self._metadata_dir is not None:

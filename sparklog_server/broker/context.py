@@ -12,6 +12,7 @@ from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
+from sparklog_server.broker.links import Links
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.reply_memory import ReplyMemory
@@ -63,6 +64,7 @@ class Context:
         partitions: Partitions,
         groups: CoordinatorShards,
         transactions: TransactionCoordinator,
+        links: Links,
         allow: Allow,
         newest_served: Mapping[int, int],
         jobs: RequestJobs,
@@ -83,6 +85,7 @@ class Context:
         self.partitions = partitions
         self.groups = groups
         self.transactions = transactions
+        self.links = links
         self.coordinators = (groups, transactions.shards)
         self.quotas = quotas
         self.auto_creations: set[str] = set()

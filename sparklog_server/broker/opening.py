@@ -11,6 +11,7 @@ from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.directories import open_log_dirs, registration
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.group_coordinator import open_groups
+from sparklog_server.broker.links import Links
 from sparklog_server.broker.local_partitions import open_partitions
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
@@ -34,6 +35,7 @@ class Parts(NamedTuple):
     cluster_id: str
     partitions: Partitions
     quorum: Quorum
+    links: Links
     groups: CoordinatorShards
     transactions: TransactionCoordinator
     registration: BrokerRegistrationRequest
@@ -80,6 +82,7 @@ def open_parts(
         cluster_id,
         partitions,
         quorum,
+        Links(continuations.effects, f"broker-{settings.node_id}"),
         open_groups(live, allow, continuations, agenda, entropy=entropy, trace=trace),
         transactions(live, continuations, agenda, entropy=entropy, trace=trace),
         registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(entropy(16))),

@@ -244,7 +244,7 @@ class RaftProcess:
         link = self._link_of.get((peer, purpose))
         if link is None:
             self._link_count += 1
-            link_id = LinkId(node, purpose.value, self._link_count)
+            link_id = LinkId(address_of(node), purpose.value, self._link_count)
             link = _Link(link_id, peer, purpose, self._buffer)
             self._link_of[peer, purpose] = self._links[link_id] = link
         kind = type(request)
@@ -252,7 +252,7 @@ class RaftProcess:
         if isinstance(request, VoteRequest):
             self._note_candidate(request)
         chunks = encode_request(request, _VERSION_OF[kind], correlation, None)
-        self._continuations.effects.append(SendTo(link.id, address_of(node), chunks))
+        self._continuations.effects.append(SendTo(link.id, chunks))
 
     def located(self, node: NodeId, endpoint: Endpoint) -> None:
         """Ignored: the address of a machine follows from its node id."""

@@ -344,7 +344,7 @@ class Machine:
         end = self._ends.get(effect.link)
         network = self.world.network
         if end is None:
-            target = self.world.node_at(effect.address)
+            target = self.world.node_at(effect.link.address)
             end = self._ends[effect.link] = network.open(self, target, effect.link)
         network.send(end, _joined(effect.chunks))
         release_chunks(effect.chunks)
