@@ -29,6 +29,7 @@ from sparklog_server.disk.door import Disk, StorageError
 class Serving(Protocol):
     """The broker, as its outside calls it."""
 
+    is_stopping: bool
     is_stopped: bool
     settings: BrokerSettings
     quotas: ClientQuotas
