@@ -41,7 +41,9 @@ def answers_ms(
 
 def loaded_ms(log: Path, partition: str) -> int | None:
     """How long the load took, by the broker's own log; None if it is not done."""
-    found = re.search(rf"shard-loaded partition={re.escape(partition)} .*elapsed_ms=(\d+)", log.read_text())
+    found = re.search(
+        rf"\bcoordinator-loaded partition={re.escape(partition)} .*elapsed_ms=(\d+)", log.read_text()
+    )
     return int(found[1]) if found else None
 
 

@@ -13,7 +13,7 @@ from sparklog_server.coordinator.group import classic_join, subscriptions
 from sparklog_server.log import ballast, cuts, producer_state, validate
 from sparklog_server.replica import replica_moves as moving
 
-IDLE_BYTES = 40 << 20
+IDLE_BYTES = 28 << 20
 """The resident memory of a broker that has not served a request yet; `python -m benchmarks.memory`
 measures it.
 """
@@ -300,7 +300,7 @@ def page() -> str:
         parts.append(f"## {title}\n\n| limit | default | at the limit |\n|---|---|---|\n{rows}\n")
         if section is MEMORY:
             parts.append(
-                f"An idle broker takes up to {IDLE_BYTES >> 20} MiB. With every bound of this table reached "
+                f"An idle broker takes about {IDLE_BYTES >> 20} MiB. With every bound of this table reached "
                 f"at the same time, it takes "
                 f"{memory_bytes() >> 20} MiB.\nConnections (about 3 KiB each), idempotent producers (0.7 "
                 f"KiB), groups, transactions and "

@@ -1,7 +1,7 @@
-"""The six effects: all that a deterministic object may ask of the outside.
+"""The six effects: the requests of a deterministic object to its environment.
 
-A peer machine or a broker answers every call with a list of effects, and the outside (daemon or simulation)
-executes them in order.
+A machine of a peer or a broker returns a list of effects from every call, and its environment (daemon or
+simulation) executes them in order.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -14,8 +14,8 @@ from sparklog.model import SessionId, Ticket
 
 
 class Sliceable(Protocol):
-    """A file of which a range can be sent without reading it: it answers `pread`, and `fileno` where the
-    system has one.
+    """A file of which a range can be sent without reading it: it has `pread`, and `fileno` where the system
+    has descriptors.
 
     It stays readable after its owner has closed it until each `retain` is followed by its `release`.
     """
@@ -29,7 +29,7 @@ class FileSlice(msgspec.Struct, gc=False, frozen=True):
     """The bytes `[position, position + length)` of an open file, which stays open while the slice is
     retained.
 
-    A slice in a `Reply` is retained; the outside releases it when its bytes are sent or dropped.
+    A slice in a `Reply` is retained; the environment releases it when its bytes are sent or dropped.
     """
 
     file: Sliceable
@@ -40,7 +40,7 @@ class FileSlice(msgspec.Struct, gc=False, frozen=True):
         return self.length
 
     def read(self) -> bytes:
-        """The bytes themselves; shorter than `length` only if the file was cut meanwhile."""
+        """The bytes of the slice; fewer than `length` only if the file was truncated meanwhile."""
         return self.file.pread(self.position, self.length)
 
 
@@ -78,10 +78,10 @@ class Reply(msgspec.Struct, gc=False, frozen=True):
 
 
 class LinkId(NamedTuple):
-    """A connection that this node opens to an address (host, port), for one purpose: responses come in
-    order, so a long poll delays every request behind it on its link.
+    """The id of a connection that this node opens to an address (host, port), for one purpose: responses come
+    in order, so a long poll delays every later request on its link.
 
-    `number` tells apart the successive connections to one address for one purpose.
+    `number` distinguishes the successive connections to one address for one purpose.
     """
 
     address: tuple[str, int]
@@ -94,7 +94,7 @@ class Loss(Enum):
 
     REFUSED = "refused"  # no process listens at the address
     ENDED = "ended"  # the other side closed the connection
-    RESET = "reset"  # the other side no longer knows the connection, or sent bytes that are no response
+    RESET = "reset"  # the other side no longer has the connection, or sent bytes that are no response
     UNREACHABLE = "unreachable"  # no route to the address
     UNKNOWN_NAME = "unknown name"  # the host name has no address
     TIMED_OUT = "timed out"  # no connection, no acknowledgement of sent bytes, or no response in time
@@ -105,7 +105,7 @@ class Loss(Enum):
 class SendTo(msgspec.Struct, gc=False, frozen=True):
     """Send a whole request frame over a link; the first frame opens the connection.
 
-    The outside reports the bytes that arrive on the link and, once, its `Loss`.
+    The environment reports the bytes that arrive on the link and, once, its `Loss`.
     """
 
     link: LinkId
@@ -113,7 +113,7 @@ class SendTo(msgspec.Struct, gc=False, frozen=True):
 
 
 class Sync(msgspec.Struct, gc=False, frozen=True):
-    """Make the files durable beside the loop; the ticket returns through `finished` with None or the
+    """Make the files durable outside the event loop; the ticket returns through `finished` with None or the
     error.
     """
 
@@ -130,7 +130,7 @@ value is the job's result.
 
 
 def take_all(steps: Steps[Result]) -> Result:
-    """Take all steps at once; returns the result."""
+    """Run all steps at once and return the result."""
     try:
         next(steps)
         while True:
@@ -140,12 +140,12 @@ def take_all(steps: Steps[Result]) -> Result:
 
 
 class Run(msgspec.Struct, gc=False, frozen=True):
-    """Run a job beside the loop: a function over immutable inputs and the disk door; its result returns
+    """Run a job outside the event loop: a function over immutable inputs and the disk; its result returns
     through `finished`.
 
     A job `in_steps` returns its `Steps` when called. A job `is_background` runs on a thread of low processor
-    and disk priority. `memory_bytes` is the most memory that the job allocates; it starts when the outside
-    has room for them. A job that a `session` waits for shares the processor with the jobs of other sessions.
+    and disk priority. `memory_bytes` is the most memory that the job allocates; the job starts when that much
+    is free. A job that a `session` waits for shares the processor with the jobs of other sessions.
     """
 
     job: Callable[[], object]
@@ -156,7 +156,7 @@ class Run(msgspec.Struct, gc=False, frozen=True):
     memory_bytes: int = 0
 
     def work(self) -> object:
-        """Run the job at once, as the simulation does; exceptions of the job propagate."""
+        """Run the job at once, in the simulation; exceptions of the job propagate."""
         result = self.job()
         return take_all(cast(Steps[object], result)) if self.in_steps else result
 

@@ -1,8 +1,8 @@
 """Error codes and exceptions.
 
-`ErrorCode` is Kafka's error table (number, name, whether trying again can help). `SparklogError` is the
-root of what a user of the library can catch; a broker's answer becomes a `BrokerError` through
-`error_for`.
+`ErrorCode` is Kafka's error table (number, name, whether a retry can help). `SparklogError` is the base of
+the exceptions that a user of the library can catch; `error_for` turns an error code of a broker into a
+`BrokerError`.
 """
 
 from enum import IntEnum
@@ -197,21 +197,21 @@ Raised = TypeVar("Raised", bound=BaseException)
 
 
 def without_frames(error: Raised) -> Raised:
-    """`error` without traceback, cause and context: an exception that outlives the call that raised it
-    keeps no frame of that call, and with it none of the buffers that the frame refers to. `raise … from
-    None` does not suffice, since it keeps the context.
+    """`error` without traceback, cause and context: an exception that outlives the call that raised it then
+    references no frame of that call, and none of the buffers of the frame. `raise … from None` does not
+    suffice, because it keeps the context.
     """
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error
 
 
 class SparklogError(Exception):
-    """The root of every error that sparklog raises on purpose."""
+    """The base of every error that sparklog raises on purpose."""
 
 
 class DecodeError(SparklogError):
-    """Bytes from outside that do not follow the format; `position` says where in the buffer it was
-    noticed.
+    """Bytes from outside that do not follow the format; `position` is the place in the buffer at which this
+    was detected.
     """
 
     def __init__(self, reason: str, position: int = -1) -> None:
@@ -221,7 +221,7 @@ class DecodeError(SparklogError):
 
 
 class SettingsError(SparklogError):
-    """A setting or option that cannot be used: says the key, the value and the remedy."""
+    """An invalid setting or option: names the key, the value and the remedy."""
 
 
 class ConnectionFailed(SparklogError):
@@ -229,7 +229,7 @@ class ConnectionFailed(SparklogError):
 
 
 class RequestTimeout(SparklogError):
-    """Time ran out before the answer was known; the request may still have had its effect."""
+    """The deadline passed before a reply arrived; the request may have taken effect."""
 
 
 class BrokerError(SparklogError):
@@ -246,7 +246,7 @@ class BrokerError(SparklogError):
 
 
 def code_of(number: int) -> ErrorCode:
-    """The error of that number; a number newer than this table counts as UNKNOWN_SERVER_ERROR."""
+    """The error with that number; UNKNOWN_SERVER_ERROR for a number that this table does not have."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -254,5 +254,5 @@ def code_of(number: int) -> ErrorCode:
 
 
 def error_for(number: int, message: str | None = None) -> BrokerError | None:
-    """The exception for an answered error number; None for success."""
+    """The exception for an error number of a reply; None for success."""
     return None if number == 0 else BrokerError(code_of(number), message or "")

@@ -1,9 +1,9 @@
 """A private broker: a child process in a temporary directory. It ends when its parent ends, even by `kill
 -9`.
 
-The child's standard input is a pipe that only this process holds open: end of file tells the child to
-stop. The parent's pid, watched as well, is the backstop for a pipe that another fork of the parent keeps
-open. The last process to end removes the directory.
+The child's standard input is a pipe that only this process holds open: at end of file the child stops. It
+also watches the parent's pid, in case another fork of the parent keeps the pipe open. The last process to end
+removes the directory.
 """
 
 import importlib.util
@@ -29,14 +29,14 @@ Setting = str | int | float | bool | Iterable[str]
 
 
 class BrokerNotStarted(SparklogError):
-    """The child ended or timed out before it was ready; the message carries its log."""
+    """The child ended or timed out before it was ready; the message has its log."""
 
 
 class EmbeddedBroker:
     """A running broker that this process owns; `close`, the end of a `with` block or of the process ends it.
 
-    Listens on 127.0.0.1, on a port of its own. Everything it keeps lies in a temporary directory, removed
-    at the end, unless the caller chose `data_dir`: that one stays.
+    Listens on 127.0.0.1, on a free port. All data is in a temporary directory, which is removed at the end,
+    unless the caller set `data_dir`, which stays.
     """
 
     bootstrap_servers: str
@@ -58,11 +58,11 @@ class EmbeddedBroker:
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
                 },
-                # Its own session: Ctrl-C in a terminal or a notebook is meant for the parent alone.
+                # A session of its own: Ctrl-C in a terminal or a notebook is for the parent alone.
                 start_new_session=True,
             )
         self.pid = self._child.pid
-        # Runs once: at close, when the object is forgotten, or at the end of the interpreter.
+        # Runs once: at close, when the object is collected, or at the end of the interpreter.
         self._end = weakref.finalize(self, _end, self._child, directory, os.getpid())
         try:
             self.bootstrap_servers = self._wait_until_ready()
@@ -80,7 +80,7 @@ class EmbeddedBroker:
         self._child.wait()
 
     def close(self) -> None:
-        """Stop the broker cleanly and remove its temporary directory; nothing happens the second time."""
+        """Stop the broker cleanly and remove its temporary directory; a second call has no effect."""
         self._end()
 
     def __enter__(self) -> Self:
@@ -92,7 +92,7 @@ class EmbeddedBroker:
         self.close()
 
     def _wait_until_ready(self) -> str:
-        """The address told by the ready line."""
+        """The address in the ready line."""
         assert self._child.stdout is not None
         line = _first_line(self._child.stdout.fileno(), deadline_s=time.monotonic() + START_S_MAX)
         self._child.stdout.close()
@@ -107,11 +107,11 @@ class EmbeddedBroker:
 
 
 def embedded(*, data_dir: str | os.PathLike[str] | None = None, **settings: Setting) -> EmbeddedBroker:
-    """Start a broker of one's own and return once it answers.
+    """Start a private broker and return once it accepts requests.
 
     `settings` are broker settings by Kafka's names with `_` for `.`: `embedded(num_partitions=4,
-    sparklog_ack_flush="never")`. Raises ImportError without the `server` extra, and BrokerNotStarted with
-    the child's last words.
+    sparklog_ack_flush="never")`. Raises ImportError without the `server` extra, and BrokerNotStarted with the
+    end of the child's log.
     """
     return EmbeddedBroker(settings, data_dir=None if data_dir is None else Path(data_dir).absolute())
 
@@ -160,7 +160,7 @@ def _text(value: Setting) -> str:
 
 
 def _first_line(descriptor: int, *, deadline_s: float) -> str:
-    """The first line that arrives; less if the other end closes or the time is up."""
+    """The first line that arrives; less if the other end closes or the timeout passes."""
     line = b""
     while not line.endswith(b"\n"):
         readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline_s - time.monotonic()))
@@ -172,9 +172,7 @@ def _first_line(descriptor: int, *, deadline_s: float) -> str:
 
 
 def _end(child: subprocess.Popen[bytes], directory: Path, owner_pid: int) -> None:
-    """Stop the child, at first kindly, and leave nothing behind. A fork of the owner that ends ends
-    nothing.
-    """
+    """Stop the child, first with SIGTERM, and remove its directory. Has no effect in a fork of the owner."""
     if os.getpid() != owner_pid:
         return
     if child.stdout is not None:

@@ -1,7 +1,7 @@
-"""The nouns every layer shares: offsets, epochs, identities and the given time.
+"""The types that every layer shares: offsets, epochs, identities and times.
 
-Nothing here does I/O, and nothing here knows the wire. A NewType keeps an offset out of an epoch's place;
-it costs nothing at run time.
+This module does no I/O and does not depend on the wire format. A NewType prevents an offset in the place of
+an epoch, at no cost at run time.
 """
 
 from typing import NamedTuple, NewType
@@ -41,7 +41,7 @@ class OffsetAndEpoch(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """The time given from outside: `mono` for deadlines, `wall` for anything stored.
+    """The time as an argument: `mono` for deadlines, `wall` for anything stored.
 
     `mono_us` never steps back; `wall_ms` is Unix time and may step either way.
     """
@@ -51,8 +51,8 @@ class Instant(NamedTuple):
 
 
 def earlier(first: Micros | None, second: Micros | None) -> Micros | None:
-    """The earlier of two deadlines, where None stands for none: spelt out, since every turn asks for a
-    dozen.
+    """The earlier of two deadlines; None is no deadline. Written without `min`, because every turn calls this
+    a dozen times.
     """
     if first is None or (second is not None and second < first):
         return second

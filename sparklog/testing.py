@@ -1,12 +1,11 @@
-"""The pytest plugin, installed with the package: a live broker for a test session, and a topic of its own
-for a test.
+"""The pytest plugin, installed with the package: a live broker for a test session, and a topic for a test.
 
     def test_orders_arrive(sparklog_broker, sparklog_topic):
         with Producer(bootstrap_servers=sparklog_broker.bootstrap_servers) as producer:
             producer.send(sparklog_topic, value=b"one")
 
-pytest loads this module at every start of every project that has sparklog installed: it imports nothing
-that pytest has not.
+pytest loads this module in every project that has sparklog installed, so it imports only modules that pytest
+imports.
 """
 
 import itertools
@@ -24,7 +23,7 @@ _TOPIC_NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def sparklog_broker() -> Iterator["EmbeddedBroker"]:
-    """A broker of this test session's own: a child process with a temporary directory, removed at the end
+    """A private broker for the test session: a child process with a temporary directory, removed at the end
     of the session.
     """
     from sparklog.local_broker import embedded
@@ -35,9 +34,7 @@ def sparklog_broker() -> Iterator["EmbeddedBroker"]:
 
 @pytest.fixture
 def sparklog_topic(sparklog_broker: "EmbeddedBroker", request: pytest.FixtureRequest) -> str:
-    """The name of a topic with one partition that no other test uses, made for this test and named after
-    it.
-    """
+    """The name of a topic with one partition, created for this test and named after it."""
     from sparklog.client.admin import Admin
 
     topic = f"{re.sub('[^A-Za-z0-9._-]+', '-', request.node.name)[:200].strip('-.')}-{next(_TOPIC_NUMBERS)}"

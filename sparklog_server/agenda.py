@@ -1,13 +1,13 @@
-"""What the broker has to do at the end of a turn. An object that has something to do says so when it happens,
-so that a turn asks no object in vain.
+"""The work of the broker at the end of a turn. An object notes new work here, so that the end of a turn need
+not ask every object.
 """
 
 
 class Agenda:
     """Three notes, each set by the objects that have the work and cleared by the broker before it does it.
 
-    A note that is set in vain costs a question; one that is forgotten would leave work undone until the next
-    tick. The simulation asserts after each turn that none is.
+    A note without work costs one check; work without a note would wait until the next tick. The simulation
+    asserts after each turn that there is none.
     """
 
     __slots__ = ("has_coordination", "has_deadlines", "has_syncs")

@@ -27,9 +27,9 @@ class _Continuation(NamedTuple):
 
 
 class Continuations:
-    """The results that are awaited. `effects` are those of the current turn, in the order requested.
+    """The pending results. `effects` are those of the current turn, in the order requested.
 
-    Invariant: each ticket is given once, and its continuation is called at most once.
+    Invariant: each ticket is issued once, and its continuation is called at most once.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Continuations:
     def sync(
         self, files: Sequence[DiskFile], log_dir: str, then: Callable[[StorageError | None, Instant], None]
     ) -> None:
-        """Make `files` durable; `then` takes the disk's error, or None."""
+        """Make `files` durable; `then` is called with the disk's error, or None."""
         self.effects.append(Sync(self._await(then, None), files, log_dir))
 
     def run(
@@ -60,9 +60,9 @@ class Continuations:
         memory_bytes: int = 0,
         out_of_memory: Callable[[Instant], None] | None = None,
     ) -> None:
-        """Run `job` beside the loop; `then` takes its result, or the disk's error. See `Run`.
+        """Run `job` outside the event loop; `then` is called with its result, or the disk's error. See `Run`.
 
-        A job without `out_of_memory` must not fail for want of memory.
+        A job without `out_of_memory` must not run out of memory.
         """
         ticket = self._await(then, out_of_memory)
         self.effects.append(Run(job, ticket, False, is_background, session, memory_bytes))
@@ -82,10 +82,11 @@ class Continuations:
         self.effects.append(Run(job, ticket, True, is_background, session, memory_bytes))
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> None:
-        """Hand the result of a sync (None or StorageError) or of a job (its result or its exception) on.
+        """Call the continuation of a sync (with None or StorageError) or of a job (with its result or
+        exception).
 
-        An exception other than StorageError is a defect of this program and is raised, except a MemoryError
-        of a job that has `out_of_memory`.
+        An exception other than StorageError is a bug and is raised, except a MemoryError of a job that has
+        `out_of_memory`.
         """
         then, out_of_memory, after = self._awaited.pop(ticket)
         if isinstance(result, MemoryError) and out_of_memory is not None:
@@ -98,7 +99,7 @@ class Continuations:
             after(now)
 
     def take_effects(self) -> list[Effect]:
-        """The effects of the turn that ends; the next turn begins with none."""
+        """The effects of the turn, which are removed; the next turn begins with none."""
         taken = self.effects[:]
         self.effects.clear()
         return taken
@@ -107,7 +108,8 @@ class Continuations:
         self, then: Callable[[R, Instant], None], out_of_memory: Callable[[Instant], None] | None
     ) -> Ticket:
         ticket = Ticket(next(self._tickets))
-        # The table holds continuations of all types; `run` has checked that of the job against this one.
+        # The table has continuations of all types; `run` has checked that the job's result has the type of
+        # this one.
         untyped = cast("Callable[[object, Instant], None]", then)
         self._awaited[ticket] = _Continuation(untyped, out_of_memory, self._after)
         return ticket

@@ -11,10 +11,10 @@ RecordT = TypeVar("RecordT", covariant=True)
 
 
 class Outcome(msgspec.Struct, Generic[RecordT, ReplyT], frozen=True):
-    """A decision that has changed nothing yet: `records` are appended and replayed, `reply` leaves when
-    they are committed.
+    """A decision that has changed nothing yet: `records` are appended and replayed, `reply` is sent when they
+    are committed.
 
-    `is_atomic` tells that the records must lie in one batch, so that no reader ever sees a part of them.
+    `is_atomic`: the records must be in one batch, so that no reader ever sees a part of them.
     """
 
     records: tuple[RecordT, ...]
@@ -27,7 +27,7 @@ STRING_BYTES_MAX = 32_767
 
 
 def cut(text: str, bytes_max: int = STRING_BYTES_MAX) -> str:
-    """As much of `text` from its beginning as fits `bytes_max` bytes of UTF-8, in whole characters.
+    """The longest prefix of `text`, in whole characters, that fits `bytes_max` bytes of UTF-8.
 
     For texts that contain names chosen by clients: a name may be as long as a string on the wire, so the
     text may not fit.
@@ -38,8 +38,8 @@ def cut(text: str, bytes_max: int = STRING_BYTES_MAX) -> str:
 
 
 class Refused(Exception):
-    """Raised within a decision: the request, or the part of it under decision, is answered with this error
-    and changes nothing.
+    """Raised within a decision: the request, or the current part of it, is answered with this error and
+    changes nothing.
 
     The message is cut to the length that an answer can hold.
     """

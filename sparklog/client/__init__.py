@@ -1,10 +1,10 @@
 """The client: producers, consumers and administration over Kafka's protocol, blocking and typed.
 
-Two kinds of files. The machines (`connection`, `cluster`, `accumulator`, `fetch`, `membership` and what
-begins so) know the protocol and never wait: bytes, replies and the time come in, requests and values go
-out; brokers use them towards each other. The shells (`transport`, `producer`, `consumer` with
-`consumer_group` and `group`, `admin`, and `writer` and `ranges` for whole batches) own sockets, the clock
-and their one thread. Start with `connection.py`, then `transport.py`.
+Two kinds of files. The machines (`connection`, `cluster`, `accumulator`, `fetch`, and those that begin with
+`membership`) implement the protocol and never wait: bytes, replies and the time go in, requests and values
+come out; brokers use them for requests to each other. The shells (`transport`, `producer`, `consumer` with
+`consumer_group` and `group`, `admin`, and `writer` and `ranges` for whole batches) own sockets, the clock and
+their one thread. Start with `connection.py`, then `transport.py`.
 
 Nothing here knows Spark, Arrow or the server. `settings.py` is the one definition of every setting;
 keyword arguments are Kafka's keys with `_` for `.`.

@@ -1,5 +1,5 @@
-"""Records gathered into batches, one open batch per partition, bounded in memory; and the choice of a
-partition.
+"""The accumulator of a producer: one open batch per partition, bounded in memory; and the choice of a
+partition for a record.
 
 A machine without I/O. A batch is ready when it is full, when it has lingered, during a flush, or when
 memory is short. It leaves when its leader can take another request, and grows until then.
@@ -33,12 +33,12 @@ class Gathering:
         self.builder = BatchBuilder()
         self.memory_bytes = 0
         self.done: Done | None = None
-        self.callbacks: list[Callable[[], None]] = []  # called when it is done, in the order of the records
+        self.callbacks: list[Callable[[], None]] = []  # called in the order of the records
 
 
 class Accumulator:
-    """Invariants: `used_bytes` is the memory of batches not yet released, at most `buffer_memory`; those
-    of a partition keep order.
+    """The batches of a producer until they are done. Invariants: `used_bytes` is the memory of batches not
+    yet released, at most `buffer_memory`; the batches of a partition stay in order.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -48,7 +48,7 @@ class Accumulator:
         self._open: dict[TopicPartition, Gathering] = {}
         self._full: dict[TopicPartition, deque[Gathering]] = {}
         self.is_short = False
-        """Somebody waits for memory: everything goes out at once."""
+        """Set while a record waits for memory: every batch is then ready to be sent."""
         self.used_bytes = 0
         self.incomplete: dict[Gathering, None] = {}
         """Batches not yet done, oldest first."""
@@ -63,7 +63,7 @@ class Accumulator:
         now: Micros,
         size: int,
     ) -> tuple[Gathering, int] | None:
-        """The batch that took the record, and its index there; None if there is no memory for it now.
+        """Add a record: returns its batch and its index there, or None if there is not enough memory now.
         `size` is the `record_size_max` of the record.
         """
         if not self.has_memory(size):
@@ -83,21 +83,21 @@ class Accumulator:
         return batch, index
 
     def has_memory(self, size: int) -> bool:
-        """Whether there is memory for a record of that size."""
+        """Whether there is enough memory for a record of that size."""
         return self.used_bytes + size <= self._memory_bytes_max or not self.used_bytes
 
     def is_beginning(self, topic_partition: TopicPartition) -> bool:
-        """Whether the next record of the partition begins a batch."""
+        """Whether the next record of the partition begins a new batch."""
         return topic_partition not in self._open
 
     @property
     def has_full(self) -> bool:
-        """Whether a full batch waits to leave."""
+        """Whether a full batch waits to be sent."""
         return bool(self._full)
 
     def take(self, now: Micros, has_room: Callable[[TopicPartition], bool]) -> list[Gathering]:
-        """Ready batches, at most one per partition, of partitions that have room on their way; they take
-        no more records.
+        """The ready batches, at most one per partition, of partitions with room for another request; they
+        take no more records.
         """
         taken: list[Gathering] = []
         for topic_partition in list(self._full):
@@ -119,17 +119,17 @@ class Accumulator:
         return taken
 
     def flush(self) -> None:
-        """Let every batch that is open now go out at once."""
+        """Make every open batch ready to be sent at once."""
         for topic_partition, batch in list(self._open.items()):
             self._close(topic_partition, batch)
 
     def released(self, batch: Gathering) -> None:
-        """The batch is done."""
+        """Release the memory of a batch that is done."""
         self.used_bytes -= batch.memory_bytes
         self.incomplete.pop(batch, None)
 
     def expired(self, deadline_created: Micros) -> list[Gathering]:
-        """Batches made at or before that time which found no room on their way; they are given up."""
+        """Remove the batches created at or before that time that could not be sent, and return them."""
         old: list[Gathering] = []
         for topic_partition, full in list(self._full.items()):
             while full and full[0].created <= deadline_created:
@@ -142,7 +142,9 @@ class Accumulator:
         return old
 
     def deadline(self, now: Micros) -> Micros | None:
-        """When the next open batch has lingered, or lingered before `now` and waits for room: then None."""
+        """The time at which the next open batch has lingered; None if one has lingered before `now` and waits
+        for room.
+        """
         return min(
             (
                 ready
@@ -162,8 +164,8 @@ def _holds(taken: list[Gathering], topic_partition: TopicPartition) -> bool:
 
 
 class StickyPartitioner:
-    """Kafka's default: murmur2 of the key; without a key one partition until it got a batch's worth of
-    bytes, then another (KIP-794).
+    """Kafka's default partitioner: murmur2 of the key; records without a key go to one partition until it has
+    received the bytes of a batch, then to another (KIP-794).
     """
 
     __slots__ = ("_batch_bytes", "_chances", "_current", "_entropy", "_ignores_keys")
@@ -172,7 +174,7 @@ class StickyPartitioner:
         self._batch_bytes = settings.batch_size
         self._ignores_keys = settings.partitioner_ignore_keys
         self._entropy = entropy
-        self._current: dict[str, tuple[int, int]] = {}  # partition and bytes that it got
+        self._current: dict[str, tuple[int, int]] = {}  # the partition, and the bytes that it has received
         self._chances = b""
 
     def choose(
@@ -186,14 +188,16 @@ class StickyPartitioner:
             sent >= 2 * self._batch_bytes or is_beginning(TopicPartition(topic.name, partition))
         )
         if partition < 0 or is_due or partition >= len(topic.partitions):
-            # Any partition will do while none has a leader.
+            # While no partition has a leader, any of them is chosen.
             among = topic.available or tuple(range(len(topic.partitions)))
             partition, sent = among[self._chance() % len(among)], 0
         self._current[topic.name] = (partition, sent + size)
         return partition
 
     def _chance(self) -> int:
-        """A number in [0, 2^16); entropy is taken for many at once, since it costs a system call."""
+        """A random number in [0, 2^16); entropy is read for many numbers at once, because each read is a
+        system call.
+        """
         if not self._chances:
             self._chances = self._entropy(512)
         drawn, self._chances = self._chances[:2], self._chances[2:]

@@ -1,8 +1,8 @@
 """Administration: topics, settings, groups, the cluster and its disks; blocking calls with typed results.
 
-`Admin` is the face. Each family of calls has its file, loaded at the first use: `admin_topics`,
+`Admin` has all calls. Each family of calls has its file, imported at the first use: `admin_topics`,
 `admin_configs`, `admin_groups`, `admin_transactions`, `admin_cluster`, `admin_storage`, `admin_quotas`;
-`admin_calls` asks for all of them.
+`admin_calls` sends the requests of all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,10 +64,10 @@ __all__ = [
 class Admin:
     """A blocking administration client. One call at a time; not safe for use from several threads.
 
-    Every call answers or raises within `default_api_timeout_ms`: BrokerError (with `.code`),
-    ConnectionFailed, RequestTimeout or UnknownTopic. A read is retried while its error is retriable; a
-    change is sent once, unless no broker received it. A call about several items performs all that it can;
-    if some fail it raises ItemsFailed, a BrokerError with `.errors` and `.results` by item.
+    Every call returns or raises within `default_api_timeout_ms`: BrokerError (with `.code`),
+    ConnectionFailed, RequestTimeout or UnknownTopic. A read is retried while its error is retriable; a change
+    is sent once, unless no broker received it. A call for several items performs all that it can; if some
+    fail it raises ItemsFailed, a BrokerError with `.errors` and `.results` by item.
     """
 
     def __init__(self, **settings: Unpack[AdminOptions]) -> None:
@@ -96,25 +96,27 @@ class Admin:
         return create_topics(self._caller, wanted, validate_only=validate_only)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics by name; returns when the cluster has taken note, files go later."""
+        """Delete topics by name; returns when the metadata is updated, files are removed later."""
         delete_topics(self._caller, list(names))
 
     def create_partitions(
         self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
     ) -> None:
-        """Raise the number of partitions of topics to the totals given, and wait until they are known."""
+        """Raise the number of partitions of topics to these totals, and wait until the metadata has the new
+        partitions.
+        """
         create_partitions(self._caller, counts, validate_only=validate_only)
 
     def list_topics(self, *, include_internal: bool = False) -> dict[str, Topic]:
-        """Every topic, by name and in the order of names."""
+        """Every topic by name, in alphabetical order."""
         topics = topics_by_name(self._caller, None, self._caller.deadline())
         return {
             name: topics[name] for name in sorted(topics) if include_internal or not topics[name].is_internal
         }
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """The topics named; raises UnknownTopic; never creates one. Asked page by page where the broker
-        can (KIP-966).
+        """The named topics; raises UnknownTopic and never creates a topic. Requested page by page if the
+        broker supports it (KIP-966).
         """
         return describe_topics(self._caller, list(names))
 
@@ -133,8 +135,8 @@ class Admin:
         }
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
-        """Delete the records below each offset, -1 for all that are committed; answers where each log
-        begins now.
+        """Delete the records below each offset, -1 for all committed ones; returns the new log start
+        offsets.
         """
         from sparklog.client.offsets import delete_records
 
@@ -154,7 +156,9 @@ class Admin:
     def describe_configs(
         self, topics: Iterable[str] = (), *, brokers: Iterable[int] = ()
     ) -> "dict[str, dict[str, ConfigEntry]]":
-        """Settings by topic name or by node id as text; `describe_resources` tells those of everything."""
+        """The settings of topics by name or of brokers by node id; `describe_resources` returns those of
+        every resource type.
+        """
         from sparklog.client.admin_configs import ConfigResource
 
         resources = [ConfigResource("topic", name) for name in topics] + [
@@ -165,8 +169,8 @@ class Admin:
     def describe_resources(
         self, resources: "Iterable[ConfigResource]"
     ) -> "dict[ConfigResource, dict[str, ConfigEntry]]":
-        """Settings with value, source, default and documentation. Each broker tells its own; any broker
-        tells those of the rest.
+        """Settings with value, source, default and documentation. A broker's own settings are requested from
+        that broker, all others from any broker.
         """
         from sparklog.client.admin_configs import describe_configs
 
@@ -175,8 +179,8 @@ class Admin:
     def alter_configs(
         self, changes: "Mapping[ConfigResource, Sequence[ConfigChange]]", *, validate_only: bool = False
     ) -> None:
-        """Change single settings and leave the others as they are (KIP-339). The changes of one resource
-        happen together or not at all.
+        """Change single settings and leave the others as they are (KIP-339). The changes of one resource are
+        atomic.
         """
         from sparklog.client.admin_configs import alter_configs
 
@@ -191,7 +195,7 @@ class Admin:
     # -- groups ----------------------------------------------------------------------------------------------
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> "list[GroupListing]":
-        """Every group of every broker, in the order of names; of these states (`Stable` …) and types
+        """The groups of all brokers in alphabetical order, filtered by state (`Stable` …) and type
         (`classic`, `consumer`).
         """
         from sparklog.client.admin_groups import list_groups
@@ -199,13 +203,13 @@ class Admin:
         return list_groups(self._caller, states=states, types=types)
 
     def describe_groups(self, groups: Iterable[str]) -> "dict[str, GroupDescription]":
-        """Groups with their members, of either protocol; GROUP_ID_NOT_FOUND for one that does not exist."""
+        """Groups of either protocol with their members; GROUP_ID_NOT_FOUND for one that does not exist."""
         from sparklog.client.admin_groups import describe_groups
 
         return describe_groups(self._caller, groups)
 
     def delete_groups(self, groups: Iterable[str]) -> None:
-        """Delete groups that have no members, with everything they committed; NON_EMPTY_GROUP for others."""
+        """Delete groups without members, with their committed offsets; NON_EMPTY_GROUP for others."""
         from sparklog.client.admin_groups import delete_groups
 
         delete_groups(self._caller, groups)
@@ -216,8 +220,8 @@ class Admin:
         *,
         require_stable: bool = False,
     ) -> "dict[str, dict[TopicPartition, GroupOffset]]":
-        """The committed offsets of groups, for all partitions (None) or those named; partitions without a
-        commit are left out.
+        """The committed offsets of groups, for these partitions or all (None); partitions without a commit
+        are left out.
 
         An unknown group has no commits. `require_stable` waits for pending transactions (KIP-447).
         """
@@ -268,10 +272,10 @@ class Admin:
         pattern: str | None = None,
         prefix: str = "",
     ) -> "list[TransactionListing]":
-        """The transactional ids of all brokers, in order: of these states and producers, open for longer
-        than that, or by name.
+        """The transactional ids of all brokers in alphabetical order, filtered by state, producer id, age of
+        the open transaction, or name.
 
-        `pattern` is a regular expression (RE2) of the whole id, `prefix` how it begins; KIP-664, KIP-994,
+        `pattern` is a regular expression (RE2) for the whole id, `prefix` its beginning; KIP-664, KIP-994,
         KIP-1152.
         """
         from sparklog.client.admin_transactions import list_transactions
@@ -304,11 +308,11 @@ class Admin:
         return fence_producers(self._caller, transactional_ids, transaction_timeout_ms=transaction_timeout_ms)
 
     def end_transaction(self, identity: "ProducerIdentity", *, is_commit: bool) -> "ProducerIdentity":
-        """Commit or abort a transaction that any process has begun and flushed; the same once more changes
-        nothing.
+        """Commit or abort a transaction that any process has begun and flushed; a repeated call has no
+        further effect.
 
-        Answers the identity for the next transaction. INVALID_TXN_STATE if it was ended the other way,
-        PRODUCER_FENCED if it is no more.
+        Returns the identity for the next transaction. INVALID_TXN_STATE if it was ended the other way,
+        PRODUCER_FENCED if its producer was fenced.
         """
         from sparklog.client.admin_transactions import end_transaction
 
@@ -317,8 +321,8 @@ class Admin:
     def end_transactions(
         self, identities: "Iterable[ProducerIdentity]", *, is_commit: bool
     ) -> "dict[str, ProducerIdentity]":
-        """The same for many, by transactional id, with several requests on their way to each coordinator;
-        raises ItemsFailed.
+        """As `end_transaction` for many, by transactional id, with several requests in flight to each
+        coordinator; raises ItemsFailed.
         """
         from sparklog.client.admin_transactions import end_transactions
 
@@ -327,8 +331,8 @@ class Admin:
     def abort_transaction(
         self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
     ) -> None:
-        """Write the abort marker of a hanging transaction into one partition; for transactions that no
-        coordinator knows (KIP-664).
+        """Write the abort marker of a hanging transaction to one partition; for transactions that no
+        coordinator has (KIP-664).
         """
         from sparklog.client.admin_transactions import abort_transaction
 
@@ -348,10 +352,10 @@ class Admin:
         node: int | None = None,
         longer_than_ms: int = 900_000,
     ) -> "list[OpenTransaction]":
-        """Transactions that partitions hold open and no coordinator will end: of these partitions, topics,
-        or replicas of that broker.
+        """Transactions that are open in a partition and that no coordinator will end: of these partitions,
+        topics, or replicas of that broker.
 
-        Only those whose last write is older than `longer_than_ms` count, which should be the brokers'
+        Only those are returned whose last write is older than `longer_than_ms`, which should be the brokers'
         transaction.max.timeout.ms.
         """
         from sparklog.client.admin_transactions import find_hanging_transactions
@@ -363,7 +367,7 @@ class Admin:
     # -- the cluster -----------------------------------------------------------------------------------------
 
     def describe_cluster(self, *, include_fenced: bool = False) -> "Cluster":
-        """Id, controller and brokers; fenced ones only if asked for (KIP-1073)."""
+        """Cluster id, controller and brokers; fenced brokers only with `include_fenced` (KIP-1073)."""
         from sparklog.client.admin_cluster import describe_cluster
 
         return describe_cluster(self._caller, include_fenced=include_fenced)
@@ -387,13 +391,13 @@ class Admin:
         upgrade_type: "UpgradeType" = "upgrade",
         validate_only: bool = False,
     ) -> None:
-        """Set the levels that the cluster uses; going down has to be asked for."""
+        """Set the feature levels of the cluster; a downgrade must be allowed explicitly."""
         from sparklog.client.admin_cluster import update_features
 
         update_features(self._caller, levels, upgrade_type=upgrade_type, validate_only=validate_only)
 
     def unregister_broker(self, node: int) -> None:
-        """Forget a broker that is gone for good."""
+        """Remove the registration of a broker that will not return."""
         from sparklog.client.admin_cluster import unregister_broker
 
         unregister_broker(self._caller, node)
@@ -401,8 +405,8 @@ class Admin:
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, election: "ElectionType" = "preferred"
     ) -> dict[TopicPartition, bool]:
-        """Hold elections for these partitions or all of them: True where a leader was elected, False where
-        none was needed.
+        """Elect leaders of these partitions or of all: True if a leader was elected, False if no election was
+        needed.
         """
         from sparklog.client.admin_cluster import elect_leaders
 
@@ -414,7 +418,7 @@ class Admin:
         *,
         may_change_replication_factor: bool = True,
     ) -> None:
-        """Move partitions to other brokers; None cancels a move under way (KIP-455)."""
+        """Move partitions to other brokers; None cancels a reassignment in progress (KIP-455)."""
         from sparklog.client.admin_cluster import alter_reassignments
 
         alter_reassignments(self._caller, moves, may_change_replication_factor=may_change_replication_factor)
@@ -422,7 +426,7 @@ class Admin:
     def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> "dict[TopicPartition, Reassignment]":
-        """The moves under way, of these partitions or of all."""
+        """The reassignments in progress, of these partitions or of all."""
         from sparklog.client.admin_cluster import list_reassignments
 
         return list_reassignments(self._caller, partitions)
@@ -440,7 +444,7 @@ class Admin:
         return describe_log_dirs(self._caller, nodes, partitions)
 
     def alter_replica_log_dirs(self, node: int, moves: Mapping[TopicPartition, str]) -> None:
-        """Have a broker move replicas to another of its log directories, by absolute path; returns when
+        """Move replicas to another log directory of their broker, given by its absolute path; returns when
         the moves have begun.
         """
         from sparklog.client.admin_storage import alter_replica_log_dirs
@@ -450,8 +454,8 @@ class Admin:
     def describe_producers(
         self, partitions: Iterable[TopicPartition]
     ) -> "dict[TopicPartition, tuple[ActiveProducer, ...]]":
-        """The producers that partitions remember, as their leaders see them: how to find a hanging
-        transaction (KIP-664).
+        """The producers of partitions in the state of their leaders, to find a hanging transaction
+        (KIP-664).
         """
         from sparklog.client.admin_storage import describe_producers
 
@@ -460,8 +464,8 @@ class Admin:
     def describe_client_quotas(
         self, filters: "Iterable[QuotaFilter]" = (), *, is_strict: bool = False
     ) -> "dict[QuotaEntity, dict[str, float]]":
-        """Quotas by entity, of those that match every filter; strictly: and have no other type beside
-        (KIP-546).
+        """The quotas of the entities that match every filter; with `is_strict`, only of those without other
+        types (KIP-546).
         """
         from sparklog.client.admin_quotas import describe_quotas
 
@@ -478,7 +482,7 @@ class Admin:
         alter_quotas(self._caller, changes, validate_only=validate_only)
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         self._caller.network.close()
 
     def __enter__(self) -> Self:

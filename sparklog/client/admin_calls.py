@@ -29,7 +29,9 @@ _TO_BE_TOLD: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Retriable by Kafka's table, since metadata may be late; who administers wants to be told at once."""
+"""Errors that Kafka's table calls retriable, because metadata may be late; an administrator should see them
+at once.
+"""
 
 
 class ItemsFailed(BrokerError):
@@ -37,7 +39,7 @@ class ItemsFailed(BrokerError):
     `code` is that of the first error.
     """
 
-    # Any: an item is what the call names things by; the caller knows.
+    # Any: the type of an item is that of the caller's argument.
     def __init__(self, errors: Mapping[Any, BrokerError], results: Mapping[Any, Any]) -> None:
         first = next(iter(errors.values()))
         super().__init__(first.code)
@@ -48,14 +50,14 @@ class ItemsFailed(BrokerError):
 
 
 def settle(results: Mapping[K, V], errors: Mapping[K, BrokerError]) -> dict[K, V]:
-    """The results if nothing failed; raises ItemsFailed otherwise."""
+    """The results if no item failed; raises ItemsFailed otherwise."""
     if errors:
         raise ItemsFailed(errors, results)
     return dict(results)
 
 
 def refusal(code: int, what: str, message: str | None = None) -> BrokerError | None:
-    """The error of one item, which names the item and has the broker's message, if any; None for success."""
+    """The error of one item, with its name and the broker's message, if any; None for success."""
     if not code:
         return None
     if message:
@@ -64,14 +66,14 @@ def refusal(code: int, what: str, message: str | None = None) -> BrokerError | N
 
 
 def raise_for(code: int, what: str, message: str | None = None) -> None:
-    """Raise the error of a whole answer, if it is one."""
+    """Raise the error of a whole response, if it has one."""
     error = refusal(code, what, message)
     if error is not None:
         raise error
 
 
 def is_passing(code: ErrorCode) -> bool:
-    """Whether asking again is better than telling."""
+    """Whether the error is retriable, and none of those that the caller must see."""
     return code.is_retriable and code not in _TO_BE_TOLD
 
 
@@ -83,14 +85,14 @@ class Caller:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self.network = Network(settings)
-        self.network.allow_auto_create = False  # to ask for a topic that was deleted must not make another
+        self.network.allow_auto_create = False  # a request for a deleted topic must not create it again
 
     def deadline(self) -> Micros:
-        """When a call that begins now has to be over."""
+        """The deadline of a call that begins now."""
         return Micros(now_us() + self.settings.default_api_timeout_ms * 1000)
 
     def pause(self, deadline: Micros) -> None:
-        """Wait for the retry back-off; raises RequestTimeout when the time is up."""
+        """Wait for the retry back-off; raises RequestTimeout at the deadline."""
         if now_us() >= deadline:
             raise RequestTimeout("the cluster did not come to the state asked for in time")
         self.network.rest(self.settings.retry_backoff_ms * 1000)
@@ -108,7 +110,7 @@ class Caller:
         try:
             return self.network.call(request, reply, node=node, deadline=deadline, version_max=version_max)
         except UnicodeEncodeError:
-            raise  # a name with a lone surrogate: no version can say it
+            raise  # a name with a lone surrogate, which no version can encode
         except ValueError:
             raise UnsupportedByBroker(api_of(type(request))) from None
 
@@ -121,8 +123,8 @@ class Caller:
         *,
         node: NodeId | None = None,
     ) -> R:
-        """Ask until the answer holds no passing error; for questions only. Raises BrokerError for the
-        first error left.
+        """Repeat a read-only request until the response has no retriable error. Raises BrokerError for the
+        first other error.
         """
         while True:
             try:
@@ -139,7 +141,7 @@ class Caller:
             self.pause(deadline)
 
     def know_brokers(self, deadline: Micros) -> None:
-        """Learn where the brokers are, beyond the bootstrap addresses."""
+        """Fetch the addresses of all brokers, beyond the bootstrap addresses."""
         while not self.network.cluster.answers:
             if now_us() >= deadline:
                 raise RequestTimeout("no broker told of the others in time")
@@ -151,8 +153,8 @@ class Caller:
         return sorted(self.network.cluster.brokers)
 
     def require(self, node: int, deadline: Micros) -> NodeId:
-        """That broker, if the cluster has it; raises BrokerError (BROKER_NOT_AVAILABLE) naming those it
-        has.
+        """That broker, if the cluster has it; raises BrokerError (BROKER_NOT_AVAILABLE) with the ids of the
+        existing brokers.
         """
         known = self.brokers(deadline)
         if node not in known:
@@ -173,9 +175,9 @@ class Caller:
         is_change: bool = False,
         key_type: int = GROUP_KEY,
     ) -> dict[str, V]:
-        """Send one request to each coordinator for its groups (or transactional ids, by `key_type`), again
-        if it is no longer the coordinator. Raises ItemsFailed by group. A change whose answer was lost is
-        not sent again: the error of the connection is raised.
+        """Send one request to each coordinator for its groups (or transactional ids, by `key_type`), again if
+        it is no longer the coordinator. Raises ItemsFailed by group. A change whose response was lost is not
+        repeated: the error of the connection is raised.
         """
         self.know_brokers(deadline)
         results: dict[str, V] = {}
@@ -203,7 +205,7 @@ class Caller:
     def _coordinators(
         self, groups: list[str], deadline: Micros, key_type: int
     ) -> tuple[dict[NodeId, list[str]], dict[str, BrokerError]]:
-        """Groups by the broker that coordinates them, and those that have none."""
+        """The groups by coordinator, and the groups without one."""
         from sparklog.wire.messages.find_coordinator import (
             Coordinator,
             FindCoordinatorRequest,
@@ -214,7 +216,7 @@ class Caller:
             asked = FindCoordinatorRequest(key_type=key_type, coordinator_keys=groups)
             found = self.call(asked, FindCoordinatorResponse, deadline).coordinators
         except UnsupportedByBroker:
-            # Before v4 one at a time.
+            # Before v4 a request names one group.
             found = []
             for group in groups:
                 one = self.call(

@@ -1,4 +1,4 @@
-"""The cluster itself: brokers, the metadata quorum, features, elections and where partitions move."""
+"""The cluster itself: brokers, the metadata quorum, features, elections and reassignments."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
@@ -18,7 +18,7 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class Node(Struct, frozen=True, order=True):
-    """A broker as clients reach it."""
+    """A broker with its address for clients."""
 
     node_id: NodeId
     host: str
@@ -28,7 +28,7 @@ class Node(Struct, frozen=True, order=True):
 
 
 class Cluster(Struct, frozen=True):
-    """The brokers in the order of their ids; controller -1 for none."""
+    """The brokers by id; controller -1 if there is none."""
 
     cluster_id: str
     controller_id: NodeId
@@ -36,7 +36,7 @@ class Cluster(Struct, frozen=True):
 
 
 class QuorumReplica(Struct, frozen=True):
-    """How far a voter or observer of the metadata log has come; times in ms of Unix time, -1 for unknown."""
+    """The progress of a voter or observer in the metadata log; times in ms of Unix time, -1 if unknown."""
 
     node_id: NodeId
     log_end_offset: Offset
@@ -45,7 +45,7 @@ class QuorumReplica(Struct, frozen=True):
 
 
 class Quorum(Struct, frozen=True):
-    """The metadata quorum as its leader sees it."""
+    """The state of the metadata quorum according to its leader."""
 
     leader: NodeId
     leader_epoch: LeaderEpoch
@@ -66,7 +66,7 @@ class Feature(Struct, frozen=True):
 
 
 class Reassignment(Struct, frozen=True):
-    """A move under way."""
+    """A reassignment in progress."""
 
     replicas: tuple[NodeId, ...]
     adding: tuple[NodeId, ...]

@@ -60,7 +60,7 @@ class ConfigResource(Struct, frozen=True, order=True):
 
 
 class ConfigSynonym(Struct, frozen=True):
-    """A place that could give the value, strongest first; sensitive values are None."""
+    """A source of the value, in the order of precedence; sensitive values are None."""
 
     name: str
     value: str | None
@@ -159,7 +159,7 @@ def alter_configs(
             ],
             validate_only=validate_only,
         )
-        # A broker checks what is meant for itself alone: only it knows what its files say.
+        # A broker's own settings can be validated only by that broker, which has its configuration file.
         target = None if node is None else caller.require(node, deadline)
         for told in caller.call(request, IncrementalAlterConfigsResponse, deadline, node=target).responses:
             resource = ConfigResource(_TYPE_NAMES.get(told.resource_type, "topic"), told.resource_name)
@@ -179,7 +179,7 @@ def list_config_resources(caller: Caller, types: Iterable[ResourceType]) -> list
     )
 
     numbers = [_TYPE_NUMBERS[one] for one in types]
-    # Client metrics are all that v0 lists: it carries no types.
+    # v0 has no types and lists only client metrics.
     request = ListConfigResourcesRequest(
         resource_types=[] if numbers == [_TYPE_NUMBERS["client-metrics"]] else numbers
     )
@@ -196,7 +196,7 @@ def list_config_resources(caller: Caller, types: Iterable[ResourceType]) -> list
 
 
 def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """Resources by the one broker that tells about them; None is any."""
+    """Resources by the broker that must be asked; None is any."""
     homes: dict[int | None, list[ConfigResource]] = {}
     for resource in resources:
         node = NodeId(int(resource.name)) if resource.type == "broker" and resource.name else None

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     )
 
 _NAMED_TOPICS_UNTIL: Final = 9
-"""From v10 on, commits name topics by id, which a group's coordinator may know better than we do."""
+"""The newest version of OffsetCommit with topic names; later ones have topic ids, which the coordinator may
+know better than this client.
+"""
 
 
 class GroupListing(Struct, frozen=True, order=True):
-    """A group; `type` is Kafka's word, `Classic`, `Consumer` …; type and state are empty where the
-    broker's version does not tell.
+    """A group; `type` is in Kafka's words, `Classic`, `Consumer` …; type and state are empty if the broker's
+    version does not return them.
     """
 
     group_id: str
@@ -37,9 +39,7 @@ class GroupListing(Struct, frozen=True, order=True):
 
 
 class GroupMember(Struct, frozen=True):
-    """A member; epoch -1, no target and no subscription for members of classic groups, whose assignment is
-    theirs to read.
-    """
+    """A member; for a member of a classic group the epoch is -1, and target and subscription are empty."""
 
     member_id: str
     instance_id: str | None
@@ -99,8 +99,8 @@ def describe_groups(caller: Caller, groups: Iterable[str]) -> dict[str, GroupDes
 def _describe(
     caller: Caller, deadline: Micros, node: NodeId, groups: list[str]
 ) -> dict[str, GroupDescription | BrokerError]:
-    """New protocol first; what is no group of it is asked for as a classic one, as Kafka's own client
-    does.
+    """Describe groups with the new protocol first, then the others as classic groups, as Kafka's
+    client does.
     """
     from sparklog.wire.messages.consumer_group_describe import (
         ConsumerGroupDescribeRequest,
@@ -181,7 +181,7 @@ def _classic(group: "ClassicGroup", node: NodeId) -> GroupDescription:
                     )
                 )
             except DecodeError:
-                assigned = ()  # the bytes are the members' own affair
+                assigned = ()  # the assignment has a format of the members' own
         members.append(
             GroupMember(
                 member.member_id, member.group_instance_id, member.client_id, member.client_host, assigned
@@ -298,7 +298,7 @@ def _offsets(
     group: "OffsetFetchResponseGroup",
     topics: "Iterable[OffsetFetchResponseTopics | OffsetFetchResponseTopic]",
 ) -> dict[TopicPartition, GroupOffset] | BrokerError:
-    """The commits of a group; an error of one partition counts for the group, since it passes."""
+    """The commits of a group; an error of one partition is raised for the group, because it is retriable."""
     error = refusal(group.error_code, f"group {group.group_id!r}")
     found: dict[TopicPartition, GroupOffset] = {}
     for topic in topics:
@@ -412,7 +412,7 @@ def remove_members(
 
 
 def _outcome(codes: Mapping[TopicPartition, int]) -> bool | BrokerError:
-    """Errors by partition as one, except when all have the same: then it is the group's own
+    """The errors by partition; if all partitions have the same error, it is that of the group
     (NOT_COORDINATOR, REBALANCE_IN_PROGRESS …).
     """
     errors = {
@@ -438,7 +438,9 @@ def _of_partitions(
     ask: "Callable[[NodeId, list[str]], dict[str, bool | BrokerError]]",
     deadline: Micros,
 ) -> None:
-    """Ask one group's coordinator; errors of partitions are raised as they are, not wrapped by the group."""
+    """Send a request for one group to its coordinator; errors of partitions are raised without that of the
+    group.
+    """
     try:
         caller.of_coordinators([group], ask, deadline, is_change=True)
     except ItemsFailed as failed:

@@ -1,5 +1,5 @@
-"""Client quotas: how many bytes, how much of the broker's time and how many changes a user or client id
-may take.
+"""Client quotas: the limits of a user or client id in bytes per second, request time and controller
+mutations.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ class QuotaEntity(Struct, frozen=True, order=True):
 
 
 class QuotaFilter(Struct, frozen=True):
-    """Entities that have this type: of that name (`exact`), the type's default, or any of either."""
+    """Selects entities of this type: with that name (`exact`), with the default name, or with any name."""
 
     entity_type: EntityType
     match: Match = "any"
@@ -64,7 +64,7 @@ def describe_quotas(
         }
         for entry in reply.entries or ()
     }
-    # The default of a type, None, comes before its names.
+    # The default of a type (None) is sorted before names.
     return {
         entity: found[entity]
         for entity in sorted(found, key=lambda entity: [(t, n is not None, n or "") for t, n in entity.parts])

@@ -11,7 +11,7 @@ from sparklog.model import Micros, NodeId, Offset, ProducerEpoch, ProducerId, To
 
 
 class ReplicaSize(Struct, frozen=True):
-    """Bytes of a replica, how far it is behind in records, and whether it is the copy of a move between
+    """The size of a replica in bytes, its lag in records, and whether it is the copy of a move between
     directories.
     """
 
@@ -21,8 +21,8 @@ class ReplicaSize(Struct, frozen=True):
 
 
 class LogDir(Struct, frozen=True):
-    """A log directory; total and usable bytes -1 where the broker does not tell. `error` says why one
-    cannot be used.
+    """A log directory; total and usable bytes are -1 if the broker does not return them. `error` is set for
+    an offline directory.
     """
 
     node_id: NodeId
@@ -34,9 +34,7 @@ class LogDir(Struct, frozen=True):
 
 
 class ActiveProducer(Struct, frozen=True):
-    """A producer that a partition remembers; -1 where there is no sequence, no coordinator or no open
-    transaction.
-    """
+    """A producer of a partition; -1 if it has no sequence, coordinator epoch or open transaction."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
@@ -149,7 +147,7 @@ def describe_producers(
 
 
 def _leaders(caller: Caller, partitions: list[TopicPartition]) -> dict[NodeId, list[TopicPartition]]:
-    """Partitions by leader; those without one are left out. Raises UnknownTopic for a partition that a
+    """Partitions by leader; those without a leader are left out. Raises UnknownTopic for a partition that a
     topic does not have.
     """
     led: dict[NodeId, list[TopicPartition]] = {}

@@ -1,4 +1,4 @@
-"""Topics, their partitions and offsets, as administration sees them."""
+"""Topics, their partitions and offsets, for administration."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -21,12 +21,12 @@ LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
 
 _PAGE_PARTITIONS: Final = 2000
-"""What brokers allow by default (max.request.partition.size.limit)."""
+"""The most partitions that brokers return by default (max.request.partition.size.limit)."""
 
 
 class Partition(Struct, frozen=True):
-    """One partition; leader -1 for none. The eligible leader replicas (KIP-966) are empty if the broker
-    does not report them.
+    """One partition; leader -1 if there is none. The eligible leader replicas (KIP-966) are empty if the
+    broker does not report them.
     """
 
     partition: int
@@ -45,7 +45,7 @@ class Partition(Struct, frozen=True):
 
 
 class Topic(Struct, frozen=True):
-    """A topic and its partitions, in their order."""
+    """A topic and its partitions, by number."""
 
     name: str
     topic_id: Uuid
@@ -66,7 +66,7 @@ class NewTopic(Struct, frozen=True):
 
 
 class CreatedTopic(Struct, frozen=True):
-    """-1 and ZERO_UUID where the broker's version does not tell."""
+    """A created topic; -1 and ZERO_UUID if the broker's version does not return them."""
 
     name: str
     topic_id: Uuid
@@ -75,14 +75,16 @@ class CreatedTopic(Struct, frozen=True):
 
 
 class NewPartitions(Struct, frozen=True):
-    """How many partitions a topic shall have in all; `assignment` are the replicas of each new one."""
+    """The new number of partitions of a topic; `assignment` has the replicas of each new one."""
 
     total_count: int
     assignment: Sequence[Sequence[int]] = ()
 
 
 class ListedOffset(Struct, frozen=True):
-    """Timestamp in ms, -1 for the landmarks; offset -1 if no record is that young."""
+    """Timestamp in ms, -1 for EARLIEST and LATEST; offset -1 if no record has that timestamp or a
+    later one.
+    """
 
     offset: Offset
     timestamp_ms: int
@@ -131,7 +133,7 @@ def delete_topics(caller: Caller, names: list[str]) -> None:
         )
         reply = caller.call(by_state, DeleteTopicsResponse, caller.deadline())
     except UnsupportedByBroker:
-        # Up to v5 the names stand alone.
+        # Up to v5 a request has names without ids.
         reply = caller.call(
             DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms),
             DeleteTopicsResponse,
@@ -198,7 +200,7 @@ def describe_topics(caller: Caller, names: list[str]) -> dict[str, Topic]:
 
 
 def topics_by_name(caller: Caller, names: list[str] | None, deadline: Micros) -> dict[str, Topic]:
-    """Topics by name (None: all); those that are not there are left out."""
+    """Topics by name (None: all); topics that do not exist are left out."""
     request = MetadataRequest(
         topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
         allow_auto_topic_creation=False,
@@ -231,9 +233,7 @@ def topics_by_name(caller: Caller, names: list[str] | None, deadline: Micros) ->
 
 
 def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topic]:
-    """Topics with their eligible leader replicas, page by page: a topic may go on where the last page
-    ended.
-    """
+    """Topics with their eligible leader replicas, page by page: a topic may continue on the next page."""
     from sparklog.wire.messages.describe_topic_partitions import (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,
@@ -321,7 +321,7 @@ def _creatable(topic: NewTopic) -> "CreatableTopic":
 
 
 def _parted(told: "dict[str, BrokerError | None]") -> tuple[dict[str, None], dict[str, BrokerError]]:
-    """Results of the items that succeeded, and errors of those that failed."""
+    """The results of the items that succeeded, and the errors of those that failed."""
     return {item: None for item, error in told.items() if error is None}, {
         i: error for i, error in told.items() if error is not None
     }

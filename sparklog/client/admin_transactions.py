@@ -1,5 +1,5 @@
-"""Transactions as an administrator, or another process of the same writer, sees them: find them, end them,
-fence their producers.
+"""Administration of transactions, also for another process of the same writer: find them, end them, fence
+their producers.
 """
 
 import re
@@ -21,11 +21,11 @@ from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicParti
 T = TypeVar("T")
 
 PARTITIONS_AT_ONCE: Final = 500
-"""As Kafka's tool asks for the producers of partitions."""
+"""The partitions in one DescribeProducers request, as in Kafka's tool."""
 
 
 class TransactionListing(Struct, frozen=True, order=True):
-    """A transactional id and how its transaction stands: Empty, Ongoing, PrepareCommit, CompleteAbort …"""
+    """A transactional id and the state of its transaction: Empty, Ongoing, PrepareCommit, CompleteAbort …"""
 
     transactional_id: str
     producer_id: ProducerId
@@ -34,8 +34,8 @@ class TransactionListing(Struct, frozen=True, order=True):
 
 
 class TransactionDescription(Struct, frozen=True):
-    """A transaction as its coordinator knows it; `start_time_ms` is -1 if none is open, `partitions` those
-    that still wait for a marker.
+    """A transaction in the state of its coordinator; `start_time_ms` is -1 if none is open, `partitions` are
+    those without a marker.
     """
 
     transactional_id: str
@@ -49,7 +49,7 @@ class TransactionDescription(Struct, frozen=True):
 
 
 class OpenTransaction(Struct, frozen=True):
-    """A transaction that a partition holds open, and its producer as the partition's leader sees it."""
+    """A transaction that is open in a partition, and its producer in the state of the partition's leader."""
 
     partition: TopicPartition
     producer: ActiveProducer
@@ -87,7 +87,7 @@ def list_transactions(
         except UnsupportedByBroker:
             if not prefix:
                 raise
-            # Before v2 all of them are told.
+            # Before v2 the response has all of them.
             request.transactional_id_pattern = None
             reply = caller.ask(
                 request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node
@@ -189,14 +189,14 @@ def end_transactions(
     def end(node: NodeId, names: list[str]) -> dict[str, ProducerIdentity | BrokerError]:
         return _ended(caller, node, [by_id[name] for name in names], deadline, is_commit=is_commit)
 
-    # The same answer comes to the same question, so one that was lost may be asked again.
+    # The request is idempotent, so it may be repeated after a lost response.
     return caller.of_coordinators(by_id, end, deadline, key_type=TRANSACTION_KEY)
 
 
 def _ended(
     caller: Caller, node: NodeId, identities: Sequence[ProducerIdentity], deadline: Micros, *, is_commit: bool
 ) -> dict[str, ProducerIdentity | BrokerError]:
-    """What one coordinator says, of those whose answers came; several questions are on their way at a
+    """The results of one coordinator, for the responses that arrived; several requests are in flight at a
     time.
     """
     from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -205,7 +205,7 @@ def _ended(
     told: dict[str, ProducerIdentity | BrokerError] = {}
     asked: list[
         tuple[ProducerIdentity]
-    ] = []  # each a token of its own: an answer that comes too late is of no other call
+    ] = []  # each request has its own token, so that a late response belongs to no other call
     waiting, is_broken = list(reversed(identities)), False
     while (waiting and not is_broken) or asked:
         while waiting and not is_broken and network.is_ready(node):
@@ -221,7 +221,7 @@ def _ended(
                 continue
             (identity,), reply = asked.pop(token_at), answer.message
             if not isinstance(reply, EndTxnResponse):
-                is_broken = True  # whose answer is missing is asked about again
+                is_broken = True  # requests without a response are repeated
                 continue
             ended = identity
             if reply.producer_id >= 0:
@@ -254,7 +254,7 @@ def abort_transaction(
 
     deadline = caller.deadline()
     topics = [WritableTxnMarkerTopic(partition.topic, [partition.partition])]
-    # A producer that never ended a transaction has no coordinator epoch: 0 is at most that of any
+    # A producer that never ended a transaction has no coordinator epoch; 0 is not above that of any
     # coordinator.
     marker = WritableTxnMarker(producer_id, producer_epoch, False, topics, max(0, coordinator_epoch))
     caller.network.wait_for_topic(partition.topic, deadline, is_patient=False)
@@ -288,9 +288,7 @@ def abort_transaction(
 
 
 def open_transactions(caller: Caller, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
-    """The transactions that partitions hold open, in the order of the partitions and of their first
-    offsets.
-    """
+    """The open transactions of partitions, in the order of the partitions and of their first offsets."""
     found: list[OpenTransaction] = []
     for some in _in_lots(sorted(partitions)):
         for partition, producers in describe_producers(caller, some).items():
@@ -330,8 +328,8 @@ def find_hanging_transactions(
 
 
 def _is_hanging(one: OpenTransaction, described: TransactionDescription | None) -> bool:
-    """Whether no coordinator will ever write a marker: it knows neither the producer nor, in its
-    transaction, the partition.
+    """Whether no coordinator will ever write a marker: the transactional id is unknown, or its transaction
+    does not include the partition.
     """
     return described is None or one.partition not in described.partitions
 
@@ -367,5 +365,5 @@ def _in_lots(given: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _quoted(text: str) -> str:
-    """The text as a pattern of RE2, which, unlike Python's, knows no escaped blank."""
+    """The text as an RE2 pattern; RE2, unlike Python, does not allow an escaped blank."""
     return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", text)

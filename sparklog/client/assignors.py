@@ -1,8 +1,8 @@
 """The assignors that the leader of a classic group runs, with the names and results of the Java client's.
 
-Pure functions from members and the sizes of topics to partitions. `range` and `roundrobin` look at nothing
-else; `sticky` and `cooperative-sticky` (see `assignors_sticky.py`) keep what members have. Replica racks
-are not looked at.
+Pure functions from members and partition counts to assignments. `range` and `roundrobin` use no other input;
+`sticky` and `cooperative-sticky` (see `assignors_sticky.py`) keep the partitions that members have. Replica
+racks are not considered.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,9 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[str, int]], Shares]
 
 
 def assign_range(members: Sequence[Subscriber], partition_counts: Mapping[str, int]) -> Shares:
-    """Give the subscribers of each topic one stretch of it each, the first ones a partition more."""
+    """Give each subscriber of a topic one contiguous range of it, the first subscribers one
+    partition more.
+    """
     ordered = sorted(members, key=_order)
     shares: Shares = {member.member_id: [] for member in ordered}
     wanting = subscribers(ordered)
@@ -51,7 +53,7 @@ def assign_range(members: Sequence[Subscriber], partition_counts: Mapping[str, i
 
 
 def assign_roundrobin(members: Sequence[Subscriber], partition_counts: Mapping[str, int]) -> Shares:
-    """Deal all partitions out one by one, past members that do not subscribe to the topic."""
+    """Assign all partitions one by one, skipping members that do not subscribe to the topic."""
     ordered = sorted(members, key=_order)
     shares: Shares = {member.member_id: [] for member in ordered}
     wanting, turn = subscribers(ordered), 0
@@ -83,7 +85,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {
 
 
 def assignor_names(given: Sequence[str]) -> tuple[str, ...]:
-    """The assignors of a setting, which may name Java's classes; raises SettingsError."""
+    """The assignors of a setting, which may contain Java class names; raises SettingsError."""
     names = tuple(dict.fromkeys(_JAVA_NAMES.get(name.rpartition(".")[2], name) for name in given))
     for name in names:
         if name not in ASSIGNORS:
@@ -98,7 +100,7 @@ def assignor_names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_cooperative(names: Sequence[str]) -> bool:
-    """Whether members keep their partitions over a rebalance: only if every assignor can do with that
+    """Whether members keep their partitions during a rebalance: only if every assignor supports it
     (KIP-429).
     """
     return all(name == "cooperative-sticky" for name in names)
@@ -134,13 +136,14 @@ def subscription(
 def subscriber(
     name: str, member_id: str, instance_id: str | None, metadata: bytes | memoryview
 ) -> Subscriber:
-    """A member as its metadata tells it to the assignor of that name; raises DecodeError for bytes that
-    are none.
+    """The input of an assignor for one member, from the member's metadata; raises DecodeError if it is
+    invalid.
     """
     told = decode_prefixed(ConsumerProtocolSubscription, metadata)
     owned, generation = flat(told.owned_partitions), told.generation_id
     if name == "sticky":
-        # Eager members own nothing while they join: what they had is told by the assignor's own data only.
+        # Eager members own nothing while they join: their former partitions are only in the assignor's own
+        # data.
         kept = decode_user_data(StickyUserData, told.user_data) if told.user_data else None
         owned, generation = (flat(kept.previous_assignment), kept.generation) if kept else ((), -1)
     elif generation < 0 and told.user_data:
@@ -150,14 +153,14 @@ def subscriber(
 
 
 def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
-    """A member's share, as SyncGroup carries it."""
+    """A member's assignment, as encoded in SyncGroup."""
     return encode_prefixed(
         ConsumerProtocolAssignment(assigned_partitions=by_topic(partitions)), SUBSCRIPTION_VERSION
     )
 
 
 def decode_assignment(value: bytes | memoryview) -> tuple[TopicPartition, ...]:
-    """The partitions in a share; none in no bytes at all. Raises DecodeError."""
+    """The partitions of an encoded assignment; none if it is empty. Raises DecodeError."""
     if not len(value):
         return ()
     partitions = flat(decode_prefixed(ConsumerProtocolAssignment, value).assigned_partitions)
@@ -167,7 +170,7 @@ def decode_assignment(value: bytes | memoryview) -> tuple[TopicPartition, ...]:
 
 
 def by_topic(partitions: Sequence[TopicPartition]) -> list[TopicPartitions]:
-    """Partitions as the protocol lists them."""
+    """Partitions grouped by topic, as in the protocol."""
     topics: dict[str, TopicPartitions] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, TopicPartitions(topic=topic, partitions=[])).partitions.append(partition)
@@ -175,10 +178,10 @@ def by_topic(partitions: Sequence[TopicPartition]) -> list[TopicPartitions]:
 
 
 def flat(topics: Sequence[TopicPartitions]) -> tuple[TopicPartition, ...]:
-    """Partitions one by one."""
+    """Partitions as a flat list."""
     return tuple(TopicPartition(told.topic, partition) for told in topics for partition in told.partitions)
 
 
 def _order(member: Subscriber) -> tuple[bool, str]:
-    """Static members first, so that they keep their place over restarts."""
+    """Static members first, so that their order survives restarts."""
     return (member.instance_id is None, member.instance_id or member.member_id)

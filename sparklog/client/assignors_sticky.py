@@ -1,9 +1,9 @@
-"""The sticky assignors of classic groups (KIP-54, KIP-429): as even as subscriptions allow, moving as
-little as that takes.
+"""The sticky assignors of classic groups (KIP-54, KIP-429): as balanced as subscriptions allow, with as few
+moved partitions as possible.
 
-Where all members subscribe to the same topics, every member keeps up to its quota and the rest is dealt
-out, as Java does it. Where subscriptions differ, partitions move one by one from the fullest member to one
-that has at least two fewer.
+If all members subscribe to the same topics, every member keeps up to its quota and the rest is assigned in
+turn, as in Java. If subscriptions differ, partitions move one by one from the member with the most to one
+with at least two fewer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Subscriber(msgspec.Struct, frozen=True):
 
 
 def subscribers(members: Sequence[Subscriber]) -> dict[str, list[str]]:
-    """Subscribed member ids of each topic, in the order of the members."""
+    """The member ids that subscribe to each topic, in the order of the members."""
     wanting: dict[str, list[str]] = {}
     for member in members:
         for topic in member.topics:
@@ -39,7 +39,7 @@ def subscribers(members: Sequence[Subscriber]) -> dict[str, list[str]]:
 def assign_sticky(
     members: Sequence[Subscriber], partition_counts: Mapping[str, int]
 ) -> tuple[Shares, dict[TopicPartition, str]]:
-    """The shares, and the partitions that two members claimed, by the one that gets them now."""
+    """The assignments, and the new owner of each partition that two members claimed."""
     ordered = sorted(members, key=lambda member: member.member_id)
     owned, claimed_twice = _owned(ordered, partition_counts)
     wanting = subscribers(ordered)
@@ -71,7 +71,7 @@ def withhold(members: Sequence[Subscriber], shares: Shares, moved: Mapping[Topic
 def _owned(
     members: Sequence[Subscriber], partition_counts: Mapping[str, int]
 ) -> tuple[dict[str, list[TopicPartition]], dict[TopicPartition, None]]:
-    """The partitions that each member keeps: of two claims the one with the newer generation counts, and
+    """The partitions that each member keeps: of two claims the one with the newer generation is valid, and
     neither if both are equally new.
     """
     owner: dict[TopicPartition, Subscriber] = {}
@@ -98,7 +98,7 @@ def _owned(
 
 
 def _even(owned: Mapping[str, list[TopicPartition]], partition_counts: Mapping[str, int]) -> Shares:
-    """Assign when all subscriptions are equal: quotas differ by one at most."""
+    """Assign if all subscriptions are equal: quotas differ by one at most."""
     partitions = [
         TopicPartition(topic, number)
         for topic in sorted(partition_counts)
@@ -124,8 +124,8 @@ def _even(owned: Mapping[str, list[TopicPartition]], partition_counts: Mapping[s
 
 
 class _Uneven:
-    """Members that want different topics. Invariant: every partition lies in exactly one share from the
-    second step on.
+    """Members with different subscriptions. Invariant: from the second step on, every partition is assigned
+    to exactly one member.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class _Uneven:
                 owner[partition] = self._emptiest(partition)
                 self._shares[owner[partition]][partition] = None
         has_moved = True
-        while has_moved:  # each move brings two shares closer, so this ends
+        while has_moved:  # each move reduces the difference of two members, so the loop ends
             has_moved = False
             for partition in self._partitions:
                 giver, taker = owner[partition], self._emptiest(partition)

@@ -63,15 +63,15 @@ class Chunk:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether every batch was handed out."""
+        """Whether every batch has been handed out."""
         return self._index == len(self._headers)
 
     def next_batch(
         self,
         make: Callable[[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]], Made],
     ) -> list[Made]:
-        """The records of the next batch from `position` on, often none; raises CorruptRecords and stays
-        where it is.
+        """The records of the next batch from `position` on, possibly none; raises CorruptRecords without
+        moving the position.
         """
         at, header = self._headers[self._index]
         try:
@@ -85,8 +85,8 @@ class Chunk:
         return records
 
     def runs(self) -> list[memoryview]:
-        """The batches not handed out yet as views, without those of aborted transactions; control batches
-        are among them.
+        """The remaining batches as views, without those of aborted transactions; control batches are
+        included.
         """
         if self._index == 0:
             return without_aborted(self.topic_partition, self.records, self._headers, self._aborted)
@@ -130,8 +130,8 @@ class Chunk:
 
 
 class Aborted:
-    """Which producers' transactions are being read that were aborted, by the list that a read_committed
-    Fetch brings along.
+    """The producers with an aborted transaction at the current offset, from the list in a read_committed
+    Fetch response.
     """
 
     __slots__ = ("_open", "_waiting")
@@ -142,16 +142,16 @@ class Aborted:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing more has to be left out."""
+        """Whether no further batch has to be left out."""
         return not self._waiting and not self._open
 
     def covers(self, header: BatchHeader) -> bool:
-        """Whether the next batch of the log, one of a transaction, was aborted."""
+        """Whether the next batch of the log, one of a transaction, belongs to an aborted transaction."""
         self._reach(header)
         return header.producer_id in self._open
 
     def marker(self, header: BatchHeader, body: Buffer) -> None:
-        """The next batch of the log is a control batch: it may be the end of an aborted transaction."""
+        """Take the next batch of the log, a control batch: it may end an aborted transaction."""
         self._reach(header)
         if not self._open:
             return
@@ -162,9 +162,7 @@ class Aborted:
             self._open.pop(header.producer_id, None)
 
     def _reach(self, header: BatchHeader) -> None:
-        """Also a marker is reached: what is read may begin between the end of a transaction's records and
-        its marker.
-        """
+        """Called for markers too: a range may begin between the records of a transaction and its marker."""
         while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
             self._open[self._waiting.pop().producer_id] = None
 
@@ -172,7 +170,7 @@ class Aborted:
 def without_aborted(
     partition: TopicPartition, records: memoryview, headers: list[tuple[int, BatchHeader]], aborted: Aborted
 ) -> list[memoryview]:
-    """The batches as few views, in the order of the log, without those of aborted transactions; raises
+    """The batches without those of aborted transactions, as few views in the order of the log; raises
     CorruptRecords.
     """
     if not headers:
@@ -207,8 +205,8 @@ def _key(
 def whole_batches(
     records: memoryview, *, check_crcs: bool
 ) -> tuple[list[tuple[int, BatchHeader]], str | None]:
-    """(position, header) of the whole and sound batches at the front, and what is wrong with the next one,
-    if anything is.
+    """The position and header of the whole and sound batches at the front, and the fault of the next one, if
+    it has one.
     """
     try:
         return scan.headers(records, check_crcs), None

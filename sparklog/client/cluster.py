@@ -1,10 +1,10 @@
-"""A client's view of the cluster: brokers, topics by name and id, leaders; the time of the next Metadata
-request, and its broker.
+"""A client's view of the cluster: brokers, topics by name and id, leaders; and the time and the broker of the
+next Metadata request.
 
 A machine without I/O: replies and the time go in, requests come out. Bootstrap addresses are brokers with
-negative ids until the first reply names the real ones. Knowledge of a partition never goes back to an
-older leader epoch. Where no known broker can be reached any more, or the cluster says so (KIP-899,
-KIP-1102), the client starts over from its bootstrap addresses.
+negative ids until the first reply has the real ones. Metadata of a partition is never replaced by that of an
+older leader epoch. If no known broker can be reached, or the cluster requires it (KIP-899, KIP-1102), the
+client starts over from its bootstrap addresses.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,8 +35,8 @@ Entropy = Callable[[int], bytes]
 
 
 def backoff_us(first_ms: int, limit_ms: int, attempt: int, entropy: Entropy) -> Micros:
-    """How long to wait before attempt number `attempt` (0 is the first retry): doubling up to the limit, a
-    fifth more or less by chance.
+    """The time to wait before attempt number `attempt` (0 is the first retry): doubled up to the limit, and
+    varied by up to a fifth at random.
     """
     plain = min(limit_ms, first_ms * _BACKOFF_FACTOR ** min(attempt, 32))
     share = int.from_bytes(entropy(2), "big") / 0xFFFF
@@ -44,8 +44,8 @@ def backoff_us(first_ms: int, limit_ms: int, attempt: int, entropy: Entropy) -> 
 
 
 class Backoff:
-    """When to try again: later after each failure in a row, as `retry.backoff.ms` and
-    `retry.backoff.max.ms` say.
+    """The time of the next attempt: later after each consecutive failure, by `retry.backoff.ms` and
+    `retry.backoff.max.ms`.
     """
 
     __slots__ = ("_attempts", "_entropy", "_settings")
@@ -56,7 +56,7 @@ class Backoff:
         self._attempts = 0
 
     def later(self, now: Micros) -> Micros:
-        """An attempt failed: not before this moment again."""
+        """Note a failed attempt: the next one waits for the back-off."""
         wait = backoff_us(
             self._settings.retry_backoff_ms,
             self._settings.retry_backoff_max_ms,
@@ -67,12 +67,12 @@ class Backoff:
         return Micros(now + wait)
 
     def over(self) -> None:
-        """An attempt succeeded."""
+        """Note a successful attempt."""
         self._attempts = 0
 
 
 class Broker(NamedTuple):
-    """Where a broker is reached; bootstrap addresses have ids below zero."""
+    """The address of a broker; bootstrap addresses have negative ids."""
 
     node_id: NodeId
     host: str
@@ -81,7 +81,7 @@ class Broker(NamedTuple):
 
 
 class PartitionView(msgspec.Struct, gc=False, frozen=True):
-    """The latest metadata of a partition; leader -1 for none."""
+    """The latest metadata of a partition; leader -1 if there is none."""
 
     partition: int
     leader: NodeId
@@ -89,7 +89,7 @@ class PartitionView(msgspec.Struct, gc=False, frozen=True):
 
 
 class TopicView(msgspec.Struct, gc=False, frozen=True):
-    """The latest metadata of a topic; partitions in the order of their numbers, from 0 without gaps."""
+    """The latest metadata of a topic; partitions by number, from 0 without gaps."""
 
     name: str
     topic_id: Uuid
@@ -102,15 +102,15 @@ class TopicView(msgspec.Struct, gc=False, frozen=True):
 
 
 class _Reach(msgspec.Struct, gc=False):
-    """How connecting to one broker went lately."""
+    """The recent connection attempts to one broker."""
 
     attempts: int = 0
     not_before: Micros = Micros(0)
 
 
 class Cluster:
-    """Invariants: `brokers` is never empty; `topics` holds only topics that are wanted and that the
-    cluster has.
+    """The metadata of a cluster and the reachability of its brokers. Invariants: `brokers` is never empty;
+    `topics` has only topics that are wanted and exist.
     """
 
     def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
@@ -123,14 +123,14 @@ class Cluster:
         self.brokers: dict[NodeId, Broker] = dict(self._bootstrap)
         self.topics: dict[str, TopicView] = {}
         self.errors: dict[str, ErrorCode] = {}
-        """Wanted topics that the cluster answered with an error."""
+        """The errors of wanted topics in the last metadata reply."""
         self.cluster_id: str | None = None
         self.controller_id = NO_NODE
         self.features: dict[str, int] = {}
-        """The levels of features that the cluster uses (KIP-584), as the latest handshake told."""
+        """The feature levels of the cluster (KIP-584), from the latest handshake."""
         self._features_epoch = -1
         self.answers = 0
-        """Replies so far, for those who wait for the next one."""
+        """The number of replies so far, for callers that wait for the next one."""
         self._wanted: dict[str, None] = {}
         self._is_more_wanted = False
         """Whether there are topics that no request has named yet."""
@@ -146,7 +146,7 @@ class Cluster:
     # -- topics ----------------------------------------------------------------------------------------------
 
     def want(self, topics: Iterable[str]) -> None:
-        """Keep knowing these topics from now on."""
+        """Add these topics to the metadata requests."""
         for topic in topics:
             if topic not in self._wanted:
                 self._wanted[topic] = None
@@ -155,7 +155,7 @@ class Cluster:
                 self._not_before = Micros(0)
 
     def want_only(self, topics: Iterable[str]) -> None:
-        """Know these topics and no others."""
+        """Request metadata of these topics and no others."""
         wanted = dict.fromkeys(topics)
         for topic in [topic for topic in self._wanted if topic not in wanted]:
             del self._wanted[topic]
@@ -170,7 +170,7 @@ class Cluster:
         return self._names_by_id.get(Uuid(topic_id))
 
     def id_of(self, topic: str) -> Uuid:
-        """The id of a topic; ZERO_UUID if not known."""
+        """The id of a topic; ZERO_UUID if it is not known."""
         view = self.topics.get(topic)
         return Uuid(ZERO_UUID) if view is None else view.topic_id
 
@@ -182,13 +182,13 @@ class Cluster:
         return view.partitions[topic_partition.partition]
 
     def leader(self, topic_partition: TopicPartition) -> NodeId:
-        """The leader of a partition, NO_NODE if there is none or none is known."""
+        """The leader of a partition; NO_NODE if there is none or it is not known."""
         view = self.partition(topic_partition)
         return NO_NODE if view is None or view.leader not in self.brokers else view.leader
 
     def leader_changed(self, topic_partition: TopicPartition, leader: NodeId, epoch: LeaderEpoch) -> bool:
-        """A broker named a newer leader in its reply (KIP-951): whether that is news, and its address is
-        known.
+        """Take the newer leader from a broker's reply (KIP-951). Returns whether it is newer than the known
+        one and its address is known.
         """
         view, known = self.topics.get(topic_partition.topic), self.partition(topic_partition)
         if view is None or known is None or epoch <= known.leader_epoch or leader not in self.brokers:
@@ -201,11 +201,11 @@ class Cluster:
     # -- asking ----------------------------------------------------------------------------------------------
 
     def refresh_soon(self) -> None:
-        """Something known proved wrong: ask again, after the back-off."""
+        """Request metadata again after the back-off: some of it was wrong."""
         self._is_due = True
 
     def request(self, now: Micros, *, allow_auto_create: bool = True) -> MetadataRequest | None:
-        """The request to send now, if one is due; its end must be told by `replied` or `failed`."""
+        """The metadata request to send now, if one is due; report its outcome by `replied` or `failed`."""
         deadline = self.deadline()
         if self._is_asked or deadline is None or now < deadline:
             return None
@@ -214,7 +214,7 @@ class Cluster:
         return MetadataRequest(topics=topics, allow_auto_topic_creation=allow_auto_create)
 
     def deadline(self) -> Micros | None:
-        """When the next request is due; None while one is under way."""
+        """The time of the next request; None while one is in flight."""
         if self._is_asked:
             return None
         return self._not_before if self._is_due else max(self._expires, self._not_before)
@@ -238,10 +238,10 @@ class Cluster:
         self._unreachable_since = None
         self._back_off(now, is_progress=not self._is_incomplete())
         if self._is_more_wanted:
-            self._not_before = now  # as in `want`: the answer could say nothing about them
+            self._not_before = now  # as in `want`: the reply may not include them
 
     def failed(self, now: Micros) -> None:
-        """The request found no answer."""
+        """The request failed without a reply."""
         self._is_asked = False
         self._is_due = True
         self._back_off(now, is_progress=False)
@@ -257,7 +257,7 @@ class Cluster:
         )
         if code is not ErrorCode.NONE:
             self.errors[name] = code
-            # A leader election in progress tells nothing against what is known; a topic that is gone does.
+            # Metadata is kept during a leader election, but not after the deletion of its topic.
             if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
                 self.topics.pop(name, None)
             return
@@ -284,7 +284,7 @@ class Cluster:
             self._names_by_id[topic_id] = name
 
     def _is_incomplete(self) -> bool:
-        """Whether a wanted topic or a leader is still missing, so that asking again may help."""
+        """Whether a wanted topic or a leader is missing, so that another request may help."""
         if any(code.is_retriable for code in self.errors.values()):
             return True
         return any(
@@ -312,12 +312,12 @@ class Cluster:
         return now >= self.reachable_from(node)
 
     def reachable_from(self, node: NodeId) -> Micros:
-        """When the back-off after the last failure is over."""
+        """The end of the back-off after the last failure."""
         reach = self._reach.get(node)
         return _BEGINNING if reach is None else reach.not_before
 
     def connect_failed(self, node: NodeId, now: Micros) -> None:
-        """Connecting failed, or a connection broke."""
+        """Note that a connection attempt failed, or that a connection broke."""
         reach = self._reach.setdefault(node, _Reach())
         wait = backoff_us(
             self._settings.reconnect_backoff_ms,
@@ -334,7 +334,7 @@ class Cluster:
             self._start_over(now)
 
     def setup_timeout_us(self, node: NodeId) -> int:
-        """How long the next attempt to connect may take: doubling with every failure."""
+        """The timeout of the next connection attempt: doubled with every failure."""
         attempts = self._reach[node].attempts if node in self._reach else 0
         first, limit = (
             self._settings.socket_connection_setup_timeout_ms,
@@ -343,24 +343,24 @@ class Cluster:
         return min(max(first, limit), first << min(attempts, 16)) * _MS
 
     def connected(self, node: NodeId) -> None:
-        """A connection is ready."""
+        """Note that a connection is ready."""
         self._reach.pop(node, None)
 
     def features_told(self, features: Mapping[str, int], epoch: int) -> None:
-        """A handshake told the levels of features; one that is behind another broker's counts for nothing."""
+        """Take the feature levels of a handshake; those of a broker with older metadata are ignored."""
         if epoch >= self._features_epoch:
             self.features, self._features_epoch = dict(features), epoch
 
     def next_reach(self, after: Micros = _BEGINNING) -> Micros | None:
-        """When the first broker may be tried again, of those that may not before `after`, which others
-        must not hide.
+        """The first time after `after` at which the back-off of a known broker ends; None if there
+        is none.
         """
         times = (reach.not_before for node, reach in self._reach.items() if node in self.brokers)
         return min((time for time in times if time > after), default=None)
 
     def candidates(self) -> list[NodeId]:
-        """Brokers in the order in which to try them for a request that any broker can answer: fewest
-        failures first, else by chance.
+        """The brokers to try for a request that any broker can answer: those with the fewest failures first,
+        equal ones in random order.
         """
         start = int.from_bytes(self._entropy(2), "big")
         nodes = list(self.brokers)
@@ -368,7 +368,7 @@ class Cluster:
         return sorted(turned, key=lambda node: self._reach[node].attempts if node in self._reach else 0)
 
     def _is_lost(self, now: Micros) -> bool:
-        """Whether no known broker can be reached, or none told anything for too long."""
+        """Whether no known broker can be reached, or none has sent metadata for too long."""
         if self._settings.metadata_recovery_strategy != "rebootstrap" or all(
             node < 0 for node in self.brokers
         ):
@@ -389,8 +389,8 @@ class Cluster:
 
 
 def _newer(known: PartitionView | None, told: PartitionView) -> PartitionView:
-    """The newer of the known and the received partition: replies of different brokers may overtake each
-    other.
+    """The newer of the known and the received partition: replies of different brokers may arrive out of
+    order.
     """
     if known is None or told.leader_epoch < 0 or told.leader_epoch >= known.leader_epoch:
         return told

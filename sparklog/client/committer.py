@@ -1,5 +1,5 @@
-"""How one batch of an exactly-once sink is committed or aborted by a process that holds its tasks' results.
-It may crash after any step.
+"""The commit or abort of one batch of an exactly-once sink, by a process that has the results of the batch's
+tasks. It may crash after any step.
 
     commit(b)   1 fence           the decisions of every older committer will be refused
                 2 last_decision   read to the end
@@ -12,10 +12,10 @@ It may crash after any step.
                 6 sweep           condemn every other open transaction of the sink, and abort it
     abort(b)    fence, last_decision, end_all of the last decision, sweep
 
-Between any two steps `at` receives the name of the completed step. A process that dies there leaves all that
-the next committer needs. A process that is suspended there may continue at any time: its requests are then
-refused (decide, condemn: it was fenced, or its transaction timed out), or their outcome was settled before
-(end_all, and the aborts of condemned transactions).
+After each step `at` is called with its name. If the process dies there, the next committer finds everything
+that it needs. If the process is suspended there, it may continue at any time: its requests are then refused
+(decide, condemn: it was fenced, or its transaction timed out), or their outcome was settled before (end_all,
+and the aborts of condemned transactions).
 """
 
 import warnings
@@ -34,45 +34,44 @@ if TYPE_CHECKING:
     from sparklog.client.admin_transactions import TransactionDescription
 
 Older = Literal["refuse", "skip"]
-"""What becomes of a batch where a later one is decided: an error, or nothing at all."""
+"""The result for a batch if a later one is decided: an error, or no effect."""
 
 _COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
 _SHOWN: Final = 3
 _HASTE_MS_MAX: Final = 15_000
-"""How much of a transaction's time has to be left beyond the coordinator's own, or a tenth: brokers look
-for what is late every ten seconds, and their clocks differ."""
+"""The part of a transaction's timeout that must be left beyond the coordinator's own; a tenth of the timeout
+if that is less. Brokers check for timeouts every ten seconds, and their clocks differ.
+"""
 _BATCH_DIGITS_MAX: Final = 19
 
 
 class CheckpointOlderThanSink(SparklogError):
-    """A later batch of the query is committed already: the query was started from an old checkpoint, or
+    """A later batch of the query is already committed: the query was started from an old checkpoint, or
     twice.
     """
 
 
 class BatchNotWhole(SparklogError):
-    """Not all that the tasks wrote can be committed, and nothing was: the batch has to be written again."""
+    """Some transactions of the batch cannot be committed, and none was: the batch has to be written again."""
 
 
 class TransactionsLost(SparklogError):
-    """A batch is decided, and some of its transactions were aborted all the same: their records are not
-    there, and will not be.
-    """
+    """A batch is decided, but some of its transactions were aborted: their records are lost."""
 
 
 class Committer:
-    """Commits the batches of one sink. Subclasses may hear of each step by `at`."""
+    """Commits the batches of one sink. Subclasses may override `at` to observe each step."""
 
     def __init__(self, log: DecisionLog, identity: str, *, sink: str | None = None) -> None:
-        """`sink` is its name in ids, if that is all that is known of it."""
+        """`sink` is its name in ids, if its identity is not known."""
         self.identity = identity
         self.sink = sink_name(identity) if sink is None else sink
         self._log = log
         self._admin = log.admin
 
     def at(self, step: str) -> None:
-        """A step is done: "fence", "last_decision", "check", "decide", "end_all", "condemn" (if anything
-        is), "sweep".
+        """Called after each step: "fence", "last_decision", "check", "decide", "end_all", "condemn" (if there
+        are any), "sweep".
         """
 
     # -- public operations -----------------------------------------------------------------------------------
@@ -98,7 +97,7 @@ class Committer:
             decided = last.decision
             if decided.batch > batch and older == "refuse":
                 raise self._too_old(decided, batch)
-            # This batch, or one after it, is there already: what was written now is for nothing.
+            # This batch or a later one is decided already: the new transactions are not needed.
             self._finish(last)
         else:
             self._finish_other(last, query)
@@ -110,11 +109,11 @@ class Committer:
                 self.decide(decided)
             except TransactionError:
                 if is_fenced_anew:
-                    self.check(transactions, batch)  # if it was time that was up, that tells
+                    self.check(transactions, batch)  # after a timeout, the timeout is the cause
                     raise
-                # Spark has several processes commit for one query, in turn where queries run side by side:
-                # what was kept here may have been fenced by our own. From the beginning, then: where it was
-                # another driver, that tells.
+                # Spark has several processes commit for one query, in turn where queries run side by side: a
+                # cached fence may have been replaced by another process of this query. Start from the
+                # beginning; if the other was another driver, this attempt fails.
                 self.commit(query, batch, transactions, ends, older=older, is_job=is_job)
                 return
             self.at("decide")
@@ -122,7 +121,7 @@ class Committer:
         self.at("end_all")
         is_other_query = (
             last is not None and last.decision.query != query
-        )  # whose batches had numbers of their own
+        )  # its batches had their own numbers
         self.sweep(decided, batch_max=None if is_other_query else decided.batch)
         self.at("sweep")
         if is_job:
@@ -136,18 +135,18 @@ class Committer:
         *,
         is_whole: bool = False,
     ) -> None:
-        """Abort a batch, unless it is decided: then it is committed, since `commit` may have failed on the
-        way.
+        """Abort a batch, unless it is decided: a decided batch is committed, because `commit` may have failed
+        on the way.
 
-        `transactions` are the known transactions of the batch. If they are all of them, no other
-        transaction of the batch is touched: a newer driver may be about to decide on its own attempt.
+        `transactions` are the known transactions of the batch. If they are complete, no other transaction of
+        the batch is aborted: a newer driver may be about to decide on its own attempt.
         """
         self.fence(is_anew=True)
         self.at("fence")
         last = self.last_decision()
         self.at("last_decision")
         if last is not None and last.decision.query == query and last.decision.batch > batch:
-            # Another driver is ahead of this one, and all that is open is its own, but for these.
+            # A newer driver has taken over, and all open transactions except these are its own.
             self.sweep(last.decision, batch_max=-1, own=transactions)
             return
         if last is not None:
@@ -161,8 +160,8 @@ class Committer:
         self.at("sweep")
 
     def resolve(self, *, accepts_loss: bool = False) -> tuple[Decision | None, int]:
-        """For a driver that never returns: commit the decided transactions and abort the others; returns
-        the decision and the number of aborted ones.
+        """Commit the decided transactions of a driver that does not return, and abort the others; returns the
+        decision and the number of aborted transactions.
 
         `accepts_loss` continues although decided transactions are lost.
         """
@@ -186,12 +185,12 @@ class Committer:
         return self._log.fence(self.sink, is_anew=is_anew)
 
     def last_decision(self) -> LastDecision | None:
-        """Step 2: after the fence, so that none can appear later than this one."""
+        """Step 2: after the fence, so that no later decision can appear."""
         return self._log.last(self.sink)
 
     def check(self, transactions: Sequence[ProducerIdentity], batch: int) -> None:
-        """Step 3: every transaction is ongoing, with the producer id and epoch that its task told, with
-        time left; raises BatchNotWhole.
+        """Step 3: check that every transaction is ongoing, with the producer id and epoch that its task
+        reported, and far enough from its timeout; raises BatchNotWhole.
         """
         told, now_ms, condemned = (
             self._described(transactions),
@@ -214,8 +213,8 @@ class Committer:
             )
 
     def decide(self, decision: Decision) -> None:
-        """Steps 3 and 4: the check lies inside the transaction that decides, so no time passes unseen
-        between the two.
+        """Steps 3 and 4: the check is done inside the deciding transaction, so that its timeout covers the
+        time between the two.
         """
 
         def check() -> None:
@@ -225,7 +224,7 @@ class Committer:
         self._log.decide(decision, check)
 
     def end_all(self, decision: Decision) -> None:
-        """Step 5: commit the transactions that a decision names, again after an earlier attempt. Raises
+        """Step 5: commit the transactions that a decision names, also if an earlier attempt did. Raises
         TransactionsLost.
         """
         refused = self.end(decision.transactions, is_commit=True)
@@ -262,16 +261,15 @@ class Committer:
         """Step 6: abort the open, undecided transactions of the sink, of batches up to `batch_max`, and
         `own`; returns their number.
 
-        A paused driver may get here long after a newer one took over: then it may condemn nothing, and the
-        newer one does the work. A later driver knows the condemned transactions and does not decide on
-        them, however late the aborts are.
+        A paused driver may get here long after a newer one took over: it can then condemn nothing, and the
+        newer one does the work. Later drivers read the condemned transactions and do not decide on them,
+        however late the aborts are.
         """
         kept = {
             coordinator_id(self.sink),
             *(one.transactional_id for one in (decided.transactions if decided is not None else ())),
         }
-        # Transactions condemned before stay condemned: list them first, since a record replaces the previous
-        # one.
+        # Condemned transactions stay condemned: list them first, because a record replaces the previous one.
         condemned = self._log.condemned(self.sink)
         doomed = condemned | {one.transactional_id for one in own}
         found = [
@@ -283,7 +281,7 @@ class Committer:
             for name in found
             if name not in kept and (batch_max is None or _batch_of(name) <= batch_max or name in doomed)
         ]
-        self._log.settle()  # by now it is
+        self._log.settle()  # meanwhile it is decided
         told = self._describe(sorted(strays, key=lambda name: name not in condemned))
         open_now = [
             ProducerIdentity(name, one.producer_id, one.producer_epoch)
@@ -301,7 +299,7 @@ class Committer:
             if open_now:
                 self._log.condemn(self.sink, ())
         except TransactionError:
-            pass  # fenced: all that is left is the newer driver's
+            pass  # fenced: the remaining transactions are those of the newer driver
         return aborted
 
     def end(self, identities: Sequence[ProducerIdentity], *, is_commit: bool) -> dict[str, ErrorCode]:
@@ -344,7 +342,7 @@ class Committer:
         self._log.finish(last.decision)
 
     def _warn(self, what: str) -> None:
-        """In a worker of Spark's this lands in Spark's log."""
+        """In a Spark worker the warning appears in Spark's log."""
         warnings.warn(f"exactly-once sink {self.identity!r}: {what}", stacklevel=3)
 
     def _too_old(self, decided: Decision, batch: int) -> CheckpointOlderThanSink:
@@ -383,7 +381,7 @@ _ENDED_OTHERWISE: Final = frozenset(
 
 
 def _batch_of(transactional_id: str) -> int:
-    """The batch that a task's transaction is of: sl.<sink>.<batch>.<partition>.<unique>."""
+    """The batch number in a task's transactional id: sl.<sink>.<batch>.<partition>.<unique>."""
     batch = transactional_id.split(".")[2]
     return int(batch) if batch.isdecimal() and len(batch) <= _BATCH_DIGITS_MAX else 0
 
@@ -392,8 +390,8 @@ def _is_ongoing(one: ProducerIdentity, told: "Mapping[str, TransactionDescriptio
     described = told.get(one.transactional_id)
     if described is None or described.state != "Ongoing":
         return False
-    # A broker that looks for a decision once the time is over, and finds none, aborts: no committer may
-    # decide after that.
+    # A broker that looks for a decision after the timeout, and finds none, aborts: no committer may decide
+    # after that.
     over_ms = described.start_time_ms + described.timeout_ms - min(_HASTE_MS_MAX, described.timeout_ms // 10)
     return until_ms < over_ms and (described.producer_id, described.producer_epoch) == (
         one.producer_id,

@@ -5,10 +5,10 @@ the requests.
                               |  error 35: asked again in v0        | closed, or a reply that cannot be
                               +-----------------> CLOSED <----------+
 
-It does no I/O and reads no clock. The caller sends the bytes of `take_output`, puts received bytes into
-`buffer()` and reports them by `received`. Brokers answer strictly in order, so in flight is a queue; the
-correlation id is a check. A request that is not answered in time ends the connection, since every later
-answer waits behind it.
+It does no I/O and reads no clock. The caller sends the bytes of `take_output`, writes received bytes into
+`buffer()` and reports them by `received`. Brokers answer strictly in order, so the requests in flight are a
+queue, and the correlation id is only a check. A request without a reply by its deadline ends the connection,
+because every later reply waits behind it.
 """
 
 from collections import deque
@@ -96,8 +96,8 @@ def reply_class(api: Api) -> type[Message]:
 
 
 class Connection:
-    """Invariants: callers' requests go out only in READY, at most `in_flight_max` unanswered; every token
-    comes back exactly once.
+    """One connection of a client. Invariants: callers' requests are sent only in READY, at most
+    `in_flight_max` unanswered; every token is returned exactly once.
     """
 
     __slots__ = (
@@ -131,11 +131,11 @@ class Connection:
         self._framer = ReplyFramer(buffers, frame_bytes_max=HANDSHAKE_REPLY_BYTES_MAX)
         self._in_flight: deque[_InFlight] = deque()
         self._output: list[Chunk] = []
-        self._answers: list[Answer] = []  # not given out yet
+        self._answers: list[Answer] = []  # not returned yet
         self._ranges: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
-        """The levels of features that the cluster uses, as the handshake told, at `features_epoch` (-1:
-        not told).
+        """The feature levels of the cluster from the handshake, as of `features_epoch` (-1: none
+        received).
         """
         self.features_epoch = -1
 
@@ -150,7 +150,7 @@ class Connection:
         return self.state is State.READY and len(self._in_flight) < self.in_flight_max
 
     def version_for(self, api: Api, *, version_max: int | None = None) -> int:
-        """The newest version that both sides speak; raises UnsupportedByBroker."""
+        """The newest version that both sides support; raises UnsupportedByBroker."""
         since, until = self._ranges.get(api.key, (0, -1))
         version = min(until, api.until if version_max is None else min(api.until, version_max))
         if version < max(since, api.since):
@@ -158,7 +158,7 @@ class Connection:
         return version
 
     def opened(self, deadline: Micros) -> None:
-        """The stream is connected: request the broker's versions, to be answered by `deadline`."""
+        """The stream is connected: request the broker's API versions, with the reply due by `deadline`."""
         assert self.state is State.CONNECTING
         self.state = State.HANDSHAKE
         self._ask_versions(API_BY_KEY[API_VERSIONS].until, deadline)
@@ -172,8 +172,8 @@ class Connection:
         version_max: int | None = None,
         expects_reply: bool = True,
     ) -> None:
-        """Send a request; its answer returns with `token`. Raises UnsupportedByBroker, and ValueError if
-        the version cannot say it.
+        """Send a request; its answer is returned with `token`. Raises UnsupportedByBroker, and ValueError if
+        the version cannot encode the request.
         """
         assert self.has_room
         api = api_of(type(message))
@@ -181,17 +181,17 @@ class Connection:
         self._send(api, message, version, token, deadline, expects_reply=expects_reply)
 
     def take_output(self) -> list[Chunk]:
-        """The bytes to send since last asked."""
+        """The bytes to send since the last call."""
         output, self._output = self._output, []
         return output
 
     def buffer(self) -> memoryview:
-        """Where the next received bytes go."""
+        """The memory for the next received bytes."""
         return self._framer.buffer()
 
     def received(self, size: int) -> list[Answer]:
-        """Answers that `size` more bytes in `buffer()` completed. Raises DecodeError for bytes that are no
-        reply: close, then.
+        """The answers that are complete with `size` more bytes in `buffer()`. Raises DecodeError for an
+        invalid reply; the caller then closes the connection.
 
         Records in a reply stay valid while a reference to them exists.
         """
@@ -208,13 +208,13 @@ class Connection:
         return answers
 
     def deadline(self) -> Micros | None:
-        """When the first request in flight is overdue."""
+        """The earliest deadline of a request in flight."""
         return min((asked.deadline for asked in self._in_flight), default=None)
 
     def closed(self, error: SparklogError, now: Micros) -> list[Answer]:
-        """The stream is gone: every request in flight fails, those overdue by RequestTimeout.
+        """The stream is closed: every request in flight fails, overdue ones with RequestTimeout.
 
-        Replies that came before bytes that are none are among the answers.
+        Replies that arrived before invalid bytes are among the answers.
         """
         self.state = State.CLOSED
         in_flight, self._in_flight = self._in_flight, deque()
@@ -227,7 +227,7 @@ class Connection:
         ]
 
     def _decoded(self, asked: _InFlight, frame: memoryview) -> Message:
-        # Only a Fetch reply has records, views of the frame; every other message is its own copy already.
+        # Only a Fetch reply has records, which are views of the frame; every other message is a copy.
         lasting = (
             memoryview(bytes(frame)) if asked.api.key == _FETCH and self._framer.is_passing(frame) else frame
         )
@@ -245,7 +245,7 @@ class Connection:
     def _versions_answered(self, asked: _InFlight, frame: memoryview) -> None:
         self._in_flight.popleft()
         try:
-            # A broker that does not know our version answers in v0 whatever we asked (KIP-511).
+            # A broker that does not support our version answers in v0 (KIP-511).
             refused = (
                 decode_reply(ApiVersionsResponse, 0, frame)[1].error_code == ErrorCode.UNSUPPORTED_VERSION
                 if asked.version
@@ -288,5 +288,5 @@ _HANDSHAKE: Final = object()
 
 
 def broken(reason: str) -> ConnectionFailed:
-    """The error that requests in flight fail with when their connection breaks."""
+    """The error of the requests in flight when their connection breaks."""
     return ConnectionFailed(reason)

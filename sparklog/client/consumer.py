@@ -1,10 +1,10 @@
-"""The consumer: reads partitions in offset order, as records or as whole batches: those assigned by hand,
-or a group's share of topics.
+"""The consumer: reads partitions in offset order, as records or whole batches. The partitions are assigned by
+hand, or by a consumer group.
 
-A shell: `fetch.Fetcher` decides, `transport.Network` carries. Reading, and every callback, happens in the
-caller's thread, in `poll`; the next Fetch of a partition is in flight while the caller processes records.
-With a `group_id`, `consumer_group.ConsumerGroup` tends the group, and a thread of its own keeps the
-membership alive between polls.
+A shell: `fetch.Fetcher` decides, `transport.Network` sends and receives. Reading, and every callback, happens
+in the caller's thread, in `poll`; the next Fetch of a partition is in flight while the caller processes
+records. With a `group_id`, `consumer_group.ConsumerGroup` handles the group, and a background thread keeps
+the membership alive between polls.
 """
 
 import re
@@ -48,11 +48,10 @@ _IN_FLIGHT_MAX: Final = 100
 class Consumer:
     """A blocking consumer. Not safe for use from several threads.
 
-    Either partitions are assigned by hand, or topics are subscribed to as a member of the group
-    `group_id`. A partition begins where the group has committed, and at `auto_offset_reset` if it has not
-    or there is no group. Failures of a partition (CorruptRecords, OffsetOutOfRange, NoOffset,
-    LogTruncated, BrokerError) are raised by `poll` once everything before them was handed out, and again
-    until the caller seeks.
+    Either partitions are assigned by hand, or topics are subscribed to as a member of the group `group_id`.
+    Reading begins at the committed offset of a partition, or by `auto_offset_reset` if there is none or no
+    group. Errors of a partition (CorruptRecords, OffsetOutOfRange, NoOffset, LogTruncated, BrokerError) are
+    raised by `poll` once all earlier records were returned, and again until the caller seeks.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class Consumer:
         self._fetcher = Fetcher(settings, self._network.cluster, entropy)
         self._deserializers = (key_deserializer, value_deserializer)
         self._interceptors = tuple(interceptors)
-        self._decoded: list[ConsumerRecord] = []  # of a batch of which a part was handed out
+        self._decoded: list[ConsumerRecord] = []  # of a batch that was returned in part
         self._decoded_chunk: Chunk | None = None
         self._group: ConsumerGroup | None = None
         if settings.group_id is not None:
@@ -104,8 +103,8 @@ class Consumer:
     # -- positions and assignment ----------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others; those that were read before keep their position. Not while
-        subscribed.
+        """Read these partitions and no others; those that were read before keep their position. Not allowed
+        while subscribed.
         """
         if self._group is not None and self._group.is_subscribed:
             raise ValueError(
@@ -125,13 +124,12 @@ class Consumer:
         on_revoke: RebalanceListener | None = None,
         on_lost: RebalanceListener | None = None,
     ) -> None:
-        """Read this group's share of these topics, or of those whose whole name matches the pattern, in
-        place of any subscription before.
+        """Subscribe to these topics, or to those whose whole name matches the pattern; replaces an earlier
+        subscription.
 
-        The group is joined by the next `poll`, and the listeners are called inside `poll`, `unsubscribe`
-        and `close`: `on_revoke` while the partitions are still held, `on_lost` (if not given, `on_revoke`)
-        when another member may have them already. With `group_protocol="consumer"` the broker matches the
-        pattern, as RE2.
+        The next `poll` joins the group. The listeners are called inside `poll`, `unsubscribe` and `close`:
+        `on_revoke` while the partitions are still owned, `on_lost` (by default `on_revoke`) when another
+        member may own them already. With `group_protocol="consumer"` the broker matches the pattern, as RE2.
         """
         names = tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics))
         text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
@@ -145,32 +143,32 @@ class Consumer:
         group.subscribe(Subscription(names, text), Listeners(on_assign, on_revoke, on_lost))
 
     def unsubscribe(self) -> None:
-        """Read nothing; if topics were subscribed to, leave the group after a last automatic commit."""
+        """Stop reading; if topics were subscribed to, leave the group after a last automatic commit."""
         if self._group is not None and self._group.is_subscribed:
             self._group.unsubscribe(self._deadline())
         self.assign(())
 
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The partitions read."""
+        """The assigned partitions."""
         return self._fetcher.assignment
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Read on from this offset."""
+        """Continue from this offset."""
         if offset < 0:
             raise ValueError(f"offset {offset} is below zero")
         self._put_back()
         self._fetcher.seek(topic_partition, offset)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read on from the first offset of these partitions (all assigned ones if none are named), looked
-        up at the next poll.
+        """Continue from the first offset of these partitions (all assigned ones if none are named), looked up
+        at the next poll.
         """
         self._put_back()
         for partition in list(partitions) or self.assignment():
             self._fetcher.seek(partition, EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read on from the end of these partitions (all assigned ones if none are named), looked up at the
+        """Continue from the end of these partitions (all assigned ones if none are named), looked up at the
         next poll.
         """
         self._put_back()
@@ -178,7 +176,7 @@ class Consumer:
             self._fetcher.seek(partition, LATEST)
 
     def position(self, topic_partition: TopicPartition) -> Offset:
-        """The offset of the next record that `poll` will give; looked up if need be."""
+        """The offset of the next record that `poll` will return; looked up if needed."""
         deadline = self._deadline()
         if self._group is not None:
             self._group.find_positions()
@@ -192,13 +190,13 @@ class Consumer:
             self._turn(deadline)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch and give nothing of these partitions until they are resumed."""
+        """Stop fetching and returning records of these partitions until they are resumed."""
         self._put_back()
         for partition in partitions:
             self._fetcher.pause(partition, is_paused=True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Go on with paused partitions."""
+        """Resume paused partitions."""
         for partition in partitions:
             self._fetcher.pause(partition, is_paused=False)
 
@@ -214,11 +212,11 @@ class Consumer:
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Commit these offsets, each that of the next record to read, or where every assigned partition
-        stands; wait until it is done.
+        """Commit these offsets, each that of the next record to read, or the positions of all assigned
+        partitions; wait for the result.
 
-        Raises CommitFailed if the group has given the partitions to others, RebalanceInProgress if polling
-        first helps, and RequestTimeout.
+        Raises CommitFailed if the partitions are assigned to other members, RebalanceInProgress if a poll
+        must come first, and RequestTimeout.
         """
         group = self._in_group("commit")
         group.commit(
@@ -230,7 +228,7 @@ class Consumer:
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
-        """Commit without waiting or trying again; `callback(offsets, error)` is called by a later `poll`,
+        """Commit without waiting or retrying; `callback(offsets, error)` is called by a later `poll`,
         `commit` or `close`.
         """
         group = self._in_group("commit")
@@ -253,8 +251,8 @@ class Consumer:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 1000, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Up to `max_records` (`max_poll_records`) records, as soon as there are some; none if there are
-        none in time.
+        """Up to `max_records` (`max_poll_records`) records, as soon as there are any; none if none arrive
+        within the timeout.
         """
         limit = self._settings.max_poll_records if max_records is None else max_records
         records: list[ConsumerRecord] = []
@@ -267,7 +265,7 @@ class Consumer:
             raise
 
     def poll_batches(self, timeout_ms: int = 1000) -> list[FetchedBatches]:
-        """Everything fetched, as whole batches; nothing is decoded, and codecs are left as they are."""
+        """All fetched records as whole batches, without decoding or decompression."""
         self._put_back()
         batches: list[FetchedBatches] = []
         deadline = Micros(now_us() + timeout_ms * 1000)
@@ -287,14 +285,14 @@ class Consumer:
             self._poll_ends()
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records one after another, without end."""
+        """The records one after another, without end."""
         while True:
             yield from self.poll()
 
     # -- questions -------------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        """The names of all topics, internal ones left out."""
+        """The names of all topics except internal ones."""
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         reply = self._network.call(request, MetadataResponse, deadline=self._deadline())
         return sorted(topic.name for topic in reply.topics if topic.name and not topic.is_internal)
@@ -318,20 +316,20 @@ class Consumer:
         return self._offsets(dict.fromkeys(partitions, EARLIEST))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """The offset after the last record that this consumer may read (by `isolation_level`)."""
+        """The offset after the last record that this consumer may read, by its `isolation_level`."""
         return self._offsets(dict.fromkeys(partitions, LATEST))
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Offset | None]:
-        """The first offset at or after each time; None where no record is that young."""
+        """The first offset at or after each time; None if every record is older."""
         return {
             partition: offset if offset >= 0 else None
             for partition, offset in self._offsets(timestamps_ms).items()
         }
 
     def close(self, timeout_ms: int = 30_000) -> None:
-        """Commit, if that is automatic, leave the group (a static member stays in it), and drop the
+        """Commit if auto-commit is on, leave the group (a static member stays in it), and close the
         connections.
 
         Steps that are not done after `timeout_ms` are skipped; the group then removes the member at its
@@ -376,7 +374,7 @@ class Consumer:
                 while len(records) < limit and self._collect(records, limit):
                     pass
                 is_late = now_us() >= deadline
-                # Also with records in hand: this sends the next Fetch before the caller goes to work.
+                # Also with fetched records: this sends the next Fetch before the caller processes them.
                 self._turn(
                     now_us() if records or is_late else deadline, is_polling=True, has_records=bool(records)
                 )
@@ -405,7 +403,7 @@ class Consumer:
         return {partition: Offset(found[partition][0]) for partition in positions}
 
     def _next_chunk(self, *, is_first: bool) -> Chunk | None:
-        """The next chunk; if this poll has records already, the next one raises a failure."""
+        """The next chunk. If this poll has records already, errors are left to the next poll."""
         try:
             return self._fetcher.next_chunk()
         except SparklogError:
@@ -414,7 +412,7 @@ class Consumer:
             return None
 
     def _collect(self, records: list[ConsumerRecord], limit: int) -> bool:
-        """Add records of one batch; whether there was a batch."""
+        """Add records of one batch; returns whether there was a batch."""
         if not self._decoded:
             chunk = self._next_chunk(is_first=not records)
             if chunk is None:
@@ -438,8 +436,8 @@ class Consumer:
         return is_whole
 
     def _deserialize(self, taken: list[ConsumerRecord], records: list[ConsumerRecord]) -> int:
-        """Append records up to the first that a deserializer refuses; how many. If it is the first record of
-        the poll, the error is raised: the position stays there.
+        """Append records up to the first that a deserializer refuses; returns their number. If it is the
+        first record of the poll, its error is raised and the position stays there.
         """
         key_of, value_of = self._deserializers
         for count, record in enumerate(taken):
@@ -454,7 +452,7 @@ class Consumer:
         return len(taken)
 
     def _put_back(self) -> None:
-        """Records of a batch begun go back: whoever moves positions next moves them too."""
+        """Return the rest of a batch to the fetcher, because the caller moves its position."""
         if self._decoded:
             first, self._decoded = self._decoded[0], []
             if first.topic_partition in self._fetcher.assignment:
@@ -465,8 +463,8 @@ class Consumer:
         """Send the machine's requests, wait until `deadline` for an answer or for the group, and process
         the answers.
 
-        No answer is processed before the wait, since the caller has not seen it. While unseen records are
-        in hand, the group is not polled.
+        No answer is processed before the wait, because the caller has not seen its effect. While fetched
+        records wait for the caller, the group is not polled.
         """
         now = now_us()
         self._send(now)

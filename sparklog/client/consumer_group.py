@@ -1,5 +1,5 @@
-"""The user's half of a group: rebalance listeners, positions from commits, commits of positions; all of it
-in the user's thread.
+"""The part of a consumer group that runs in the user's thread: rebalance listeners, positions from commits,
+and commits of positions.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,8 +17,8 @@ from sparklog.model import Micros, TopicPartition
 RebalanceListener = Callable[[tuple[TopicPartition, ...]], None]
 _MS: Final = 1000
 _NAP_US: Final = 100_000
-"""The shortest wait before an automatic commit: a poll that waits for records is not to wake for each
-millisecond of the interval.
+"""The shortest wait before an automatic commit: a waiting poll must not wake for each millisecond of the
+interval.
 """
 
 
@@ -41,8 +41,8 @@ class Listeners:
 
 
 class ConsumerGroup:
-    """One consumer's ties to its group. Not safe for use from several threads; the thread that keeps the
-    membership is `GroupThread`.
+    """The group of one consumer. Not safe for use from several threads; the thread that keeps the membership
+    is `GroupThread`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ConsumerGroup:
     # -- subscribing -----------------------------------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription, listeners: Listeners) -> None:
-        """Want these topics from the next poll on."""
+        """Subscribe to these topics from the next poll on."""
         self._listeners = listeners
         self.is_subscribed = True
         self._subscribed = tuple(subscription.topics)
@@ -91,7 +91,7 @@ class ConsumerGroup:
         self._thread.wake()
 
     def unsubscribe(self, deadline: Micros) -> None:
-        """Give up everything, after a last automatic commit, and leave the group."""
+        """Revoke all partitions, after a last automatic commit, and leave the group."""
         try:
             self._give_up(deadline)
         finally:
@@ -103,7 +103,7 @@ class ConsumerGroup:
             self._thread.wake()
 
     def close(self, deadline: Micros) -> None:
-        """As `unsubscribe`, and wait until the group knows, at most until `deadline`."""
+        """As `unsubscribe`; waits until the group has been informed, at most until `deadline`."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -129,7 +129,7 @@ class ConsumerGroup:
     # -- polling ---------------------------------------------------------------------------------------------
 
     def poll_begins(self) -> None:
-        """The user polls: join if needed, and auto-commit the records handed out before; raises errors
+        """Begin a poll: join the group if needed, and auto-commit the records returned before; raises errors
         that waiting does not resolve.
         """
         now = now_us()
@@ -146,14 +146,14 @@ class ConsumerGroup:
         self._call_back()
 
     def poll_ends(self) -> None:
-        """From now on the user has `max_poll_interval_ms` to come back."""
+        """End a poll: the next one is due in `max_poll_interval_ms`."""
         with self._thread.lock:
             self._thread.group.member.polled(now_us(), is_inside=False)
 
     def rebalance(self) -> None:
         """Perform the steps that the group needs from this thread: call the listeners, and auto-commit.
 
-        Only where no record is in hand that the user did not see.
+        Only while no fetched record waits for the user.
         """
         self._commit_now_and_then(now_us())
         if not self.is_subscribed:
@@ -175,9 +175,7 @@ class ConsumerGroup:
                 self._thread.wake()
 
     def find_positions(self) -> None:
-        """Begin where the group stands, for the partitions whose offsets were found; look up those that
-        still have none.
-        """
+        """Set the positions of partitions whose committed offsets were found; look up those of the others."""
         self._thread.check()
         job = self._lookup
         if job is not None and job.is_done:
@@ -197,10 +195,10 @@ class ConsumerGroup:
             self._thread.wake()
 
     def hold_new(self) -> None:
-        """Partitions just assigned wait for the group's offsets.
+        """Hold newly assigned partitions until the group's offsets are known.
 
-        A look-up that names a partition given up meanwhile is dropped: while the partition was away, its next
-        owner may have committed.
+        A look-up that includes a partition revoked meanwhile is dropped: while the partition was away, its
+        next owner may have committed.
         """
         if self._lookup is not None and not set(self._lookup.wanted) <= set(self._fetcher.assignment):
             self._lookup = None
@@ -208,7 +206,7 @@ class ConsumerGroup:
             self._fetcher.hold(partition)
 
     def wait(self, until: Micros, now: Micros, *, is_polling: bool) -> None:
-        """Wait for the network, as it was at `now`, or until the group has news for this thread."""
+        """Wait for the network, in its state at `now`, or until the group needs this thread."""
         with self._thread.lock:
             if self._has_news(is_polling=is_polling):
                 return
@@ -260,7 +258,7 @@ class ConsumerGroup:
     # -- offsets ---------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets, deadline: Micros) -> None:
-        """Commit and wait; tried again until `deadline` while that may help."""
+        """Commit and wait; retriable errors are retried until `deadline`."""
         self._call_back()
         if offsets:
             with self._thread.lock:
@@ -290,7 +288,7 @@ class ConsumerGroup:
         return job.found
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the user stands, for every partition with a position."""
+        """The position of the user, for every partition that has one."""
         return self._consumed(self._fetcher.assignment)
 
     def _consumed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -307,7 +305,7 @@ class ConsumerGroup:
             return self._thread.group.offsets.add(Job(deadline=deadline, wanted=partitions))
 
     def _commit_now_and_then(self, now: Micros) -> None:
-        """Every `auto_commit_interval_ms`; a commit that fails is made up for by the next one."""
+        """Commit every `auto_commit_interval_ms`; the next commit covers one that failed."""
         if not self._settings.enable_auto_commit or (self._auto_at is not None and now < self._auto_at):
             return
         is_first, self._auto_at = (
@@ -321,7 +319,7 @@ class ConsumerGroup:
                     consumed, None, Micros(now + self._settings.default_api_timeout_ms * _MS)
                 )
             except SparklogError:
-                return  # not in the group at this moment: what comes next says so, or makes up for it
+                return  # The member is outside of the group: the next step reports it, or the member rejoins.
 
     def _commit_automatically(self, partitions: Iterable[TopicPartition], deadline: Micros) -> None:
         """Commit before partitions are revoked. Errors are ignored: the next owner reads some records

@@ -35,7 +35,7 @@ ConsumerInterceptor = Callable[[list[ConsumerRecord]], list[ConsumerRecord]]
 
 
 class FetchedBatches(NamedTuple):
-    """Whole batches as they stand in the log, of offsets below `next_offset`.
+    """Whole batches with offsets below `next_offset`, with the bytes that the log has.
 
     The first may begin before `fetch_offset`: the caller skips earlier records, and control batches. Under
     read_committed, batches of aborted transactions are left out. The bytes do not change while a reference
@@ -50,7 +50,9 @@ class FetchedBatches(NamedTuple):
 
 
 def batches_of(chunk: Chunk) -> list[FetchedBatches]:
-    """The batches of a chunk that were not handed out, in several pieces if aborted ones lie between."""
+    """The batches of a chunk that were not returned yet, in several pieces if aborted ones are
+    between them.
+    """
     runs = chunk.runs()
     if not runs:
         return []

@@ -1,4 +1,4 @@
-"""The topic `__sparklog_commits` as a sink uses it: made on first need, read to its end, written in the
+"""The topic `__sparklog_commits` for a sink: created on first use, read to its end, written in the
 coordinator's transaction.
 
     fence(sink) ─► every older one is shut out    last(sink) ─► the last decision, and whether it is finished
@@ -46,16 +46,14 @@ from sparklog.record.batch import build_batch, decode_records
 
 REPLICAS: Final = 3
 COORDINATOR_TIMEOUT_MS_MAX: Final = 30_000
-"""How long the decisions of other sinks may have to wait for one whose driver died while it decided; of
-shorter transactions, a quarter.
+"""The transaction timeout of the coordinator, for which the decisions of other sinks may wait if a driver
+dies while it decides. It is a quarter of the tasks' timeout if that is less.
 """
 KEPT_MAX: Final = 8
-"""Sinks of which a coordinator's connection and the last decision are kept; of more, those that were used
-last.
-"""
+"""The number of sinks whose connection and last decision are kept: those used last."""
 FENCE_KEPT_US: Final = 60_000_000
-"""How long a coordinator's producer is used again without being initialised anew: while it lives nobody
-else has decided anything.
+"""The time for which a coordinator's producer is reused without InitProducerId: while it is not fenced, no
+other committer has decided anything.
 """
 
 
@@ -67,7 +65,7 @@ class LastDecision(NamedTuple):
 
 
 class _Seen:
-    """State of one sink, read up to `offset`."""
+    """The state of one sink, read up to `offset`."""
 
     __slots__ = ("offset", "values")
 
@@ -82,7 +80,9 @@ class _Coordinator(NamedTuple):
 
 
 class DecisionLog:
-    """Invariant: a coordinator's writer that met any error is not used again."""
+    """The decisions of the sinks of one cluster. Invariant: after any error, the writer of a sink's decisions
+    is not used again.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = replace(settings, acks="all", enable_idempotence=True, transactional_id=None)
@@ -99,10 +99,10 @@ class DecisionLog:
     # -- fencing ---------------------------------------------------------------------------------------------
 
     def fence(self, sink: str, *, is_anew: bool) -> bool:
-        """Become the committer of the sink: the decisions of all earlier committers are refused from here on.
+        """Become the committer of the sink: the decisions of all earlier committers are refused from now on.
 
-        Where this very object fenced a moment ago and was not fenced since, nothing is sent, unless
-        `is_anew`: its next decision proves it. Tells whether something was sent.
+        If this object was the last to fence the sink as far as it knows, nothing is sent, unless `is_anew`;
+        its next decision verifies that. Returns whether a request was sent.
         """
         kept = self._coordinators.get(sink)
         if kept is not None and not is_anew and now_us() - kept.used_us < FENCE_KEPT_US:
@@ -126,7 +126,7 @@ class DecisionLog:
         return True
 
     def resign(self, sink: str) -> None:
-        """Forget that this object decided for the sink."""
+        """Forget that this object is the committer of the sink."""
         kept = self._coordinators.pop(sink, None)
         if kept is not None:
             kept.writer.close()
@@ -134,16 +134,17 @@ class DecisionLog:
     # -- decisions -------------------------------------------------------------------------------------------
 
     def last(self, sink: str) -> LastDecision | None:
-        """The last decision of a sink, read-committed to the end the log has now; None if there is none.
+        """The last decision of a sink, read with read_committed up to the current end of the log; None if
+        there is none.
 
-        Waits for undecided transactions below that end, also of other sinks. Raises RequestTimeout,
+        Waits for open transactions below that end, also those of other sinks. Raises RequestTimeout and
         DecisionUnreadable.
         """
         try:
             partition = self._partition(sink)
         except UnknownTopic:
             return None
-        # Kept in the order of use: a worker may write to one sink after another, and each decision may be
+        # Kept in the order of use: a worker may write to several sinks in turn, and each decision may have
         # megabytes.
         seen = self._seen[sink] = self._seen.pop(sink, _Seen())
         for old in list(self._seen)[:-KEPT_MAX]:
@@ -159,7 +160,7 @@ class DecisionLog:
 
     def known(self, sink: str) -> LastDecision | None:
         """As `last`, but without a request if the sink was read before: correct only if no other committer
-        has fenced this one since. Otherwise the next decision from here is refused.
+        has fenced this one since. Otherwise the next decision of this object is refused.
         """
         return self._told(sink) if sink in self._seen else self.last(sink)
 
@@ -172,7 +173,7 @@ class DecisionLog:
         return LastDecision(decision, values.get(About.FINISHED) == decision.unique.encode())
 
     def condemned(self, sink: str) -> frozenset[str]:
-        """The transactional ids that `last` found condemned."""
+        """The condemned transactional ids that `last` has found."""
         seen = self._seen.get(sink)
         value = None if seen is None else seen.values.get(About.CONDEMNED)
         return (
@@ -182,11 +183,12 @@ class DecisionLog:
         )
 
     def decide(self, decision: Decision, check: Callable[[], None]) -> None:
-        """Write the decision in the coordinator's transaction, `check` what it names, and commit.
+        """Write the decision in the coordinator's transaction, `check` the transactions that it names, and
+        commit.
 
-        So a broker that looks for decisions after `check` waits for this one, and a driver that pauses
+        A broker that looks for decisions after `check` therefore waits for this one, and a driver that pauses
         here for longer than `coordinator_timeout_ms` decides nothing. After an error of `check` nothing is
-        decided; after another it may be or not.
+        decided; after another error the decision may be written or not.
         """
         self._write(decision.sink, About.DECISION, encode_decision(decision), check)
 
@@ -212,7 +214,7 @@ class DecisionLog:
                     writer.flush()
                 except (BrokerError, DeliveryFailed) as error:
                     raise of_batch(error, coordinator_id(sink)) from None
-                check()  # where it raises, the next committer to fence ends the open transaction
+                check()  # if it raises, the next committer to fence ends the open transaction
             writer.commit()
         except BaseException:
             self.resign(sink)
@@ -222,8 +224,8 @@ class DecisionLog:
             self._seen[sink].values[about] = value
 
     def finish(self, decision: Decision) -> None:
-        """Note that the transactions of a decision are all committed, so that no later committer describes
-        them again; see `settle`.
+        """Record that all transactions of a decision are committed, so that no later committer describes them
+        again; see `settle`.
         """
         sink, now_ms = decision.sink, instant().wall_ms
         partition = self._partition(sink)
@@ -247,7 +249,7 @@ class DecisionLog:
             self._seen[sink].values[About.FINISHED] = decision.unique.encode()
 
     def settle(self) -> None:
-        """Wait until all that `finish` noted is in the log."""
+        """Wait until every record of `finish` is in the log."""
         if self._plain is None:
             return
         try:
@@ -260,7 +262,7 @@ class DecisionLog:
     # -- the topic -------------------------------------------------------------------------------------------
 
     def make_topic(self) -> None:
-        """Make the topic if there is none; raises SettingsError if there is one that would forget
+        """Create the topic if it does not exist; raises SettingsError if an existing one would lose
         decisions.
         """
         if self._partition_count:
@@ -313,7 +315,7 @@ class DecisionLog:
         seen.offset = max(seen.offset, end)
 
     def sinks(self) -> list[str]:
-        """Every sink that has a decision, in order: for an administrator."""
+        """Every sink that has a decision, in alphabetical order, for an administrator."""
         found: dict[str, None] = {}
         try:
             count = len(self.admin.describe_topics([TOPIC])[TOPIC].partitions)
@@ -338,7 +340,7 @@ class DecisionLog:
         return sorted(found)
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         for sink in list(self._coordinators):
             self.resign(sink)
         for one in (self._reader, self._plain):

@@ -28,22 +28,22 @@ from sparklog.model import ProducerEpoch, ProducerId
 TOPIC: Final = "__sparklog_commits"
 PREFIX: Final = "sl."
 PARTITION_COUNT: Final = 16
-"""Sinks that share one wait for each other's decisions while they are being committed: milliseconds, or
-the timeout of a dead driver.
+"""Sinks in one partition wait for each other's decisions while these are being committed: for milliseconds,
+or for the timeout of a dead driver.
 """
 RECORD_BYTES_MAX: Final = 4 << 20
-"""The topic's `max.message.bytes`: as much as a `BatchWriter` puts into one request."""
+"""The topic's `max.message.bytes`: the size of one request of a `BatchWriter`."""
 VALUE_BYTES_MAX: Final = RECORD_BYTES_MAX - 65_536
-"""Of a decision: some 60 000 tasks."""
+"""The largest value of a decision: some 60 000 tasks."""
 CONDEMNED_MAX: Final = 30_000
-"""Transactions that one record condemns: fewer than `VALUE_BYTES_MAX` has room for."""
+"""The most transactions that one record condemns: fewer than fit into `VALUE_BYTES_MAX`."""
 _SINK_CHARACTERS: Final = 22
 _COORDINATOR: Final = "coord"
 _VERSION: Final = 1
 
 
 class About(StrEnum):
-    """The kind of a sink's record; the value is the suffix of its key."""
+    """The kinds of records of a sink; the value is the suffix of the key."""
 
     DECISION = ""
     CONDEMNED = ".condemned"
@@ -51,7 +51,7 @@ class About(StrEnum):
 
 
 class DecisionUnreadable(SparklogError):
-    """A record of the topic is none of ours, or of a version that is not known here."""
+    """A record of the topic is not in the format of sparklog, or of a later version."""
 
 
 class DecisionTooLarge(SparklogError):
@@ -59,11 +59,11 @@ class DecisionTooLarge(SparklogError):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The commit point of one batch: `transactions` are to be committed; `ends` are offsets after what
-    they wrote, by topic and partition.
+    """The commit point of one batch: `transactions` are to be committed; `ends` are the offsets after their
+    records, by topic and partition.
 
-    `unique` tells two decisions about one batch apart. `is_job`: no later committer needs it once it is
-    finished.
+    `unique` distinguishes two decisions for one batch. `is_job`: no later committer needs the decision once
+    it is finished.
     """
 
     identity: str
@@ -76,12 +76,12 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def sink(self) -> str:
-        """The sink's name in ids and keys."""
+        """The name of the sink in ids and keys."""
         return sink_name(self.identity)
 
 
 class _Value(msgspec.Struct):
-    """The record's value; a transaction is what follows `sl.<sink>.` in its id, with producer id and
+    """The value of the record; a transaction is the part of its id after `sl.<sink>.`, with producer id and
     epoch.
     """
 
@@ -96,7 +96,7 @@ class _Value(msgspec.Struct):
 
 
 class _Condemned(msgspec.Struct):
-    """The record's value; transactions as in a decision."""
+    """The value of the record; transactions as in a decision."""
 
     version: int
     transactions: list[tuple[str, int, int]]
@@ -122,7 +122,7 @@ def is_sink_name(text: str) -> bool:
 
 
 def prefix_of(sink: str) -> str:
-    """How all transactional ids of a sink begin, and of no other."""
+    """The prefix that all transactional ids of the sink have, and no others."""
     return f"{PREFIX}{sink}."
 
 
@@ -137,19 +137,19 @@ def task_id(sink: str, batch: int, partition: int, unique: str) -> str:
 
 
 def sink_of(transactional_id: str) -> str | None:
-    """The sink that a transactional id belongs to; None if it is no sink's."""
+    """The sink that a transactional id belongs to; None if the id is not of that form."""
     parts = transactional_id.split(".", 2)
     return parts[1] if len(parts) == 3 and parts[0] + "." == PREFIX and is_sink_name(parts[1]) else None
 
 
 def is_coordinator(transactional_id: str) -> bool:
-    """Whether the id is that of a sink's decisions, and not of its tasks."""
+    """Whether the id is that of a sink's coordinator, and not of a task."""
     return transactional_id.endswith("." + _COORDINATOR) and transactional_id.count(".") == 2
 
 
 def partition_of(sink: str, partition_count: int) -> int:
-    """The partition that keeps the decisions of a sink; partitions added beyond `PARTITION_COUNT` change
-    nothing.
+    """The partition of a sink's decisions; it stays the same if partitions are added beyond
+    `PARTITION_COUNT`.
     """
     number = int.from_bytes(hashlib.sha256(sink.encode()).digest()[:4], "big")
     return number % PARTITION_COUNT % partition_count
@@ -228,7 +228,7 @@ def decode_condemned(sink: str, value: bytes) -> tuple[ProducerIdentity, ...]:
 
 
 def _decode(value: bytes, kind: type[_T], what: str) -> _T:
-    """A value of the version that is known."""
+    """Decode a value if its version is supported."""
     try:
         told = msgspec.json.decode(value, type=kind)
     except msgspec.MsgspecError as error:
@@ -257,16 +257,15 @@ def _identities(sink: str, named: Sequence[tuple[str, int, int]]) -> tuple[Produ
 
 
 def is_readable(value: bytes) -> bool:
-    """Whether the version of a decision's record is known here."""
+    """Whether the version of a decision's record is supported."""
     return value.startswith(b'{"version":%d,' % _VERSION)
 
 
 def names(value: bytes, identity: ProducerIdentity) -> bool:
-    """Whether the value of a sink's decision names a transaction, told without reading all of it: a broker
-    has no time for that.
+    """Whether the value of a sink's decision names a transaction; found without decoding all of it, which
+    takes a broker too long.
 
-    Inside a text a quotation mark is escaped, so what is looked for stands nowhere but among the
-    transactions.
+    JSON escapes quotation marks inside a text, so the quoted id can only be among the transactions.
     """
     sink = sink_of(identity.transactional_id)
     if sink is None or not is_readable(value):

@@ -20,7 +20,7 @@ _PRODUCER_ID: Final = object()
 
 
 class Exchange(Protocol):
-    """The network, as far as sending needs it (`transport.Network`)."""
+    """The network for sending (`transport.Network`)."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -46,7 +46,7 @@ class Exchange(Protocol):
 
 
 def deliver(network: Exchange, outbound: Outbound, deadline: Micros) -> list[Done]:
-    """Send, wait until `deadline` at most for something to happen, and give the batches that are finished."""
+    """Send batches, wait for an event until `deadline`, and return the batches that are finished."""
     now = network.now()
     transaction = outbound.transaction
     done = outbound.expire(now)
@@ -77,7 +77,7 @@ def deliver(network: Exchange, outbound: Outbound, deadline: Micros) -> list[Don
             else:
                 assert answer.error is not None
                 done += outbound.failed(answer.token, answer.error, now)
-    # Replies made room in flight: fill it now, the caller may not come back soon.
+    # The replies have made room in flight: fill it now, because the next call may come late.
     done += ship(network, outbound, network.now())
     if transaction is not None:
         _run_errands(network, transaction, network.now())
@@ -120,7 +120,7 @@ def _ask_producer_id(network: Exchange, outbound: Outbound, now: Micros) -> list
 
 
 def ship(network: Exchange, outbound: Outbound, now: Micros) -> list[Done]:
-    """Send waiting batches that have room; returns the batches that this alone finishes."""
+    """Send waiting batches for which there is room; returns the batches that this alone finishes."""
     done: list[Done] = []
     while shipments := outbound.requests(now, network.is_ready):
         for shipment in shipments:

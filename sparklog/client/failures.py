@@ -15,8 +15,8 @@ class RecordTooLarge(SparklogError):
 
 
 class DeliveryFailed(SparklogError):
-    """Records were not acknowledged within `delivery_timeout_ms`; they may have been written all the same,
-    unless nothing was sent.
+    """Records were not acknowledged within `delivery_timeout_ms`. Unless nothing was sent, they may have been
+    written.
     """
 
     def __init__(self, topic_partition: TopicPartition, reason: str) -> None:
@@ -25,12 +25,12 @@ class DeliveryFailed(SparklogError):
 
 
 class ClientClosed(SparklogError):
-    """The client was used after `close`, or in a process forked from the one that made it."""
+    """The client was used after `close`, or in a process forked from the one that created it."""
 
 
 class CorruptRecords(SparklogError):
-    """A fetched batch does not follow the format or fails its CRC; `offset` is where reading stands and
-    stays until the caller seeks.
+    """A fetched batch does not follow the format or fails its CRC; the position stays at `offset` until the
+    caller seeks.
     """
 
     def __init__(self, topic_partition: TopicPartition, offset: int, reason: str) -> None:
@@ -40,8 +40,8 @@ class CorruptRecords(SparklogError):
 
 
 class OffsetOutOfRange(SparklogError):
-    """The offset asked for is not in the log: `[log_start_offset, log_end_offset]`; -1 where the broker
-    did not tell.
+    """The requested offset is not in the log: `[log_start_offset, log_end_offset]`; -1 if the broker did not
+    return them.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class OffsetOutOfRange(SparklogError):
 
 
 class LogTruncated(SparklogError):
-    """Records already read are no longer in the log (an unclean election): the log now parts from ours at
-    `divergence_offset`.
+    """Records already read are no longer in the log (an unclean election): the log differs from
+    `divergence_offset` on.
     """
 
     def __init__(self, topic_partition: TopicPartition, offset: int, divergence_offset: int) -> None:
@@ -80,35 +80,33 @@ class NoOffset(SparklogError):
 
 
 class UnknownTopic(SparklogError):
-    """A topic or partition that the cluster does not have."""
+    """The cluster does not have the topic or partition."""
 
 
 class TopicMadeAnew(UnknownTopic):
-    """A topic was deleted, and another one has its name by now: its offsets are none of the old one's."""
+    """The topic was deleted and created again: offsets of the old topic are not valid in the new one."""
 
 
 class CommitFailed(SparklogError):
-    """Offsets were not committed: this member is not, or no longer, in the group, and others may read the
-    same again. Poll, then go on.
+    """Offsets were not committed, because this member is not in the group any more: other members may read
+    the same records again. Call poll, then continue.
     """
 
 
 class RebalanceInProgress(CommitFailed):
-    """Offsets were not committed, as the group is being rebalanced: poll until that is done, and commit
-    what is still assigned then.
+    """Offsets were not committed, because the group is rebalancing: poll until that is done, then commit the
+    partitions that are still assigned.
     """
 
 
 class FencedInstance(SparklogError):
     """Another member has joined with the same `group.instance.id`: this one must stop. Give each running
-    instance an id of its own.
+    instance its own id.
     """
 
 
 class TransactionError(SparklogError):
-    """Something is wrong about a transaction; `code` is the broker's error, if it was a broker that said
-    so.
-    """
+    """An error of a transaction; `code` is the broker's error, if a broker returned one."""
 
     def __init__(self, reason: str, code: ErrorCode | None = None) -> None:
         super().__init__(reason)
@@ -116,7 +114,7 @@ class TransactionError(SparklogError):
 
 
 class WrongTransactionState(TransactionError):
-    """The call does not belong here, as a commit where no transaction has begun; nothing has changed."""
+    """The call is not allowed in this state, such as a commit without a transaction; nothing has changed."""
 
 
 class TransactionAbortable(TransactionError):
@@ -126,12 +124,12 @@ class TransactionAbortable(TransactionError):
 
 
 class TransactionFatal(TransactionError):
-    """The producer cannot continue: close it. Its open transaction is aborted by its successor, or at its
-    timeout.
+    """The producer cannot continue: close it. Its open transaction is aborted by the next producer with its
+    id, or at its timeout.
     """
 
 
 class ProducerFenced(TransactionFatal):
-    """A younger producer has the transactional id, or the transaction ran out of time and was aborted:
-    this producer must stop.
+    """A newer producer has the transactional id, or the transaction was aborted at its timeout: this producer
+    must stop.
     """

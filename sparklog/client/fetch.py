@@ -12,7 +12,7 @@ A machine without I/O. Per partition, in the order of the log:
 
 Every seek begins a new generation; a reply of an older generation is dropped.
 
-Three more readers send Fetch, each for what this one has not: `ranges` (a known end), `standing_fetch` (no
+Three other readers send Fetch, each for a different task: `ranges` (a known end), `standing_fetch` (no
 records) and the broker's resolver (a round of partitions up to their ends). `decision_log` reads by `ranges`.
 """
 
@@ -56,7 +56,7 @@ Reply = FetchResponse | ListOffsetsResponse | OffsetForLeaderEpochResponse
 
 
 class Errand(msgspec.Struct):
-    """A request for one broker, and the generation of each partition that it asks about."""
+    """A request for one broker, and the generation of each of its partitions."""
 
     node: NodeId
     request: Question
@@ -65,8 +65,8 @@ class Errand(msgspec.Struct):
 
 
 class Fetcher:
-    """Every assigned partition. Invariant: at most one Fetch and one question about positions per broker
-    is under way.
+    """Every assigned partition. Invariant: at most one Fetch and one request for positions per broker is in
+    flight.
     """
 
     def __init__(self, settings: ClientSettings, cluster: Cluster, entropy: Entropy) -> None:
@@ -80,13 +80,13 @@ class Fetcher:
         self._generation = 0
         self._turn = 0
         self.wall_ms = Millis(0)
-        """The time of day, told from outside for `auto_offset_reset` by duration."""
+        """The wall clock, set by the caller for `auto_offset_reset` by duration."""
 
     # -- calls of the caller ---------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The partitions read, in the order of their assignment."""
+        """The assigned partitions, in order."""
         return tuple(self._readings)
 
     def assign(self, partitions: Iterable[TopicPartition], subscribed: Iterable[str] = ()) -> None:
@@ -99,10 +99,10 @@ class Fetcher:
         self._cluster.want_only([*subscribed, *(partition.topic for partition in self._readings)])
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        """Read on from an offset; EARLIEST or LATEST look it up first.
+        """Continue from an offset; EARLIEST or LATEST look it up first.
 
-        With the leader epoch of the record before it, the log is asked whether it still holds that record
-        (KIP-320).
+        With the leader epoch of the record before it, the leader is asked whether its log still has that
+        record (KIP-320).
         """
         reading = self._reading(partition)
         self._place(reading, offset)
@@ -110,18 +110,18 @@ class Fetcher:
             reading.last_epoch = reading.valid_epoch = reading.consumed_epoch = leader_epoch
 
     def hold(self, partition: TopicPartition) -> None:
-        """Do nothing about a partition without a position until it is sought or reset: its offset is being
-        looked up elsewhere.
+        """Send nothing for a partition without a position until it is sought or reset: its committed offset
+        is being looked up.
         """
         reading = self._reading(partition)
         reading.is_held = reading.position is None and reading.reset_to is None
 
     def held(self) -> tuple[TopicPartition, ...]:
-        """The partitions held back."""
+        """The held partitions."""
         return tuple(partition for partition, reading in self._readings.items() if reading.is_held)
 
     def reset(self, partition: TopicPartition) -> None:
-        """Begin by `auto_offset_reset`: there is no offset elsewhere."""
+        """Begin by `auto_offset_reset`: there is no committed offset."""
         self._reading(partition).is_held = False
 
     def paused(self) -> tuple[TopicPartition, ...]:
@@ -133,11 +133,11 @@ class Fetcher:
         return self._reading(partition).consumed_epoch
 
     def pause(self, partition: TopicPartition, *, is_paused: bool) -> None:
-        """Hand out and fetch nothing of a partition until it is resumed."""
+        """Return and fetch no records of a partition until it is resumed."""
         self._reading(partition).is_paused = is_paused
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset to be handed out; None while it is being looked up."""
+        """The offset of the next record for the caller; None while it is being looked up."""
         return self._reading(partition).position
 
     def raise_failure(self, partition: TopicPartition) -> None:
@@ -147,8 +147,8 @@ class Fetcher:
             self._raise_failure(reading)
 
     def next_chunk(self) -> Chunk | None:
-        """The chunk to hand out next, None if nothing is there; partitions take turns. Raises the failure
-        of one that has one.
+        """The chunk to return next; None if there is none. Partitions take turns. Raises the error of a
+        partition that has one.
         """
         readings = list(self._readings.values())
         for step in range(len(readings)):
@@ -162,7 +162,7 @@ class Fetcher:
         return None
 
     def advanced(self, chunk: Chunk) -> None:
-        """The caller has had everything of the chunk below its `position`."""
+        """Note that the caller has taken every record of the chunk below its `position`."""
         reading = self._reading(chunk.topic_partition)
         assert reading.chunks
         assert reading.chunks[0] is chunk
@@ -172,7 +172,7 @@ class Fetcher:
             self._turn += 1
 
     def taken(self, chunk: Chunk) -> None:
-        """The caller has taken the whole chunk."""
+        """Note that the caller has taken the whole chunk."""
         reading = self._reading(chunk.topic_partition)
         assert reading.chunks
         assert reading.chunks[0] is chunk
@@ -181,7 +181,7 @@ class Fetcher:
         self._turn += 1
 
     def read_again(self, taken: Iterable[tuple[TopicPartition, int]]) -> None:
-        """The caller has lost what it took from these offsets on: hand it out again."""
+        """Return records from these offsets on again: the caller has lost them."""
         for partition, offset in reversed(list(taken)):
             if partition in self._readings:
                 self.seek(partition, offset)
@@ -189,9 +189,7 @@ class Fetcher:
     # -- requests to send ------------------------------------------------------------------------------------
 
     def errands(self, now: Micros, is_ready: Callable[[NodeId], bool]) -> list[Errand]:
-        """Requests to send now: questions about positions, and at most one Fetch per broker that has none
-        under way.
-        """
+        """Requests to send now: for positions, and at most one Fetch per broker that has none in flight."""
         fetch: dict[NodeId, dict[TopicPartition, Wanted]] = {}
         look_up: dict[NodeId, list[Reading]] = {}
         validate: dict[NodeId, list[Reading]] = {}
@@ -229,14 +227,14 @@ class Fetcher:
         return errands
 
     def deadline(self, now: Micros) -> Micros | None:
-        """When `errands` has something to say again without anything having happened."""
+        """The next time to call `errands` without an event before it."""
         return min(
             (reading.not_before for reading in self._readings.values() if reading.not_before > now),
             default=None,
         )
 
     def replied(self, errand: Errand, reply: Reply, now: Micros) -> None:
-        """Take in the answer."""
+        """Process a reply."""
         if isinstance(reply, FetchResponse):
             self._fetching.pop(errand.node, None)
             self._fetched(errand, reply, now)
@@ -251,8 +249,8 @@ class Fetcher:
             self._validated(errand, reply, now)
 
     def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
-        """The request has failed: retry after a back-off; the caller handles errors that no retry
-        resolves.
+        """Retry a failed request after a back-off; the caller handles errors that a retry does not
+        resolve.
         """
         in_flight = self._fetching if isinstance(errand.request, FetchRequest) else self._asking
         in_flight.pop(errand.node, None)
@@ -296,7 +294,7 @@ class Fetcher:
                     continue
                 code = code_of(told.error_code)
                 if code is ErrorCode.NONE:
-                    # No record is as young as the time asked for: everything that comes is.
+                    # Every record is older than the requested time: read every new one.
                     self._place(reading, told.offset if told.offset >= 0 else LATEST)
                 else:
                     self._refused(reading, code, now)
@@ -349,12 +347,12 @@ class Fetcher:
             self._begin_anew(reading)
 
     def _begin_anew(self, reading: Reading) -> None:
-        """By `auto_offset_reset`, which is not `none`."""
+        """Begin by `auto_offset_reset`, which is not `none`."""
         self._place(reading, LATEST)
         reading.reset_to = self._default_reset()
 
     def _default_reset(self) -> int | None:
-        """The timestamp, or EARLIEST or LATEST, where `auto_offset_reset` begins; None for `none`."""
+        """The timestamp, or EARLIEST or LATEST, at which `auto_offset_reset` begins; None for `none`."""
         duration_ms = self._settings.reset_duration_ms
         return (
             _RESETS.get(self._settings.auto_offset_reset)
@@ -389,7 +387,7 @@ class Fetcher:
     def _fetched(self, errand: Errand, reply: FetchResponse, now: Micros) -> None:
         session = self._sessions.setdefault(errand.node, FetchSession())
         if reply.error_code:
-            # A session lost is a whole request next time; anything else is told partition by partition.
+            # After a lost session the next request is a full one; any other error is handled by partition.
             session.reset()
             return
         session.replied(reply.session_id)
@@ -458,7 +456,7 @@ class Fetcher:
     def _raise_failure(self, reading: Reading) -> None:
         error = reading.error
         if isinstance(error, BrokerError):
-            # the next poll tries again; a corrupt batch or a lost offset would only be found once more
+            # the next poll tries again; a corrupt batch or a lost offset would only be found again
             reading.error = None
         if error is not None:
             raise error
@@ -473,7 +471,7 @@ class Fetcher:
             )
 
     def _current(self, errand: Errand, partition: TopicPartition) -> Reading | None:
-        """The reading that an answer is about, unless it was sought or unassigned since the question."""
+        """The reading for a reply, unless its partition was sought or unassigned since the request."""
         reading = self._readings.get(partition)
         return (
             reading

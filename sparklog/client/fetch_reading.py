@@ -12,8 +12,8 @@ _AT_ONCE = Micros(0)
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """Invariants: without a position, `position` is None; chunks follow each other, the last one ends at
-    `fetch_offset`.
+    """The state of one partition that a consumer reads. Invariants: without a position, `position` is None;
+    each chunk begins where the one before it ends, and the last ends at `fetch_offset`.
     """
 
     topic_partition: TopicPartition
@@ -25,7 +25,7 @@ class Reading:
     reset_to: int | None = None  # a timestamp for ListOffsets
     last_epoch: int = -1  # of the last batch fetched
     consumed_epoch: int = -1  # of the last batch handed out
-    valid_epoch: int = -1  # the leader epoch for which the position is known to hold
+    valid_epoch: int = -1  # the leader epoch for which the position has been validated
     is_asked: bool = False
     is_held: bool = False  # the group's committed offset is being looked up
     is_paused: bool = False

@@ -1,8 +1,8 @@
 """Incremental fetch sessions (KIP-227): the broker remembers the fetched partitions; requests and replies
 carry only changes.
 
-A broker that answers session id 0 keeps nothing, and every request is whole then; so is the one after an
-error.
+A broker that answers session id 0 keeps no session: every request is then a full one, as is the request after
+an error.
 """
 
 from typing import Final, NamedTuple
@@ -25,10 +25,10 @@ class Wanted(NamedTuple):
 
 
 class FetchSession:
-    """One broker's session.
+    """The session with one broker.
 
-    Invariant: `_known` holds the partitions that the broker remembers, as of the last request that it
-    answered or will answer.
+    Invariant: `_known` has the partitions of the broker's session after the last request that it answered or
+    will answer.
     """
 
     __slots__ = ("_epoch", "_id", "_known")
@@ -39,9 +39,9 @@ class FetchSession:
         self._known: dict[TopicPartition, Wanted] = {}
 
     def fill(self, request: FetchRequest, wanted: dict[TopicPartition, Wanted]) -> None:
-        """Write the changes into the request that make the broker fetch exactly `wanted`."""
+        """Add the changes to the request that make the broker fetch exactly `wanted`."""
         if any(known.topic_id != wanted[p].topic_id for p, known in self._known.items() if p in wanted):
-            self.reset()  # a topic was made anew: old and new id must not share a session
+            self.reset()  # the topic was created again: old and new id must not share a session
         changed = (
             wanted if self._id == 0 else {p: want for p, want in wanted.items() if self._known.get(p) != want}
         )
@@ -55,9 +55,9 @@ class FetchSession:
         self._known = dict(wanted)
 
     def replied(self, session_id: int) -> None:
-        """A reply without error."""
+        """Process a reply without error."""
         self._id = session_id
-        # Epoch 0 asks for a new session; it wraps to 1.
+        # Epoch 0 requests a new session; the epoch wraps to 1.
         self._epoch = max(1, (self._epoch + 1) & _EPOCH_MASK) if session_id else 0
         if not session_id:
             self._known = {}

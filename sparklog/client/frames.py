@@ -1,5 +1,5 @@
-"""Replies cut from the stream into large buffers that are reused: a Fetch reply of megabytes is received
-once and never copied.
+"""Frames of the replies on a connection, in large buffers that are reused: a Fetch reply of megabytes is
+received once and never copied.
 
     small buffer: [ frame | frame | start of a frame ]
                                     └─ the rest of a frame that does not fit is received into a large buffer:
@@ -21,7 +21,7 @@ _LENGTH = Struct(">i")
 
 
 class ReceiveBuffers:
-    """Large buffers for replies, handed out again once no view of them is left.
+    """Large buffers for replies, reused once no view of them is left.
 
     Buffers are not returned explicitly: Python refuses to resize a bytearray while a memoryview of it
     exists, and this class tests that. So a view keeps its bytes valid, and its buffer is not reused.
@@ -69,12 +69,12 @@ class ReplyFramer:
         self._buffers = buffers
         self._small = memoryview(bytearray(SMALL_BYTES))
         self._start = 0  # bytes of an incomplete frame at the front of the small buffer
-        self._large: memoryview | None = None  # exactly the frame under way, without its length
+        self._large: memoryview | None = None  # holds the incomplete frame, without its length
         self._filled = 0
         self._wanted = 0
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """The memory for the next bytes; never empty."""
         return self._small[self._start :] if self._large is None else self._large[self._filled :]
 
     def is_passing(self, frame: memoryview) -> bool:
@@ -82,9 +82,7 @@ class ReplyFramer:
         return frame.obj is self._small.obj
 
     def received(self, size: int) -> list[memoryview]:
-        """The frames that became complete by `size` more bytes; raises DecodeError for a length out of
-        bounds.
-        """
+        """The frames that are complete with `size` more bytes; raises DecodeError for an invalid length."""
         if self._large is not None:
             self._filled += size
             if self._filled < self._wanted:
@@ -116,8 +114,8 @@ class ReplyFramer:
         self._filled, self._wanted = len(start), length
 
     def _keep_start(self, start: memoryview, frames: list[memoryview]) -> None:
-        """Put the incomplete frame to the front, into a fresh buffer if frames of the old one are still to
-        be read.
+        """Move the incomplete frame to the front, of a new buffer if frames of the old one are still to be
+        read.
         """
         if frames:
             self._small = memoryview(bytearray(SMALL_BYTES))

@@ -1,4 +1,4 @@
-"""The thread that keeps a consumer in its group while the user's code is at work.
+"""The thread that keeps a consumer in its group while the user's code runs.
 
 It drives `membership_group.Group` over connections of its own.
 
@@ -30,8 +30,8 @@ class _Unsent(NamedTuple):
 
 
 class GroupThread:
-    """Invariant: every errand of the group is answered once, by `replied` or `failed`, unless the thread
-    has ended.
+    """The background thread of one group membership. Invariant: every errand of the group is reported once,
+    by `replied` or `failed`, unless the thread has ended.
     """
 
     def __init__(self, settings: ClientSettings, tell_user: Callable[[], None]) -> None:
@@ -47,16 +47,16 @@ class GroupThread:
         self._thread = threading.Thread(target=self._run, name="sparklog-group", daemon=True)
 
     def start(self) -> None:
-        """Begin; `tell_user` may be called from now on."""
+        """Start the thread; from now on it may call `tell_user`."""
         self._thread.start()
 
     @property
     def has_crashed(self) -> bool:
-        """Whether the thread has ended by a fault of its own."""
+        """Whether the thread has ended with an exception."""
         return self._crash is not None
 
     def wake(self) -> None:
-        """Wake the thread after a call of the machine, to send its requests."""
+        """Wake the thread after a call of the machine, so that it sends the machine's requests."""
         self._network.wake()
 
     def check(self) -> None:
@@ -67,8 +67,8 @@ class GroupThread:
             ) from self._crash
 
     def wait_for(self, is_true: Callable[[], bool], deadline: Micros) -> bool:
-        """Wait until the machine has come to something, at most until `deadline`; whether it has. `lock`
-        is held.
+        """Wait until the condition of the machine holds, at most until `deadline`; returns whether it does.
+        `lock` is held.
         """
         while not is_true():
             self.check()
@@ -87,8 +87,8 @@ class GroupThread:
             raise job.error
 
     def stop(self, deadline: Micros) -> None:
-        """Send the last requests (the member is leaving), until `deadline` at the latest, and end the
-        thread.
+        """Send the last requests (the member is leaving), until `deadline` at the latest, and end
+        the thread.
         """
         with self.lock:
             if self._crash is None:
@@ -118,7 +118,7 @@ class GroupThread:
             self._network.close()
 
     def _turn(self) -> Micros:
-        """Send, process the answers, send again; returns the time of the next turn."""
+        """Send, process the replies, send again; returns the time of the next turn."""
         self._send()
         now = now_us()
         for answer in self._network.poll(now):

@@ -1,11 +1,11 @@
 """Membership in a consumer group: the code that its machines share, and the machine that finds the group's
 coordinator.
 
-Two machines can be a member: `membership_classic` (JoinGroup, SyncGroup, Heartbeat) and
-`membership_consumer` (KIP-848: heartbeats that say and bring everything). `membership_offsets` commits and
-fetches offsets. All of them say what to send by `errands`, take in what came by `replied` or `failed`, and
-never wait. What only the user's thread may do comes out as a `Step`: it calls the rebalance listener and
-tells by `step_done`; heartbeats go on meanwhile.
+A membership is one of two machines: `membership_classic` (JoinGroup, SyncGroup, Heartbeat) or
+`membership_consumer` (KIP-848: heartbeats carry everything). `membership_offsets` commits and fetches
+offsets. All of them return requests from `errands`, take their outcome by `replied` or `failed`, and never
+wait. A change that needs the user's thread is a `Step`: that thread calls the rebalance listener and then
+`step_done`; heartbeats continue meanwhile.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,8 +27,8 @@ TRANSACTION_KEY = 1
 
 
 class GroupMetadata(NamedTuple):
-    """A member's identity, as transactions and tools need it; the generation is the member epoch in a
-    KIP-848 group, -1 outside.
+    """A member's identity, for transactions and tools; the generation is the member epoch in a KIP-848 group,
+    -1 outside.
     """
 
     group_id: str
@@ -44,8 +44,8 @@ class StepKind(Enum):
 
 
 class Step(NamedTuple):
-    """A change of the assignment: `partitions` come or go, `owned` are those held afterwards. Lost ones
-    may have a new owner already.
+    """A change of the assignment: `partitions` are added or removed, `owned` are those held afterwards. Lost
+    ones may have a new owner already.
     """
 
     kind: StepKind
@@ -54,8 +54,8 @@ class Step(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """Topics by name, or by a regular expression that must match the whole name; matched here for classic
-    groups, by the broker else.
+    """Topics by name, or by a regular expression that must match the whole name. The client matches it for
+    classic groups, the broker for others.
     """
 
     topics: tuple[str, ...] = ()
@@ -63,8 +63,8 @@ class Subscription(NamedTuple):
 
 
 class Errand(msgspec.Struct):
-    """A request of one of a group's machines; to any broker if `node` is None. `number` tells the machine
-    which of its questions it is.
+    """A request of one of a group's machines; to any broker if `node` is None. `number` identifies the
+    request to the machine.
     """
 
     request: Message
@@ -78,7 +78,7 @@ IsReady = Callable[[NodeId], bool]
 
 
 class Member(Protocol):
-    """A member of a group, of either protocol."""
+    """A member of a group, with either protocol."""
 
     @property
     def identity(self) -> GroupMetadata: ...
@@ -92,11 +92,11 @@ class Member(Protocol):
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether commits have to wait for a new generation."""
+        """Whether commits must wait for a new generation."""
 
     @property
     def has_left(self) -> bool:
-        """Whether nothing more has to be sent after `leave`."""
+        """Whether no request is left to send after `leave`."""
 
     def subscribe(self, subscription: Subscription, now: Micros) -> None: ...
     def polled(self, now: Micros, *, is_inside: bool) -> None:
@@ -105,7 +105,7 @@ class Member(Protocol):
     def step_done(self, now: Micros) -> None: ...
     def leave(self, now: Micros) -> None: ...
     def disowned(self, code: ErrorCode, now: Micros) -> None:
-        """The coordinator refused a commit: it does not know this member any more."""
+        """Handle a refused commit: the coordinator does not have this member any more."""
 
     def errands(self, now: Micros) -> list[Errand]: ...
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None: ...
@@ -114,8 +114,8 @@ class Member(Protocol):
 
 
 class Coordinator:
-    """Which broker coordinates a group, or a transactional id. Invariant: at most one question is under
-    way, none while `node` is known.
+    """The coordinator of a group or of a transactional id. Invariant: at most one FindCoordinator is in
+    flight, none while `node` is known.
     """
 
     def __init__(
@@ -137,12 +137,12 @@ class Coordinator:
         self.is_wanted = True
 
     def lost(self, now: Micros) -> None:
-        """The broker is not, or no longer, the coordinator, or cannot be reached."""
+        """Forget the coordinator: the broker is not the coordinator any more, or cannot be reached."""
         self.node = None
         self._back_off(now)
 
     def errands(self, now: Micros) -> list[Errand]:
-        """The question, if it is time for it."""
+        """The FindCoordinator request, if one is due."""
         if (
             self.node is not None
             or self._is_asked
@@ -155,7 +155,7 @@ class Coordinator:
         return [Errand(FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=[self._key]))]
 
     def replied(self, reply: FindCoordinatorResponse, now: Micros) -> None:
-        """Take in the answer."""
+        """Process a reply."""
         self._is_asked = False
         found = next((told for told in reply.coordinators if told.key == self._key), None)
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if found is None else code_of(found.error_code)
@@ -173,14 +173,14 @@ class Coordinator:
             )
 
     def failed(self, error: SparklogError, now: Micros) -> None:
-        """There is no answer."""
+        """Retry later: the request failed without a reply."""
         self._is_asked = False
         if isinstance(error, BrokerError) and not error.is_retriable:
             self.error = error
         self._back_off(now)
 
     def deadline(self) -> Micros | None:
-        """When to ask, if that is to come."""
+        """The time of the next request; None if none is due."""
         is_due = self.node is None and not self._is_asked and self.is_wanted and self.error is None
         return self._not_before if is_due else None
 
@@ -193,18 +193,24 @@ COORDINATOR_GONE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINAT
 _REMEDIES = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this principal may not READ the group",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group is full: see group.max.size of the broker",
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "its members have no partition.assignment.strategy in common with this one",  # noqa: E501
-    ErrorCode.INVALID_SESSION_TIMEOUT: "session.timeout.ms is outside what the broker allows (group.min and group.max.session.timeout.ms)",  # noqa: E501
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
+        "its members have no partition.assignment.strategy in common with this one"
+    ),
+    ErrorCode.INVALID_SESSION_TIMEOUT: (
+        "session.timeout.ms is outside what the broker allows (group.min and group.max.session.timeout.ms)"
+    ),
     ErrorCode.INVALID_GROUP_ID: "the broker refuses this group.id",
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not speak this group.protocol: choose the other one",
     ErrorCode.UNSUPPORTED_ASSIGNOR: "the broker has no such group.remote.assignor",
-    ErrorCode.UNRELEASED_INSTANCE_ID: "another member holds this group.instance.id: stop that one, or wait for its session to end",  # noqa: E501
+    ErrorCode.UNRELEASED_INSTANCE_ID: (
+        "another member holds this group.instance.id: stop that one, or wait for its session to end"
+    ),
     ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker cannot read the pattern as RE2",
 }
 
 
 def group_refused(group_id: str, code: ErrorCode, reason: str = "") -> BrokerError:
-    """The error of a group that cannot be joined or stayed in, with what to do."""
+    """The error of a group that the member cannot join or stay in, with its remedy."""
     return BrokerError(
         code, f"group {group_id!r}: {reason or _REMEDIES.get(code, 'the coordinator refused')}"
     )
@@ -232,26 +238,26 @@ class Steps:
 
     @property
     def first(self) -> Step | None:
-        """The step to do, or being done."""
+        """The step to perform, or being performed."""
         return self._waiting[0] if self._waiting else None
 
     @property
     def is_begun(self) -> bool:
-        """Whether the user's thread is at it."""
+        """Whether the user's thread is performing a step."""
         return self._is_begun
 
     def replace(self, steps: Sequence[Step]) -> None:
-        """Do these instead of those waiting; not while one is being done."""
+        """Replace the waiting steps; not while one is being performed."""
         assert not self._is_begun
         self._waiting = list(steps)
 
     def begin(self) -> Step:
-        """The user's thread begins with the first step."""
+        """Begin with the first step, in the user's thread."""
         self._is_begun = True
         return self._waiting[0]
 
     def done(self) -> bool:
-        """The step begun is done: whether it was the last."""
+        """End the step; returns whether it was the last."""
         assert self._is_begun
         self._is_begun = False
         self.owned = self._waiting.pop(0).owned

@@ -76,8 +76,8 @@ class Stage(Enum):
 
 
 class ClassicMember:
-    """Invariants: at most one request for the group is in flight; a generation is held from JoinGroup's
-    reply until it is lost.
+    """One classic member. Invariants: at most one request for the group is in flight; a generation is held
+    from JoinGroup's reply until it is lost.
     """
 
     def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:
@@ -91,11 +91,11 @@ class ClassicMember:
         self._names = assignor_names(settings.partition_assignment_strategy)
         self._is_cooperative = is_cooperative(self._names)
         self._subscription: Subscription | None = None
-        self._topics: tuple[str, ...] = ()  # subscribed to by name, or matched
+        self._topics: tuple[str, ...] = ()  # subscribed to by name, or matched by the pattern
         self.steps = Steps()
         self._member_id = ""
         self._generation = NO_GENERATION
-        self._had: tuple[TopicPartition, ...] = ()  # the last assignment taken, and its generation
+        self._had: tuple[TopicPartition, ...] = ()  # the last assignment, and its generation
         self._had_generation = NO_GENERATION
         self._protocol = ""
         self._others: list[Subscriber] = []  # all members, if this is the leader
@@ -107,37 +107,37 @@ class ClassicMember:
         self._gave_up = False  # other members wait for those partitions: rejoin (KIP-429)
         self._is_lost = False
         self._wants_leave = False
-        self._asked: int | None = None  # the number of the errand under way
+        self._asked: int | None = None  # the number of the errand in flight
         self._number = 0
         self._not_before = Micros(0)
         self._heartbeat_at = Micros(0)
         self._list_at: Micros | None = None
         self._is_inside = False
-        self._polled_at: Micros | None = None  # when the user left poll; None inside
+        self._polled_at: Micros | None = None  # the time at which the user left poll; None inside
 
     # -- calls of the user's thread --------------------------------------------------------------------------
 
     @property
     def identity(self) -> GroupMetadata:
-        """This member, and the generation that it is in."""
+        """The member, and its generation."""
         return GroupMetadata(
             self._group_id, self._generation, self._member_id, self._settings.group_instance_id
         )
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether commits have to wait for a new generation: behind a JoinGroup they would wait for every
-        other member.
+        """Whether commits must wait for a new generation: behind a JoinGroup they would wait for every other
+        member.
         """
         return self.stage in (Stage.JOINING, Stage.LISTING, Stage.SYNCING)
 
     @property
     def has_left(self) -> bool:
-        """Whether nothing is left to be sent."""
+        """Whether no request is left to send."""
         return self.stage in (Stage.APART, Stage.FAILED) and not self._wants_leave
 
     def subscribe(self, subscription: Subscription, now: Micros) -> None:
-        """Want these topics from the next poll on."""
+        """Subscribe to these topics from the next poll on."""
         self._subscription = subscription
         self._topics = tuple(sorted(dict.fromkeys(subscription.topics)))
         self._wants_rejoin = self.stage is not Stage.APART
@@ -145,13 +145,13 @@ class ClassicMember:
             self._list_at = now
 
     def polled(self, now: Micros, *, is_inside: bool) -> None:
-        """The user's thread enters or leaves poll; the first one of a subscription joins the group."""
+        """The user's thread enters or leaves poll; the first poll of a subscription joins the group."""
         self._polled_at = None if is_inside else now
         self._is_inside = is_inside
         self._set_out(now)
 
     def step_done(self, now: Micros) -> None:
-        """The listener was told."""
+        """The listener has been called."""
         step = self.steps.begin()
         is_last = self.steps.done()
         if step.kind is StepKind.ASSIGN and not self._is_lost:
@@ -165,8 +165,8 @@ class ClassicMember:
             self._wants_rejoin = self._wants_rejoin or (self._gave_up and is_last)
 
     def leave(self, now: Micros) -> None:
-        """Leave the group, unless this is a static member, which may come back in time to find its
-        partitions untouched (KIP-345).
+        """Leave the group, unless this is a static member, which may return before its session ends and keep
+        its partitions (KIP-345).
         """
         is_in = self._member_id != "" and self.stage is not Stage.FAILED
         self._wants_leave = is_in and self._settings.group_instance_id is None
@@ -175,7 +175,7 @@ class ClassicMember:
         self.steps = Steps()
 
     def disowned(self, code: ErrorCode, now: Micros) -> None:
-        """A commit was refused with that code."""
+        """Handle a commit that was refused with that code."""
         if self.stage is Stage.STABLE and code in _DISOWNING:
             self._group_said(code, now)
 
@@ -200,7 +200,7 @@ class ClassicMember:
         return [self._ask(request, to_coordinator=True)]
 
     def deadline(self) -> Micros | None:
-        """When there is something to do without anything having happened."""
+        """The next time to call `errands` without an event before it."""
         times: list[Micros] = []
         if self._polled_at is not None and self.stage is not Stage.APART:
             times.append(Micros(self._polled_at + self._settings.max_poll_interval_ms * _MS))
@@ -260,7 +260,7 @@ class ClassicMember:
     # -- replies ---------------------------------------------------------------------------------------------
 
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
-        """Take in an answer; one to a question that was given up is passed over."""
+        """Process a reply; the reply to an abandoned request is ignored."""
         if isinstance(reply, LeaveGroupResponse):
             self._asked = None if errand.number == self._asked else self._asked
             self._wants_leave, self._member_id = False, ""
@@ -279,12 +279,12 @@ class ClassicMember:
             self._group_said(code_of(reply.error_code), now)
 
     def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
-        """There is no answer: find the coordinator anew and ask again, unless asking cannot help."""
+        """Retry a failed request with the coordinator looked up again, unless a retry cannot help."""
         if errand.number != self._asked:
             return
         self._asked = None
         if isinstance(errand.request, LeaveGroupRequest):
-            self._wants_leave, self._member_id = False, ""  # its session ends by itself
+            self._wants_leave, self._member_id = False, ""  # its session ends at its timeout
         elif isinstance(error, BrokerError) and not error.is_retriable:
             self._fail(error)
         else:
@@ -362,7 +362,7 @@ class ClassicMember:
         self.steps.replace([*steps, Step(StepKind.ASSIGN, added, target)])
 
     def _group_said(self, code: ErrorCode, now: Micros) -> None:
-        """Handle an error of the group, for every request type."""
+        """Handle a group error, for every request type."""
         if code is ErrorCode.NONE:
             self._backoff.over()
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -447,7 +447,7 @@ class ClassicMember:
         """Begin to join: first the user's thread gives up the partitions that may not be held meanwhile."""
         self.stage = Stage.PREPARING
         if self.steps.is_begun:
-            return  # `step_done` comes back here
+            return  # `step_done` calls this again
         owned = self.steps.owned
         self._wants_rejoin = False
         dropped = tuple(p for p in owned if p.topic not in self._topics) if self._is_cooperative else owned
@@ -462,7 +462,7 @@ class ClassicMember:
             self.stage = Stage.JOINING
 
     def _set_out(self, now: Micros) -> None:
-        """Join, if the user polls for a subscription, and the last membership is over."""
+        """Join, if the user polls with a subscription, and the last membership is over."""
         if (
             self._is_inside
             and self.stage is Stage.APART
@@ -473,7 +473,7 @@ class ClassicMember:
             self._prepare()
 
     def _check_poll(self, now: Micros) -> None:
-        """A user that does not poll must not hold partitions that others could read (KIP-62)."""
+        """Leave the group if the user has not polled within max.poll.interval.ms (KIP-62)."""
         if self._polled_at is None or self.stage in (Stage.APART, Stage.FAILED):
             return
         if now >= self._polled_at + self._settings.max_poll_interval_ms * _MS:
@@ -481,7 +481,7 @@ class ClassicMember:
             self._depart()
 
     def _depart(self) -> None:
-        """End the membership; the next poll gives up the partitions as lost."""
+        """End the membership; the next poll reports its partitions as lost."""
         self._asked = None
         self._is_lost = True
         self._generation, self._list_at = NO_GENERATION, None

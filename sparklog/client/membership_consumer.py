@@ -47,9 +47,9 @@ from sparklog.wire.schema import Message
 _JOIN: Final = 0
 _LEAVE: Final = -1
 _LEAVE_FOR_A_WHILE: Final = -2
-"""A static member that comes back finds its partitions untouched."""
+"""The member epoch of a static member that leaves temporarily and keeps its partitions."""
 _FIRST_INTERVAL_US: Final = 3_000 * _MS
-"""Until the first answer tells the broker's own."""
+"""The heartbeat interval until the first reply has the broker's own."""
 
 Target = dict[Uuid, tuple[int, ...]]
 
@@ -64,8 +64,8 @@ class Stage(Enum):
 
 
 class ConsumerMember:
-    """Invariants: at most one heartbeat and one lookup of topics are under way; partitions outside the
-    target are revoked first.
+    """One KIP-848 member. Invariants: at most one heartbeat and one lookup of topics are in flight;
+    partitions outside the target are revoked first.
     """
 
     def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:
@@ -76,7 +76,7 @@ class ConsumerMember:
         self._coordinator = coordinator
         self._backoff = Backoff(settings, entropy)
         self._group_id = settings.group_id
-        # Chosen once for the life of the client (KIP-1082); as Kafka writes its ids.
+        # Chosen once for the lifetime of the client (KIP-1082), in the text form of Kafka's ids.
         self._member_id = base64.urlsafe_b64encode(entropy(16)).rstrip(b"=").decode()
         self._epoch = _JOIN
         self._subscription: Subscription | None = None
@@ -108,30 +108,30 @@ class ConsumerMember:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether commits have to wait for a new epoch: never, partitions are kept until they are given
-        up.
+        """Whether commits must wait for a new epoch: never, because partitions are kept until they are
+        revoked.
         """
         return False
 
     @property
     def has_left(self) -> bool:
-        """Whether nothing is left to be sent."""
+        """Whether no request is left to send."""
         return self.stage in (Stage.APART, Stage.FAILED) and self._leaves_with is None
 
     def subscribe(self, subscription: Subscription, now: Micros) -> None:
-        """Want these topics from the next poll on."""
+        """Subscribe to these topics from the next poll on."""
         self._subscription = Subscription(
             tuple(sorted(dict.fromkeys(subscription.topics))), subscription.pattern
         )
 
     def polled(self, now: Micros, *, is_inside: bool) -> None:
-        """The user's thread enters or leaves poll; the first one of a subscription joins the group."""
+        """The user's thread enters or leaves poll; the first poll of a subscription joins the group."""
         self._polled_at = None if is_inside else now
         self._is_inside = is_inside
         self._set_out(now)
 
     def step_done(self, now: Micros) -> None:
-        """The listener was told."""
+        """The listener has been called."""
         is_last = self.steps.done()
         if self._is_lost and self.stage is not Stage.APART:
             self._begin()
@@ -142,7 +142,7 @@ class ConsumerMember:
             self._heartbeat_at = now
 
     def leave(self, now: Micros) -> None:
-        """Leave the group; a static member leaves for a while."""
+        """Leave the group; a static member leaves temporarily."""
         if self.stage not in (Stage.APART, Stage.FAILED):
             self._leaves_with = _LEAVE if self._settings.group_instance_id is None else _LEAVE_FOR_A_WHILE
         self._depart()
@@ -150,7 +150,7 @@ class ConsumerMember:
         self.steps = Steps()
 
     def disowned(self, code: ErrorCode, now: Micros) -> None:
-        """A commit was refused with that code."""
+        """Handle a commit that was refused with that code."""
         is_news = code in (
             ErrorCode.UNKNOWN_MEMBER_ID,
             ErrorCode.STALE_MEMBER_EPOCH,
@@ -184,7 +184,7 @@ class ConsumerMember:
         return errands
 
     def deadline(self) -> Micros | None:
-        """When there is something to do without anything having happened."""
+        """The next time to call `errands` without an event before it."""
         times: list[Micros] = []
         if self._polled_at is not None and self.stage not in (Stage.APART, Stage.FAILED):
             times.append(Micros(self._polled_at + self._settings.max_poll_interval_ms * _MS))
@@ -203,7 +203,7 @@ class ConsumerMember:
 
     @property
     def _is_urgent(self) -> bool:
-        """Whether there is news for the coordinator."""
+        """Whether a change must be sent to the coordinator at once."""
         if self._leaves_with is not None:
             return True
         if self.stage is Stage.JOINING:
@@ -233,7 +233,7 @@ class ConsumerMember:
         wanted = self._subscription
         if wanted is not None and (is_joining or wanted != self._told_subscription):
             request.subscribed_topic_names = list(wanted.topics)
-            # An empty pattern takes back an earlier one; brokers of v0 cannot be told of any.
+            # An empty pattern removes an earlier one; v0 has no patterns.
             had_pattern = self._told_subscription is not None and self._told_subscription.pattern is not None
             request.subscribed_topic_regex = (
                 wanted.pattern if wanted.pattern is not None or not had_pattern else ""
@@ -261,7 +261,7 @@ class ConsumerMember:
     # -- replies ---------------------------------------------------------------------------------------------
 
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
-        """Take in an answer; one to a question that was given up is passed over."""
+        """Process a reply; the reply to an abandoned request is ignored."""
         if isinstance(reply, MetadataResponse):
             if errand.number == self._asked_names:
                 self._asked_names = None
@@ -292,7 +292,7 @@ class ConsumerMember:
         self._reconcile()
 
     def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
-        """There is no answer."""
+        """The request failed without a reply."""
         if errand.number == self._asked_names:
             self._asked_names = None
             self._names_not_before = self._backoff.later(now)
@@ -301,7 +301,7 @@ class ConsumerMember:
             return
         self._asked = None
         if self._leaves_with is not None:
-            self._leaves_with = None  # its session ends by itself
+            self._leaves_with = None  # its session ends at its timeout
             return
         if isinstance(error, BrokerError) and not error.is_retriable:
             is_unsupported = error.code is ErrorCode.UNSUPPORTED_VERSION
@@ -344,11 +344,11 @@ class ConsumerMember:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Join with nothing in hand."""
+        """Join without partitions."""
         self.stage, self._epoch, self._target, self._told_subscription = Stage.JOINING, _JOIN, {}, None
         self._has_assigned = False
         if self.steps.is_begun:
-            return  # `step_done` comes back here
+            return  # `step_done` calls this again
         owned = self.steps.owned
         self.steps.replace([Step(StepKind.LOSE, owned, ())] if owned else [])
         self._is_lost = False
@@ -378,7 +378,7 @@ class ConsumerMember:
         self.stage, self._has_assigned = Stage.RECONCILING, True
 
     def _set_out(self, now: Micros) -> None:
-        """Join, if the user polls for a subscription, and the last membership is over."""
+        """Join, if the user polls with a subscription, and the last membership is over."""
         if (
             self._is_inside
             and self.stage is Stage.APART
@@ -388,7 +388,9 @@ class ConsumerMember:
             self._begin()
 
     def _check_poll(self, now: Micros) -> None:
-        """A user that does not poll must not hold partitions that others could read (KIP-62)."""
+        """Leave the group if the user has not polled in time, so that other members can read its partitions
+        (KIP-62).
+        """
         if self._polled_at is None or self.stage in (Stage.APART, Stage.FAILED):
             return
         if now >= self._polled_at + self._settings.max_poll_interval_ms * _MS:
@@ -396,7 +398,7 @@ class ConsumerMember:
             self._depart()
 
     def _depart(self) -> None:
-        """The member is out of the group; the next poll reports its partitions as lost."""
+        """End the membership; the next poll reports its partitions as lost."""
         self._asked = None
         self._is_lost = True
         self._epoch, self._target, self._not_before = _JOIN, {}, Micros(0)

@@ -1,5 +1,5 @@
-"""Everything of one group as one machine: its coordinator, this client's membership, and its offsets; a
-shell has only this to drive.
+"""One consumer group as one machine, for its thread: the coordinator, this client's membership, and its
+offsets.
 """
 
 from sparklog.client.cluster import Entropy
@@ -18,7 +18,9 @@ from sparklog.wire.schema import Message
 
 
 class Group:
-    """Invariant: without a subscription it only carries offsets, and its identity is that of no member."""
+    """One group of a client. Invariant: without a subscription it only commits and fetches offsets, and its
+    identity is that of a client without membership.
+    """
 
     def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
         assert settings.group_id is not None
@@ -47,17 +49,17 @@ class Group:
         return self.member.error or (self.coordinator.error if self._is_subscribed else None)
 
     def subscribe(self, subscription: Subscription, now: Micros) -> None:
-        """Want these topics."""
+        """Subscribe to these topics."""
         self._is_subscribed = True
         self.member.subscribe(subscription, now)
 
     def leave(self, now: Micros) -> None:
-        """Leave, and want nothing any more."""
+        """Leave the group and end the subscription."""
         self._is_subscribed = False
         self.member.leave(now)
 
     def commit(self, job: Job) -> Job:
-        """Commit; raises CommitFailed at once where it could not succeed."""
+        """Commit; raises CommitFailed at once if the commit cannot succeed."""
         if self._is_subscribed and self.member.is_rebalancing:
             raise RebalanceInProgress(
                 f"group {self.identity.group_id!r} is being joined: poll until partitions are assigned"
@@ -76,12 +78,12 @@ class Group:
         return errands + self.coordinator.errands(now)
 
     def deadline(self) -> Micros | None:
-        """When there is something to do without anything having happened."""
+        """The next time to call `errands` without an event before it."""
         times = (self.coordinator.deadline(), self.member.deadline(), self.offsets.deadline())
         return min((time for time in times if time is not None), default=None)
 
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
-        """Take in an answer."""
+        """Process a reply."""
         if isinstance(reply, FindCoordinatorResponse):
             self.coordinator.replied(reply, now)
         elif isinstance(errand.request, OffsetCommitRequest | OffsetFetchRequest):
@@ -92,7 +94,7 @@ class Group:
             self.member.replied(errand, reply, now)
 
     def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
-        """There is no answer."""
+        """The request failed without a reply."""
         if isinstance(errand.request, FindCoordinatorRequest):
             self.coordinator.failed(error, now)
         elif isinstance(errand.request, OffsetCommitRequest | OffsetFetchRequest):

@@ -1,4 +1,4 @@
-"""The requests of a classic member: a JoinGroup, and how long each may take."""
+"""The JoinGroup request of a classic member, and the time limits of its requests."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -32,7 +32,7 @@ def join_request(
 
 
 def timeout_us(request: Message, settings: ClientSettings) -> int:
-    """How long the request waits for its reply."""
+    """The time that the request may wait for its reply."""
     given_us = settings.request_timeout_ms * US_PER_MS
     if isinstance(request, JoinGroupRequest):
         return max(given_us, settings.max_poll_interval_ms * US_PER_MS + _JOIN_MARGIN_US)

@@ -30,12 +30,12 @@ from sparklog.wire.schema import Message
 
 VERSION_BEFORE_TOPIC_IDS: Final = 9
 JOBS_MAX: Final = 10_000
-"""Commits and look-ups that may be on their way at once."""
+"""The most commits and lookups that may wait or be in flight."""
 _NO_MEMBER_EPOCH: Final = -1
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit: the offset of the next record to read, a note, and the leader epoch of the
+    """A position to commit: the offset of the next record to read, metadata text, and the leader epoch of the
     record before it (-1: not known).
     """
 
@@ -51,7 +51,7 @@ CommitCallback = Callable[[Offsets, SparklogError | None], None]
 def positions_of(
     offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as callers give them, each checked; raises ValueError for one below zero."""
+    """The offsets of a caller, validated; raises ValueError for a negative one."""
     positions = {
         TopicPartition(*partition): OffsetAndMetadata(given)
         if isinstance(given, int)
@@ -65,7 +65,7 @@ def positions_of(
 
 
 class Job:
-    """One question. Invariant: `error` and the results are set when `is_done` is, once."""
+    """One commit or lookup. Invariant: `error` and the results are set once, when `is_done` is."""
 
     __slots__ = (
         "asked",
@@ -101,13 +101,13 @@ class Job:
         self.attempts = 0
         self.not_before = Micros(0)
         self.asked: tuple[int, GroupMetadata] | None = (
-            None  # the errand under way, and who asked as it was sent
+            None  # the errand in flight, and the identity with which it was sent
         )
 
 
 class GroupOffsets:
-    """Every job that is not done. Invariant: jobs are sent in the order in which they came, unless one is
-    being tried again.
+    """Every job that is not done. Invariant: jobs are sent in the order in which they were added, except
+    retries.
     """
 
     def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:
@@ -117,12 +117,12 @@ class GroupOffsets:
         self._coordinator = coordinator
         self._entropy = entropy
         self._jobs: list[Job] = []
-        self._done: list[Job] = []  # whose callbacks were not called yet
+        self._done: list[Job] = []  # finished jobs with a callback to call
         self._number = 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether no job is left."""
         return not self._jobs
 
     @property
@@ -136,7 +136,7 @@ class GroupOffsets:
         return done
 
     def add(self, job: Job) -> Job:
-        """Ask, from now on until it is done; raises CommitFailed if far too much is on its way."""
+        """Add a job; raises CommitFailed if too many are waiting."""
         if len(self._jobs) >= JOBS_MAX:
             raise CommitFailed(
                 f"{JOBS_MAX} commits are on their way unanswered: wait for some with a synchronous commit"
@@ -177,14 +177,14 @@ class GroupOffsets:
         return errands
 
     def deadline(self) -> Micros | None:
-        """When there is something to do without anything having happened."""
+        """The next time to call `errands` without an event before it."""
         times = [job.deadline for job in self._jobs]
         if self._coordinator.node is not None:
             times += [job.not_before for job in self._jobs if job.asked is None]
         return min(times, default=None)
 
     def replied(self, errand: Errand, reply: Message, now: Micros, identity: GroupMetadata) -> ErrorCode:
-        """Take in an answer; returns the error that tells something of the member, if there is one."""
+        """Process a reply; returns an error that concerns the member, if there is one."""
         job = self._job(errand)
         if job is None or job.asked is None:
             return ErrorCode.NONE
@@ -206,7 +206,7 @@ class GroupOffsets:
         elif code is ErrorCode.STALE_MEMBER_EPOCH and identity != asked_as and identity.generation_id >= 0:
             return (
                 ErrorCode.NONE
-            )  # the epoch has moved on while the request was on its way: ask with the new one
+            )  # the epoch has changed while the request was in flight: retry with the new one
         elif code.is_retriable and code is not ErrorCode.OFFSET_METADATA_TOO_LARGE and job.may_retry:
             if code in COORDINATOR_GONE:
                 self._coordinator.lost(now)
@@ -218,7 +218,7 @@ class GroupOffsets:
         return code if identity == asked_as else ErrorCode.NONE
 
     def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
-        """There is no answer."""
+        """The request failed without a reply."""
         job = self._job(errand)
         if job is None:
             return

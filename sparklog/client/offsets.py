@@ -1,6 +1,4 @@
-"""Offsets of many partitions at once, asked of their leaders or told to them, followed through leader
-changes.
-"""
+"""Offsets of many partitions, listed or deleted by their leaders, with retries after leader changes."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
@@ -36,7 +34,9 @@ def list_offsets(
     isolation_level: IsolationLevel,
     deadline: Micros,
 ) -> dict[TopicPartition, tuple[int, int, int]]:
-    """(offset, timestamp in ms, leader epoch) of every partition; offset -1 where no record is that young."""
+    """(offset, timestamp in ms, leader epoch) of every partition; the offset is -1 if every record
+    is older.
+    """
 
     def ask(node: NodeId, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int, int]]:
         request = offsets_request(asked, isolation_level, network.settings.request_timeout_ms)
@@ -56,10 +56,10 @@ def list_offsets(
 def delete_records(
     network: Network, before: Mapping[TopicPartition, int], *, deadline: Micros
 ) -> dict[TopicPartition, int | BrokerError]:
-    """Delete the records below each offset (-1: the high watermark): the new log start, or why the leader
-    refused.
+    """Delete the records below each offset (-1: the high watermark). Returns the new log start offset, or the
+    leader's error.
 
-    Asking twice deletes no more than asking once, so what fails for the moment is tried again.
+    The request is idempotent, so retriable errors are retried.
     """
 
     def tell(node: NodeId, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | BrokerError]:
@@ -98,9 +98,9 @@ def _of_leaders(
     *,
     late: str,
 ) -> dict[TopicPartition, T]:
-    """The leaders' answers for all partitions; partitions that `ask` leaves out are requested again."""
+    """The leaders' answers for all partitions; partitions without a result of `ask` are requested again."""
     told: dict[TopicPartition, T] = {}
-    # Asking about partitions creates no topic.
+    # A metadata request for these partitions creates no topic.
     was_allowed, network.allow_auto_create = network.allow_auto_create, False
     try:
         for topic in dict.fromkeys(partition.topic for partition in wanted):
@@ -145,7 +145,7 @@ def offsets_request(
 def _by_leader(
     network: Network, partitions: list[TopicPartition], deadline: Micros
 ) -> dict[NodeId, list[TopicPartition]]:
-    """Partitions by leader; those without one are left out for now."""
+    """Partitions by leader; those without a leader are left out for now."""
     led: dict[NodeId, list[TopicPartition]] = {}
     for partition in partitions:
         leader = network.cluster.leader(partition)

@@ -1,21 +1,21 @@
-"""Whole batches on their way to the partition leaders: sequences, requests in flight, retries in order,
-time limits.
+"""Whole batches sent to partition leaders: sequences, requests in flight, retries in order, time limits.
 
-A machine without I/O. Batches go in by `add`; `requests` returns the requests to send; `replied` and
-`failed` take their results and return the batches that are done. The line of a partition:
+A machine without I/O. Batches are added by `add`; `requests` returns the requests to send; `replied` and
+`failed` take their outcome and return the batches that are done. The states of a batch in the line of its
+partition:
 
     waiting --requests--> in flight --acknowledged--> done
        ^                      | retriable error, connection lost
        +------ returned <-----+        (only when nothing of the line is in flight any more)
 
-A line that lost a batch sends nothing until everything of it in flight has been answered; then its batches
-go again in their old order with their old sequences, so the broker knows duplicates (KIP-98) and order
-holds with five requests in flight. If the broker does not know the sequence of the first of them, its
-state is lost, or a batch before was given up: the line begins anew with the next producer epoch (KIP-360).
-Without idempotence retries may reorder, as in Kafka.
+After a failed batch a line sends nothing until all its requests in flight are answered; then it sends its
+batches again in the old order with the old sequences, so that the broker detects duplicates (KIP-98) and the
+order holds with five requests in flight. If the broker does not know the sequence before the first of them,
+because its state is lost or an earlier batch was given up, the line begins again with the next producer epoch
+(KIP-360). Without idempotence retries may reorder records, as in Kafka.
 
-In a transaction, id and epoch are those of `Transaction`, which adds every partition and learns of every
-failed batch: the waiting batches fail too then, since none of them may be committed.
+In a transaction, id and epoch are those of `Transaction`, to which every partition is added, and every failed
+batch is reported. The waiting batches then fail too, because none of them may be committed.
 """
 
 from collections.abc import Callable, Iterable
@@ -52,19 +52,19 @@ from sparklog.wire.schema import ZERO_UUID
 EPOCH_MAX: Final = (1 << 15) - 1
 VERSION_BEFORE_TOPIC_IDS: Final = 12
 IN_FLIGHT_PER_PARTITION_MAX: Final = 5
-"""Brokers remember the last five batches of a producer: more in flight could not be told from duplicates."""
+"""Brokers keep the last five batches of a producer: with more in flight they could not detect duplicates."""
 
 _MS: Final = 1000
 
-# The broker does not know what came before: either an earlier batch failed as well, or its state about us is
-# gone.
+# The broker does not have the batches before: either an earlier batch failed as well, or its producer state
+# is lost.
 _SEQUENCE_LOST: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
 
 
 class Outbound:
-    """All lines of one producer. Invariant: every batch added comes out in exactly one `Done`."""
+    """All lines of one producer. Invariant: every batch added is returned in exactly one `Done`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Outbound:
         if self.is_idempotent:
             self.in_flight_max = min(self.in_flight_max, IN_FLIGHT_PER_PARTITION_MAX)
         self._lines: dict[TopicPartition, Line] = {}
-        self._busy: dict[TopicPartition, Line] = {}  # lines with a batch that waits
+        self._busy: dict[TopicPartition, Line] = {}  # lines with a waiting batch
         self._producer_id = NO_PRODUCER_ID
         self._epoch = ProducerEpoch(-1)
         self._is_asking = False
@@ -110,7 +110,7 @@ class Outbound:
         self.unfinished += 1
 
     def has_room(self, topic_partition: TopicPartition) -> bool:
-        """Whether one more batch of the partition could go out soon: if not, it may as well go on growing."""
+        """Whether one more batch of the partition could be sent soon; otherwise it may continue to grow."""
         line = self._lines.get(topic_partition)
         return line is None or (
             not line.waiting and not line.returned and len(line.in_flight) < self.in_flight_max
@@ -118,23 +118,23 @@ class Outbound:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a batch was added and could not be sent yet."""
+        """Whether a batch could not be sent yet."""
         return bool(self._busy)
 
     # -- producer id -----------------------------------------------------------------------------------------
 
     def wants_producer_id(self, now: Micros) -> bool:
-        """Whether an id is needed and may be asked for now."""
+        """Whether an id is needed and may be requested now."""
         wants = self._needs_producer_id and not self._is_asking
         return wants and bool(self._busy) and now >= self._ask_not_before
 
     def producer_id_request(self) -> InitProducerIdRequest:
-        """The request to send to any broker; its end must be told by one of the next two."""
+        """The request to send to any broker; report its outcome by one of the next two."""
         self._is_asking = True
         return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=(1 << 31) - 1)
 
     def producer_id_replied(self, reply: InitProducerIdResponse, now: Micros) -> list[Done]:
-        """An id, or an error; a fatal one fails every batch."""
+        """Take an id, or an error; a fatal one fails every batch."""
         code = code_of(reply.error_code)
         if code is not ErrorCode.NONE:
             self.producer_id_failed(now)
@@ -144,7 +144,7 @@ class Outbound:
         return []
 
     def producer_id_failed(self, now: Micros) -> None:
-        """The request found no answer."""
+        """The request failed without a reply."""
         self._is_asking = False
         self._ask_not_before = self._after_backoff(now, self._ask_attempts)
         self._ask_attempts += 1
@@ -179,7 +179,7 @@ class Outbound:
         return [self._ship(node, batches, now) for node, batches in chosen.items()]
 
     def replied(self, shipment: Shipment, reply: ProduceResponse, now: Micros) -> list[Done]:
-        """The broker's word for each batch; one that it says nothing of counts as failed."""
+        """Take the broker's result of each batch; a batch without one has failed."""
         told: dict[TopicPartition, PartitionProduceResponse] = {}
         for topic in reply.responses:
             name = topic.name or self._cluster.name_of(topic.topic_id) or ""
@@ -197,7 +197,7 @@ class Outbound:
         return done
 
     def failed(self, shipment: Shipment, error: SparklogError, now: Micros) -> list[Done]:
-        """The request found no answer: its batches may have been written or not."""
+        """The request failed without a reply: its batches may have been written or not."""
         self._cluster.refresh_soon()
         done: list[Done] = []
         for batch in shipment.batches:
@@ -205,7 +205,7 @@ class Outbound:
         return done
 
     def sent_without_reply(self, shipment: Shipment) -> list[Done]:
-        """With acks=0 a batch is done when it is sent."""
+        """With acks=0 a batch is done when its request is sent."""
         done: list[Done] = []
         for batch in shipment.batches:
             self._taken(batch)
@@ -213,7 +213,7 @@ class Outbound:
         return done
 
     def expire(self, now: Micros) -> list[Done]:
-        """Give up batches that waited beyond their deadline; those in flight are ended by the time limit
+        """Give up the batches that have waited beyond their deadline; those in flight end by the time limit
         of their request.
         """
         done: list[Done] = []
@@ -233,7 +233,7 @@ class Outbound:
             self.transaction.batch_failed(error, was_sent=False)
 
     def give_up(self, error: SparklogError) -> list[Done]:
-        """Fail everything that waits or is in flight; nothing will be sent any more."""
+        """Fail every batch that waits or is in flight; no more requests are sent."""
         done: list[Done] = []
         for line in self._lines.values():
             for batch in (*line.in_flight, *line.returned, *line.waiting):
@@ -245,10 +245,10 @@ class Outbound:
         return done
 
     def deadline(self, now: Micros) -> Micros | None:
-        """When to call `expire` and `requests` again without anything having happened; None if only an
-        event can help.
+        """The next time to call `expire` and `requests` without an event before it; None if only an event can
+        help.
         """
-        # A line with something in flight waits for its answer.
+        # The line waits for the requests in flight.
         idle = [line for line in self._busy.values() if not line.in_flight]
         times = [line.waiting[0].deadline for line in idle]
         times += [line.not_before for line in idle if line.not_before]
@@ -275,8 +275,7 @@ class Outbound:
         if self.transaction is not None and not self.transaction.may_send(line.topic_partition):
             return False
         line.not_before = Micros(0)
-        # A batch that was sent before is tried alone: what follows would only be refused again if it fails
-        # once more.
+        # A batch that was sent before is sent alone: if it fails again, those after it would be refused too.
         return not (line.in_flight and line.waiting[0].attempts)
 
     def _ship(self, node: NodeId, batches: list[OutboundBatch], now: Micros) -> Shipment:
@@ -285,7 +284,7 @@ class Outbound:
         for batch in batches:
             line = self._lines[batch.topic_partition]
             line.waiting.popleft()
-            # To the end, so that a full request does not starve those behind.
+            # Moved to the end, so that a full request does not starve the other lines.
             del self._busy[batch.topic_partition]
             if line.waiting:
                 self._busy[batch.topic_partition] = line
@@ -340,7 +339,7 @@ class Outbound:
             return done
         error = BrokerError(code, answer.error_message or _said_of_records(answer))
         if self.transaction is not None and code in _SEQUENCE_LOST:
-            # A batch behind one that failed comes to no sequence that fits: it shares the fate of that one.
+            # A batch after a failed one has no sequence that the broker accepts: it fails too.
             is_behind = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.sequence != line.acknowledged
             return self._returned(batch, error, now, may_retry=is_behind)
         if self.is_idempotent and code in _SEQUENCE_LOST:
@@ -361,8 +360,8 @@ class Outbound:
     def _returned(
         self, batch: OutboundBatch, error: SparklogError, now: Micros, *, may_retry: bool | None = None
     ) -> list[Done]:
-        """A batch comes back unacknowledged: it goes again, unless the error (or `may_retry`) forbids, or
-        it has been tried enough.
+        """Take back an unacknowledged batch: it is sent again, unless the error (or `may_retry`) forbids it,
+        or its retries are used up.
         """
         self._taken(batch)
         line = self._lines[batch.topic_partition]
@@ -378,7 +377,7 @@ class Outbound:
             line.returned.append(batch)
             line.not_before = self._after_backoff(now, batch.attempts - 1)
             if isinstance(error, BrokerError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
-                # The transaction before is being completed, which takes moments.
+                # The previous transaction is being completed, which takes milliseconds.
                 line.not_before = min(line.not_before, Micros(now + CONCURRENT_BACKOFF_MS * _MS))
             done = []
         self._settle(line)
@@ -427,7 +426,7 @@ class Outbound:
         if line.epoch < EPOCH_MAX:
             line.epoch = ProducerEpoch(line.epoch + 1)
         else:
-            # Out of epochs: everyone begins again with an id of its own.
+            # No epoch is left: request a new producer id.
             line.producer_id = self._producer_id = NO_PRODUCER_ID
 
     def _finish(self, done: Done) -> list[Done]:

@@ -1,5 +1,5 @@
-"""Whole batches on their way: one batch, the request that carries it, its outcome, and the line of batches
-of one partition.
+"""One batch on its way to a leader, the request that carries it, its result, and the line of batches of one
+partition.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ _AT_ONCE: Final = Micros(0)
 
 
 class OutboundBatch(msgspec.Struct):
-    """A whole batch and where it stands; `context` is the caller's own."""
+    """A whole batch and its sending state; `context` belongs to the caller."""
 
     topic_partition: TopicPartition
     records: bytearray
@@ -33,7 +33,7 @@ class OutboundBatch(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """A batch that is finished: acknowledged at `base_offset` (-1: not told), or given up with an error."""
+    """A finished batch: acknowledged at `base_offset` (-1: not returned), or given up with an error."""
 
     batch: OutboundBatch
     base_offset: int = -1
@@ -42,7 +42,7 @@ class Done(msgspec.Struct):
 
 
 class Shipment(msgspec.Struct):
-    """A request and its batches, which `replied` or `failed` want back."""
+    """A request and its batches, to be passed to `replied` or `failed`."""
 
     node: NodeId
     request: ProduceRequest
@@ -53,8 +53,8 @@ class Shipment(msgspec.Struct):
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """One partition's batches. Invariants: those in `waiting` follow those in flight; `returned` is empty
-    unless a batch is in flight.
+    """The batches of one partition. Invariants: those in `waiting` come after those in flight; `returned` is
+    empty unless a batch is in flight.
     """
 
     topic_partition: TopicPartition
@@ -64,12 +64,14 @@ class Line:
     not_before: Micros = _AT_ONCE
     producer_id: ProducerId = NO_PRODUCER_ID
     epoch: ProducerEpoch = _NO_EPOCH
-    sequence: int = 0  # of the next record never sent before
+    sequence: int = 0  # of the next record that was never sent
     acknowledged: int = 0  # the sequence that the broker expects next
     is_lost: bool = False  # the broker has lost the producer's state
 
 
 def distance(start: int, sequence: int) -> int:
-    """How far a sequence lies after `start`, around the wrap; those that fell behind it come first."""
+    """The distance of a sequence from `start`, with the wrap-around; sequences before `start` have the
+    smallest.
+    """
     distance = (sequence - start) & SEQUENCE_MASK
     return distance if distance < 1 << 30 else distance - (1 << 31)

@@ -1,7 +1,7 @@
-"""The producer: records go in one by one from any thread, batches go out in the background, in
-transactions if it has a transactional id.
+"""The producer: any thread adds records, batches are sent in the background, in transactions if it has a
+transactional id.
 
-The public face of `sender.py`, which schedules the sending: the calls of users and their waits.
+The public interface to `sender.py`, which schedules the sending: the calls of users and their waits.
 """
 
 import contextlib
@@ -52,16 +52,16 @@ Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """(topic, key, value, number of partitions) -> partition."""
 
 _MS: Final = 1000
-_IN_TRANSACTION: Final = State.IN_TRANSACTION  # to name a member of an enum takes as long as two calls
+_IN_TRANSACTION: Final = State.IN_TRANSACTION  # read through the class it costs two calls
 
 
 class Producer:
     """A producer for any number of threads; idempotent by default.
 
-    With a `transactional_id`: `init` once, then for each transaction `begin`, records, offsets, and
-    `commit` or `abort`. After a TransactionAbortable the transaction has to be aborted, after a
-    TransactionFatal (ProducerFenced) the producer has to be closed. These calls raise RequestTimeout when
-    `timeout` seconds (`max_block_ms`) are over, and go on to wait when they are called again.
+    With a `transactional_id`: `init` once, then for each transaction `begin`, records, offsets, and `commit`
+    or `abort`. After a TransactionAbortable the transaction has to be aborted, after a TransactionFatal
+    (ProducerFenced) the producer has to be closed. These calls raise RequestTimeout after `timeout` seconds
+    (`max_block_ms`); the same call again continues to wait.
 
     Callbacks run in the background thread, or in a thread that calls `send`, `flush` or `close`; those of
     a partition run in the order of its records, and none may block. An exception of a callback is reported
@@ -130,11 +130,11 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: Callable[[RecordMetadata | None, SparklogError | None], None] | None = None,
     ) -> Delivery:
-        """Add a record to a batch; waits up to `max_block_ms` for the metadata of the topic and for room
-        in `buffer_memory`.
+        """Add a record to a batch; waits up to `max_block_ms` for the metadata of the topic and for memory of
+        `buffer_memory`.
 
-        Text is written as UTF-8 unless there are serializers. Raises RecordTooLarge, BufferExhausted,
-        UnknownTopic or ClientClosed at once; later results come through the Delivery and
+        Text is encoded as UTF-8 unless there are serializers. Raises RecordTooLarge, BufferExhausted,
+        UnknownTopic or ClientClosed at once; later errors are those of the Delivery and of
         `on_delivery(metadata, error)`, one argument of which is None.
         """
         if self._interceptors:
@@ -196,8 +196,8 @@ class Producer:
     # -- transactions ----------------------------------------------------------------------------------------
 
     def init(self, timeout: float | None = None) -> None:
-        """Get a producer id and fence every producer before with the same transactional id; a transaction
-        it left open is aborted.
+        """Get a producer id and fence every earlier producer with the same transactional id; its open
+        transaction is aborted.
         """
         self._finish(self._locked("init", Transaction.init), self._blocks_until(timeout))
 
@@ -247,7 +247,7 @@ class Producer:
             self._abort_open(timeout)
             self.flush(timeout)
         except (RequestTimeout, ClientClosed):
-            pass  # what is left fails below, each record by its own Delivery
+            pass  # the remaining records fail below, each by its own Delivery
         finally:
             self._sender.close(ClientClosed("the producer was closed before the record was acknowledged"))
 
@@ -273,7 +273,7 @@ class Producer:
         return partition
 
     def _locked(self, what: str, call: Callable[[Transaction], T]) -> T:
-        """Tell the transaction something; no record gets between."""
+        """Call a function of the transaction while no record can be added."""
         self._raise_if_closed()
         if self._transaction is None:
             raise SettingsError(f"{what} needs a transactional_id")
@@ -296,7 +296,7 @@ class Producer:
             raise operation.error
 
     def _waited(self, is_over: Callable[[], bool], deadline: float) -> bool:
-        """Wait until something is over; False if it is not by then (`time.monotonic()`)."""
+        """Wait until a condition holds; False if it does not by then (`time.monotonic()`)."""
         if self._is_forked:
             self._raise_if_closed()
         with self._lock:
@@ -343,7 +343,7 @@ class Producer:
         timestamp_ms: int,
         size: int,
     ) -> tuple[Gathering, int]:
-        """Append as soon as memory is free; called and left with `_lock` held."""
+        """Append as soon as there is memory; called and left with `_lock` held."""
         deadline = self._blocks_until(None)
         self._waiting_for_memory += 1
         self._accumulator.is_short = True
@@ -424,5 +424,5 @@ def _forget_in_children(producer: Producer) -> None:
 def _mark_forked() -> None:
     for producer in list(_producers):
         producer._is_forked = producer._turns.is_closed = True
-        producer._lock = threading.Lock()  # a thread of the parent may have held it
+        producer._lock = threading.Lock()  # A thread of the parent may have held the lock.
     _producers.clear()

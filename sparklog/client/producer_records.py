@@ -1,4 +1,6 @@
-"""A record on its way: as the caller gave it, the promise of its delivery, and where it came to be."""
+"""A record of a producer: the caller's values, the promise of its delivery, and the place where it was
+written.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -13,7 +15,7 @@ from sparklog.record.batch import Headers
 
 
 class Deliverer(Protocol):
-    """The producer, as a promise sees it."""
+    """The producer as a promise uses it."""
 
     def _wait_for(self, batch: Gathering, timeout: float | None) -> Done:
         """Wait (seconds) until a batch is done; raises RequestTimeout."""
@@ -23,8 +25,8 @@ class Deliverer(Protocol):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written; offset -1 if the broker does not tell (acks=0, or a duplicate that it
-    had already).
+    """The place of a written record; offset -1 if the broker does not return it (acks=0, or a duplicate of an
+    old batch).
     """
 
     topic_partition: TopicPartition
@@ -33,7 +35,7 @@ class RecordMetadata(NamedTuple):
 
 
 class ProducerRecord(msgspec.Struct, frozen=True):
-    """A record as the caller gave it, for interceptors."""
+    """A record with the caller's values, for interceptors."""
 
     topic: str
     value: object = None
@@ -44,7 +46,7 @@ class ProducerRecord(msgspec.Struct, frozen=True):
 
 
 class ProducerInterceptor(Protocol):
-    """Sees every record before it is serialized, and its outcome."""
+    """Called with every record before it is serialized, and with its result."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord: ...
 
@@ -52,7 +54,7 @@ class ProducerInterceptor(Protocol):
 
 
 class Delivery:
-    """The promise of one record's delivery; asks and waits like a `concurrent.futures.Future`."""
+    """The promise of one record's delivery; has the methods of a `concurrent.futures.Future`."""
 
     __slots__ = ("_batch", "_index", "_producer", "_timestamp_ms")
 
@@ -85,7 +87,7 @@ class Delivery:
         return done.error
 
     def metadata(self) -> RecordMetadata | None:
-        """Where the record is; None while that is not known, or if it failed."""
+        """The place of the record; None while it is not known, or if the record failed."""
         done = self._batch.done
         if done is None or done.error is not None:
             return None
@@ -94,13 +96,15 @@ class Delivery:
         return RecordMetadata(self._batch.topic_partition, offset, timestamp)
 
     def add_done_callback(self, callback: "Callable[[Delivery], None]") -> None:
-        """Call back once the record is done, at once if it is already; see `Producer` for the thread."""
+        """Call the function once the record is done, at once if it is already; see `Producer` for
+        the thread.
+        """
         if not self._producer._call_when_done(self._batch, lambda: callback(self)):
             callback(self)
 
 
 def as_bytes(given: object) -> bytes | None:
-    """Bytes of a value that needs no serializer; raises TypeError for others."""
+    """The bytes of a value that needs no serializer; raises TypeError for others."""
     if given is None or isinstance(given, bytes):
         return given
     if isinstance(given, str):
@@ -111,5 +115,5 @@ def as_bytes(given: object) -> bytes | None:
 
 
 def nothing_of(batch: Gathering) -> OutboundBatch:
-    """Stands for a batch that never became one."""
+    """Stands for the batch of a record that failed before it was added to one."""
     return OutboundBatch(batch.topic_partition, bytearray(), batch.builder.record_count, Micros(0), batch)

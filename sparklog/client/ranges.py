@@ -1,7 +1,8 @@
 """Reads a range of offsets of one partition as whole batches, for Spark's readers.
 
-Not a `fetch.Fetcher`, which reads many partitions without an end: a range has a known end that bounds each
-Fetch by its remaining offsets, no session, no reset of positions, and every error is raised at once.
+Not a `fetch.Fetcher`, which reads many partitions without an end. A range has a known end, which bounds each
+Fetch by the remaining offsets. It needs no session and no reset of positions, and every error is raised at
+once.
 """
 
 from collections.abc import Iterator
@@ -28,17 +29,17 @@ from sparklog.wire.messages.fetch import (
 FETCH_BYTES: Final = 8 << 20
 FETCH_BYTES_MIN: Final = 64 << 10
 BYTES_PER_OFFSET: Final = 1024
-"""The assumed size of a record before any was received; large, since one more Fetch costs more than some
+"""The assumed size of a record before any was received; large, because one more Fetch costs more than some
 surplus bytes.
 """
 LOOKS_MAX: Final = 3
-"""How often brokers are asked for a topic: one may not have heard of it yet, or still tell of the one that
-had its name before.
+"""The number of metadata requests for a topic: a broker may not have a new topic yet, or still have the
+deleted one of that name.
 """
 
 
 class RangeReader:
-    """Reads ranges, one after another, over connections kept between them. Not safe for use from several
+    """Reads ranges, one after another, and keeps its connections between them. Not safe for use from several
     threads.
     """
 
@@ -60,26 +61,25 @@ class RangeReader:
     def read(
         self, topic: str, partition: int, start: int, limit: int, *, topic_id: Uuid = ZERO_UUID
     ) -> Iterator[memoryview]:
-        """Whole batches, many in a view, that hold the records `[start, limit)`; the next Fetch is under
-        way while a view is used.
+        """Whole batches, many in a view, that hold the records `[start, limit)`; the next Fetch is in flight
+        while a view is used.
 
-        The first batch may begin before `start` and the last one end beyond `limit`: the caller leaves
-        those records out. A view's bytes stay valid while a reference to it exists, but holding many costs
-        memory. The decoder checks CRCs. Raises OffsetOutOfRange if `start` is no longer (or not yet) in
-        the log, CorruptRecords, UnknownTopic, TopicMadeAnew if the topic is not the one with `topic_id`
-        (zeros: any will do), and RequestTimeout after `default_api_timeout_ms` without a record. Offsets
-        missing in the log (compaction, transactions) are passed over.
+        The first batch may begin before `start` and the last one end beyond `limit`: the caller skips those
+        records. A view's bytes stay valid while a reference to it exists, but many views take much memory.
+        The decoder checks CRCs. Raises OffsetOutOfRange if `start` is no longer (or not yet) in the log,
+        CorruptRecords, UnknownTopic, TopicMadeAnew if the topic is not the one with `topic_id` (zeros: any),
+        and RequestTimeout after `default_api_timeout_ms` without a record. Offsets missing in the log
+        (compaction, transactions) are skipped.
 
-        Read-committed, batches of aborted transactions are left out, and a `limit` beyond the last stable
-        offset is waited for; control batches are the caller's to leave out, and a range may begin or end
-        on them.
+        With read_committed, batches of aborted transactions are left out, and a `limit` beyond the last
+        stable offset is waited for. The caller skips control batches, and a range may begin or end on them.
         """
         topic_partition = TopicPartition(topic, partition)
         self._find(topic_partition, topic_id)
         offset = start
         deadline = self._deadline()
         fetch = _Fetch(topic_partition, topic_id, offset, self._bytes_for(limit - offset, BYTES_PER_OFFSET))
-        # The answer to a Fetch that nobody waits for any more is passed over: its token is another one.
+        # The reply to an abandoned Fetch is ignored, because its token is not the current one.
         while offset < limit:
             told = self._answer(fetch, deadline)
             records = None if told is None else self._records(topic_partition, told, offset, deadline)
@@ -92,14 +92,14 @@ class RangeReader:
             fetch = _Fetch(topic_partition, topic_id, offset, self._bytes_for(limit - offset, per_offset))
             if offset < limit:
                 self._send(fetch)
-            # Nothing of ours may hold the bytes while the next ones arrive, else their buffer cannot be used
-            # again.
+            # This object must not reference the bytes while the next ones are received, else their buffer
+            # cannot be reused.
             del told, records
             while views:
                 yield views.pop(0)
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         self._network.close()
 
     def __enter__(self) -> Self:
@@ -113,7 +113,7 @@ class RangeReader:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _bytes_for(self, offsets: int, per_offset: float) -> int:
-        """The bytes to request: bytes beyond a range are wasted, and a rest of the range needs another
+        """The bytes to request: bytes beyond the range are wasted, and a remainder of the range needs another
         Fetch.
         """
         return min(self._fetch_bytes, max(FETCH_BYTES_MIN, int(offsets * per_offset * 5 / 4)))
@@ -140,7 +140,7 @@ class RangeReader:
                 network.poll(deadline)
 
     def _require(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        """The partition is known, and it is one of that topic."""
+        """Check that the partition is known, and that its topic has that id."""
         cluster, topic = self._network.cluster, topic_partition.topic
         if cluster.partition(topic_partition) is None:
             raise UnknownTopic(f"topic {topic!r} has no partition {topic_partition.partition}")
@@ -152,7 +152,7 @@ class RangeReader:
         return topic_id not in (ZERO_UUID, known) and known != ZERO_UUID
 
     def _send(self, fetch: "_Fetch") -> None:
-        """Send the Fetch if the leader is known and ready; else it stays unsent."""
+        """Send the Fetch if the leader is known and ready; else a later call sends it."""
         cluster, partition = self._network.cluster, fetch.topic_partition
         if self._is_another(partition.topic, fetch.topic_id) or partition.topic in cluster.errors:
             self._find(partition, fetch.topic_id)
@@ -211,7 +211,7 @@ class RangeReader:
     def _records(
         self, partition: TopicPartition, told: PartitionData, offset: int, deadline: Micros
     ) -> memoryview | None:
-        """The bytes that came; None if there were none and asking again may help."""
+        """The records of a reply; None if it has none and the Fetch may be repeated."""
         code = code_of(told.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise self._out_of_range(partition, offset, deadline)
@@ -251,7 +251,7 @@ class RangeReader:
 
 
 class _Fetch:
-    """One Fetch: the token of its request."""
+    """The token of one Fetch."""
 
     __slots__ = ("bytes_max", "is_sent", "last_error", "offset", "topic_id", "topic_partition")
 

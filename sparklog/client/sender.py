@@ -42,8 +42,8 @@ class Sender:
         self._perform(self.turns.send(threading.get_ident()))
 
     def wait(self, is_over: Callable[[], bool], deadline: Micros) -> bool:
-        """Work, or leave it to another thread, until something is over; False if that is not the case by
-        the deadline, or at a close. `lock` is held, and released meanwhile.
+        """Work, or let another thread work, until a condition holds; False if it does not by the deadline, or
+        at a close. `lock` is held, and released meanwhile.
         """
         return self._perform(self.turns.wait(threading.get_ident(), is_over, deadline))
 
@@ -66,7 +66,7 @@ class Sender:
             return told
 
     def close(self, error: SparklogError) -> None:
-        """Give up the remaining batches, and close the connections."""
+        """Fail the remaining batches, and close the connections."""
         with self.lock:
             self.turns.closed()
         if threading.current_thread() is not self._thread:

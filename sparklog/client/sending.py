@@ -1,4 +1,4 @@
-"""One turn of a producer's worker: it sends batches and takes in their answers.
+"""One turn of a producer's worker: it sends batches and processes replies.
 
 `Accumulator` gathers batches under the producer's lock; `Outbound` and the network belong to the worker
 (`turns.py`), which holds the lock only while it touches the accumulator.
@@ -31,7 +31,7 @@ class ProducerNetwork(Exchange, Protocol):
     """The network of a producer."""
 
     def next_event(self, until: Micros, now: Micros) -> Micros:
-        """When the network has work without an event, `until` at the latest."""
+        """The time at which the network has work without an event, `until` at the latest."""
 
     def wake(self) -> None:
         """End the sleep of the thread that waits for the network."""
@@ -66,14 +66,14 @@ class Sending:
     # -- by the worker, without the lock ---------------------------------------------------------------------
 
     def ship(self) -> Micros:
-        """Send ready batches; the time against which a batch was judged to be due."""
+        """Send ready batches; returns the time up to which batches were due."""
         now = self._network.now()
         self.is_stuck = not self._ship(now) or self.accumulator.has_full or self.outbound.has_waiting
         return now
 
     def turn(self) -> Micros:
-        """Send ready batches and take in answers, without waiting; the time against which work was judged
-        to be due.
+        """Send ready batches and process replies, without waiting; returns the time up to which work
+        was due.
         """
         now = self._network.now()
         with self._lock:
@@ -86,19 +86,21 @@ class Sending:
             self._finished.append((batch, Done(nothing_of(batch), error=error)))
         self._ship(now)
         self._finish(deliver(self._network, self.outbound, now))
-        self._ship(now)  # into the room that answers have made
+        self._ship(now)  # uses the room that replies have made
         return now
 
     # -- under the lock --------------------------------------------------------------------------------------
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether callbacks wait for a thread: while one thread runs them, it runs later ones as well."""
+        """Whether callbacks wait for a thread. A thread that runs callbacks also runs those added
+        meanwhile.
+        """
         return bool(self.callbacks) and not self._is_calling
 
     def publish(self) -> bool:
-        """Mark finished batches as done; whether there were any, or a condition that a thread may wait for
-        has changed.
+        """Mark finished batches as done. Returns whether there were any, or whether another condition that a
+        thread may wait for has changed.
         """
         transaction = self.transaction
         published = (self._network.cluster.answers, 0 if transaction is None else transaction.ended)
@@ -125,20 +127,22 @@ class Sending:
             self._is_calling = False
 
     def lingers_until(self, now: Micros) -> Micros | None:
-        """When the next open batch has lingered."""
+        """The time at which the next open batch has lingered."""
         return self.accumulator.deadline(now)
 
     def due(self, now: Micros, *, is_in_background: bool = False) -> Micros:
-        """When there is work without an event, apart from work that was due at `now`; no thread works."""
+        """The time at which there is work without an event, apart from work that was due at `now`; no thread
+        works.
+        """
         outbound = self.outbound.deadline(now)
         until = self._network.next_event(Micros(now + _SLEEP_US_MAX) if outbound is None else outbound, now)
         lingered = self.accumulator.deadline(now)
         until = until if lingered is None else min(until, lingered)
         if not is_in_background:
             return until
-        # While batches come and go, a short sleep is cheaper than a wake-up for each that lingers. Without
-        # batches the sleep is no longer than a request may take: a thread that sends one need not wake the
-        # background thread for the time limit of its request.
+        # While batches are being sent, a short sleep is cheaper than a wake-up for each that lingers. Without
+        # batches the sleep is no longer than a request may take, so that a thread that sends one need not
+        # wake the background thread for the time limit of its request.
         settings = self._settings
         nap_ms = max(settings.linger_ms, 1) if self.accumulator.incomplete else settings.request_timeout_ms
         return min(until, Micros(self._network.now() + nap_ms * _MS))
@@ -155,8 +159,8 @@ class Sending:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _ship(self, now: Micros) -> bool:
-        """Send ready batches, as long as there is room for one more of a partition; whether there were
-        any.
+        """Send ready batches while there is room for one more of a partition; returns whether there
+        were any.
         """
         has_shipped = False
         while True:

@@ -1,5 +1,5 @@
-"""Every setting of a client, under Kafka's names: the field of `ClientSettings` is the definition of its
-type, default and bounds.
+"""Every setting of a client, under Kafka's names: a field of `ClientSettings` defines its type, default and
+bounds.
 
 `linger.ms` in a mapping (Spark's `kafka.*` options without the prefix) is `linger_ms` as a keyword
 argument. The three option dictionaries list the settings of each role. Keys of Kafka's clients that have
@@ -107,17 +107,17 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reset_duration_ms(self) -> int | None:
-        """How far back `auto.offset.reset=by_duration:…` goes; None for the other ways."""
+        """The duration of `auto.offset.reset=by_duration:…`; None for the other values."""
         return _duration_ms(self.auto_offset_reset)
 
     @property
     def required_acks(self) -> int:
-        """0, 1, or -1 for all in-sync replicas, as requests carry it."""
+        """0, 1, or -1 for all in-sync replicas, as in requests."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the codec chosen; None is the codec's own default."""
+        """The level of the selected codec; None is the codec's own default."""
         if self.compression_type == "gzip" and self.compression_gzip_level >= 0:
             return self.compression_gzip_level
         if self.compression_type == "lz4" and self.compression_lz4_level != _LZ4_FAST:
@@ -128,8 +128,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_kafka(cls, mapping: Mapping[str, str]) -> Self:
-        """Settings from Kafka's dotted keys and text values; SettingsError for an unknown key or a value
-        that cannot be.
+        """Settings from Kafka's dotted keys and text values; SettingsError for an unknown key or an invalid
+        value.
         """
         return cls._of(
             {key.replace(".", "_"): value for key, value in mapping.items() if not _has_no_effect(key)}
@@ -246,28 +246,36 @@ class ConsumerOptions(CommonOptions, total=False):
 _ROLES: Final = {"producer": ProducerOptions, "consumer": ConsumerOptions, "admin": AdminOptions}
 
 _WITHOUT_EFFECT = """
-auto.include.jmx.reporter bootstrap.controllers client.dns.lookup config.providers default.list.key.serde.inner default.list.key.serde.type
-default.list.value.serde.inner default.list.value.serde.type enable.metrics.push interceptor.classes key.deserializer key.serializer
+auto.include.jmx.reporter bootstrap.controllers client.dns.lookup config.providers
+default.list.key.serde.inner default.list.key.serde.type default.list.value.serde.inner
+default.list.value.serde.type enable.metrics.push interceptor.classes key.deserializer key.serializer
 metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
-partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class rebalance.timeout.ms
-sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
-sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
-sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
-sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
-sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
-sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
-sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
-sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
-sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name
-sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url security.providers share.acknowledgement.mode share.acquire.mode
-ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
-ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
-ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
-ssl.truststore.password ssl.truststore.type transaction.two.phase.commit.enable value.deserializer value.serializer
-"""  # noqa: E501
+partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class
+rebalance.timeout.ms sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
+sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
+sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
+sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
+sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
+sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
+security.providers share.acknowledgement.mode share.acquire.mode ssl.cipher.suites ssl.enabled.protocols
+ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
+ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
+transaction.two.phase.commit.enable value.deserializer value.serializer
+"""
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
 """Keys that Kafka's clients know and that change nothing here."""
 MEMBERS_ONLY: Final = frozenset(
@@ -301,7 +309,7 @@ def _has_no_effect(key: str) -> bool:
 
 
 def warn_without_effect(key: str) -> None:
-    """Say so, once for each key, where a setting that Kafka's clients know changes nothing."""
+    """Warn once for each setting of Kafka's clients that has no effect here."""
     if key not in _warned:
         _warned.add(key)
         warnings.warn(f"the setting {key} is known, but has no effect in sparklog", UserWarning, stacklevel=4)
@@ -356,7 +364,9 @@ def _servers(given: object) -> tuple[str, ...]:
 
 
 def address_of(server: str) -> tuple[str, int]:
-    """`host:port`, `[v6]:port` or `PROTOCOL://host:port` as (host, port); SettingsError for anything else."""
+    """The host and port of `host:port`, `[v6]:port` or `PROTOCOL://host:port`; SettingsError for any other
+    text.
+    """
     host, colon, port = server.rpartition("://")[2].rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise SettingsError(f"bootstrap.servers: {server!r} is not host:port")
@@ -364,7 +374,7 @@ def address_of(server: str) -> tuple[str, int]:
 
 
 def _check(settings: ClientSettings, given: Mapping[str, object]) -> None:
-    """Kafka's rules between settings, which must be possible together."""
+    """Check Kafka's rules between settings."""
     if settings.enable_idempotence and "enable_idempotence" in given:
         if settings.required_acks != -1:
             raise SettingsError(f"enable.idempotence=true needs acks=all, not acks={settings.acks}")

@@ -1,11 +1,11 @@
-"""One Fetch per broker that waits until a watched partition has new records: a stream that has read all
-records waits for more.
+"""One Fetch per broker that waits for new records of the watched partitions, for a stream that has read all
+records.
 
     watch(ends) ──► Fetch(1 byte, long wait) at each leader ──► wait(until): True when one returns records
 
 The brokers keep the list of partitions (KIP-227), so a wait costs one small request per `wait_ms`. A reply
-says only that there are new records; the caller asks for the end offsets. Replies are read only during
-`wait`, hours later perhaps. Not safe for use from several threads.
+says only that there are new records; the caller requests the end offsets. Replies are read only during
+`wait`, possibly hours later. Not safe for use from several threads.
 
 Not a `fetch.Fetcher`, which shares only `FetchSession` with it: its records are discarded, and it has no
 positions, validation or resets.
@@ -25,8 +25,8 @@ from sparklog.wire.messages.fetch import FetchRequest, FetchResponse, PartitionD
 from sparklog.wire.schema import ZERO_UUID
 
 WAIT_MS: Final = 5_000
-"""How long a Fetch stands; below the request timeout, and short enough that a request behind it on the
-connection need not be feared.
+"""The maximum wait of a Fetch: below the request timeout, and short enough for a request behind it on the
+connection.
 """
 _BYTES: Final = 1
 _CHANGED: Final = frozenset(
@@ -35,11 +35,11 @@ _CHANGED: Final = frozenset(
         *(ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     }
 )
-"""Errors that say that a partition is not what it was: news."""
+"""The errors of a partition that has changed, which end the wait."""
 
 
 class StandingFetch:
-    """Invariant: at most one Fetch per broker is unanswered."""
+    """Waits for new records in watched partitions. Invariant: at most one Fetch per broker is unanswered."""
 
     def __init__(self, settings: ClientSettings, *, wait_ms: int = WAIT_MS) -> None:
         self._settings = settings
@@ -52,17 +52,17 @@ class StandingFetch:
         self._told: dict[TopicPartition, int] = {}
 
     def watch(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Watch for records at or beyond these offsets; partitions that are not named stay as they are."""
+        """Watch for records at or beyond these offsets; other partitions stay as they are."""
         if self._ends.keys() != ends.keys():
-            # What stands cannot be changed before it is answered, and new partitions should not wait for
-            # that.
+            # A Fetch in flight cannot be changed, and new partitions should not wait for its reply.
             self.close()
         self._ends = dict(ends)
 
     def wait(self, until: Micros) -> bool:
-        """Whether there is news, at once or until then: records, or a partition that is not what it was.
+        """Wait until a watched partition has new records or has changed, or until the deadline; returns
+        whether that happened.
 
-        A broker that cannot be reached is no news: the next request to it reports the error.
+        A broker that cannot be reached does not count: the next request to it reports the error.
         """
         if not self._ends:
             return False
@@ -70,7 +70,7 @@ class StandingFetch:
         while True:
             now = now_us()
             self._send_due(network, now)
-            # By the same clock: a rest that ends in between is over at the next turn, which has to come.
+            # With the same clock: a rest that ends in between is over at the next turn, which must follow.
             wake = min([until, *(due for due in self._not_before.values() if due > now)])
             has_news = [self._has_news(network, answer) for answer in network.poll(wake)]
             if any(has_news):
@@ -79,7 +79,7 @@ class StandingFetch:
                 return False
 
     def close(self) -> None:
-        """Drop the connections; `wait` opens them again."""
+        """Close the connections; `wait` opens them again."""
         if self._network is not None:
             self._network.close()
             self._network = None
@@ -90,7 +90,7 @@ class StandingFetch:
 
     def _opened(self) -> Network:
         if self._network is None:
-            # One request at a time: a question about the cluster must not wait behind a Fetch that stands.
+            # One request at a time: a Metadata request must not wait behind a waiting Fetch.
             self._network = Network(self._settings, in_flight_max=1)
             self._network.allow_auto_create = False
             self._network.cluster.want_only(sorted({partition.topic for partition in self._ends}))
@@ -165,7 +165,7 @@ class StandingFetch:
         if self._told.get(partition) == end:
             self._rest(
                 network, node
-            )  # told before, and the caller stands where it stood: no reason to run in circles
+            )  # reported before, and the caller's position is unchanged: return nothing new
             return False
         self._told[partition] = end
         return True
@@ -176,7 +176,7 @@ class StandingFetch:
 
 
 class _Standing:
-    """The token of a Fetch that stands at a broker."""
+    """The token of a Fetch that waits at a broker."""
 
     __slots__ = ("node",)
 

@@ -1,9 +1,10 @@
-"""The bytes of one connection: the port between a socket and the machine that speaks Kafka's protocol.
+"""The bytes of one connection: the port between a socket and the machine of Kafka's protocol.
 
 A client's connections and those that a broker opens to other brokers use it. `PlainStream` is its one
 implementation; a TLS stream has the same methods and encrypts.
 """
 
+import errno
 import os
 import socket
 from collections import deque
@@ -21,8 +22,8 @@ Address = tuple[int, tuple[object, ...]]
 
 
 class Stream(Protocol):
-    """A connection that does not block: `recv_into`, `send` and `sendmsg` raise BlockingIOError where they
-    would, and OSError when the connection is broken.
+    """A non-blocking connection: `recv_into`, `send` and `sendmsg` raise BlockingIOError instead of blocking,
+    and OSError when the connection is broken.
     """
 
     @property
@@ -30,21 +31,23 @@ class Stream(Protocol):
         """Whether the stream waits for the socket to become writable, though no bytes wait to be sent."""
 
     def fileno(self) -> int:
-        """The descriptor to watch."""
+        """The file descriptor to watch."""
 
     def handshake(self) -> bool:
-        """Called when the socket is readable or writable, until it returns True: bytes may be exchanged
-        then. Raises OSError if there is no connection.
+        """Called when the socket is readable or writable, until it returns True: then bytes may be sent and
+        received. Raises OSError if the connection failed.
         """
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """Bytes received; 0 at the end of the stream. Fewer than fit say that there are no more for now."""
+        """The number of bytes received; 0 at the end of the stream. If the buffer is not filled, there are no
+        more for now.
+        """
 
     def send(self, piece: memoryview, /) -> int:
-        """Bytes sent, from the front of the piece."""
+        """The number of bytes sent, from the front of the piece."""
 
     def sendmsg(self, pieces: list[memoryview], /) -> int:
-        """Bytes sent, from the front of the pieces together."""
+        """The number of bytes sent, from the front of the pieces together."""
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -56,9 +59,16 @@ class PlainStream:
     __slots__ = ("_socket", "close", "fileno", "recv_into", "send", "sendmsg", "wants_write")
 
     def __init__(
-        self, address: Address, *, send_buffer: int = SYSTEM_DEFAULT, receive_buffer: int = SYSTEM_DEFAULT
+        self,
+        address: Address,
+        *,
+        send_buffer: int = SYSTEM_DEFAULT,
+        receive_buffer: int = SYSTEM_DEFAULT,
+        dead_after_ms: int = SYSTEM_DEFAULT,
     ) -> None:
-        """Begin to connect; the buffer sizes are in bytes. Raises OSError."""
+        """Begin to connect; the buffer sizes are in bytes. With `dead_after_ms` the connection breaks
+        (ETIMEDOUT) when the peer acknowledges nothing for so long, also while it is idle. Raises OSError.
+        """
         family, target = address
         self._socket = sock = socket.socket(family, socket.SOCK_STREAM)
         self.close = sock.close
@@ -73,42 +83,62 @@ class PlainStream:
             for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
                 if size >= 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
-            sock.connect_ex(target)
+            if dead_after_ms >= 0:
+                _watch_over(sock, dead_after_ms)
+            if (code := sock.connect_ex(target)) not in (0, errno.EINPROGRESS):
+                raise OSError(code, os.strerror(code))
         except OSError:
             sock.close()
             raise
 
     def handshake(self) -> bool:
-        """Plain text has none: the connection is made, or has failed."""
+        """A plain connection has no handshake: it is established, or has failed."""
         if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise OSError(code, os.strerror(code))
         return True
 
 
-class Output:
-    """Bytes that a stream has not taken yet, in their order."""
+def _watch_over(sock: socket.socket, dead_after_ms: int) -> None:
+    """Have the system probe an idle peer, and give up one that acknowledges nothing."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    seconds = max(1, dead_after_ms // 2000)
+    # macOS has other names for these, and its defaults do there.
+    for name, value in (
+        ("TCP_KEEPIDLE", seconds),
+        ("TCP_KEEPINTVL", seconds),
+        ("TCP_USER_TIMEOUT", dead_after_ms),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
-    __slots__ = ("_pieces",)
+
+class Output:
+    """Bytes that a stream has not accepted yet, in their order."""
+
+    __slots__ = ("_pieces", "size")
 
     def __init__(self) -> None:
         self._pieces: deque[memoryview] = deque()
+        self.size = 0  # in bytes
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
 
     def add(self, chunk: Chunk) -> None:
-        """Bytes to send after those before."""
+        """Add bytes to send after those before."""
         assert not isinstance(chunk, FileSlice), "a client sends no files"
         self._pieces.append(memoryview(chunk))
+        self.size += len(chunk)
 
     def send(self, stream: Stream) -> None:
-        """Send until everything is sent; raises BlockingIOError when the stream takes no more."""
+        """Send everything; raises BlockingIOError when the stream accepts no more."""
         pieces = self._pieces
         while pieces:
             if len(pieces) == 1:
                 sent = stream.send(pieces[0])
             else:
                 sent = stream.sendmsg([pieces[index] for index in range(min(len(pieces), _GATHER_MAX))])
+            self.size -= sent
             while sent:
                 first = pieces[0]
                 if sent < len(first):

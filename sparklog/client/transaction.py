@@ -8,13 +8,13 @@ each error.
     fenced, forbidden, or an unknown error code: from anywhere --> FATAL_ERROR
 
 It does no I/O and reads no clock. Each of the caller's five calls returns an `Operation`, which ends when a
-broker has answered; `errands` returns the request to send, `replied` and `failed` take in its outcome. One
-request is in flight at a time. Retriable errors are retried without limit: the thread that waits has a
-time limit, and waits again when it makes the same call again.
+broker has answered; `errands` returns the request to send, `replied` and `failed` take its outcome. One
+request is in flight at a time. Retriable errors are retried without limit: the waiting thread has a time
+limit, and continues to wait when it makes the same call again.
 
-`Outbound` asks `may_send` for each partition and tells `shipped` and `batch_failed`. Under transaction
-version 2 (KIP-890) producing adds the partition, and the answer to EndTxn brings the next epoch; below it
-AddPartitionsToTxn and AddOffsetsToTxn come first, and a transaction that left a gap in the sequences is
+`Outbound` calls `may_send` for each partition, and `shipped` and `batch_failed`. Under transaction version 2
+(KIP-890) producing adds the partition, and the reply to EndTxn has the next epoch; below it
+AddPartitionsToTxn and AddOffsetsToTxn are sent first, and a transaction that left a gap in the sequences is
 followed by an InitProducerId, which raises the epoch.
 """
 
@@ -61,7 +61,7 @@ ADD_PARTITIONS_OF_CLIENTS: Final = 3
 
 class Transaction:
     """The transactions of one producer, one after another. Invariants: see `LEGAL`; `operation` is that of
-    the state, if it has one.
+    the current state, if it has one.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Transaction:
         self.is_v2 = False
         """Whether the transaction, or the next one, follows KIP-890."""
         self.ended = 0
-        """Operations that have ended, for those who wait for the next one."""
+        """The number of operations that have ended, for callers that wait for the next one."""
         self._settings = settings
         self._entropy = entropy
         self._features = features
@@ -82,15 +82,13 @@ class Transaction:
         self._error: TransactionError | None = None
         self._operation: Operation | None = None
         self._offsets: PendingOffsets | None = None
-        self._added: dict[
-            TopicPartition, None
-        ] = {}  # below version 2: partitions that the coordinator knows of
-        self._adding: dict[TopicPartition, None] = {}  # partitions with a batch that waits for that
-        self._is_started = False  # whether the coordinator may know of the transaction
-        self._is_doubtful = False  # whether only a lost answer could say if the coordinator knows of it
+        self._added: dict[TopicPartition, None] = {}  # below version 2: known to the coordinator
+        self._adding: dict[TopicPartition, None] = {}  # with a batch that waits for the coordinator
+        self._is_started = False  # whether the coordinator may have the transaction
+        self._is_doubtful = False  # whether only a lost reply could tell if the coordinator has it
         self._is_flushed = False
         self._needs_epoch = (
-            False  # an InitProducerId has to follow, since sequences have a gap or the version changes
+            False  # an InitProducerId must follow, because sequences have a gap or the version changes
         )
         self._coordinator = Coordinator(
             settings, entropy, key=self.transactional_id, key_type=TRANSACTION_KEY
@@ -103,7 +101,7 @@ class Transaction:
     # -- the caller's five calls -----------------------------------------------------------------------------
 
     def init(self) -> Operation:
-        """Ask for a producer id and fence every producer before with the same transactional id."""
+        """Request a producer id and fence every earlier producer with the same transactional id."""
         if self.state is State.INITIALIZING:
             return self._waited("init")
         self._require(State.UNINITIALIZED, "init")
@@ -139,7 +137,7 @@ class Transaction:
         return operation
 
     def commit(self) -> Operation:
-        """Commit once `flushed` has told that every batch is acknowledged."""
+        """Commit once `flushed` has reported that every batch is acknowledged."""
         if self.state is State.COMMITTING:
             return self._waited("commit")
         self._require(State.IN_TRANSACTION, "commit")
@@ -147,7 +145,7 @@ class Transaction:
         return self._begin_operation("commit")
 
     def abort(self) -> Operation:
-        """Abort once `flushed` has told that no batch is on its way any more."""
+        """Abort once `flushed` has reported that no batch is in flight."""
         if self.state is State.ABORTING:
             return self._waited("abort")
         if self.state is not State.ABORTABLE_ERROR:
@@ -159,11 +157,11 @@ class Transaction:
         return self._begin_operation("abort")
 
     def flushed(self) -> None:
-        """Nothing of the transaction that ends waits or is in flight."""
+        """Note that no batch of the ending transaction waits or is in flight."""
         self._is_flushed = True
 
     def raise_unless_open(self) -> None:
-        """Raise the error that forbids writing a record now."""
+        """Raise the error that forbids adding a record now."""
         if self.state is not State.IN_TRANSACTION:
             self._require(State.IN_TRANSACTION, "send")
 
@@ -176,19 +174,19 @@ class Transaction:
 
     @property
     def refusal(self) -> SparklogError | None:
-        """Why batches that wait will not be sent any more; None if they may be."""
+        """The error with which waiting batches must fail; None if they may be sent."""
         if self.state is State.ABORTING:
             return TransactionAbortable("the transaction was aborted before the records were sent")
         return self._error
 
     @property
     def may_abort(self) -> bool:
-        """Whether a transaction is open and not being ended."""
+        """Whether a transaction is open and not ending."""
         return self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
     def may_send(self, partition: TopicPartition) -> bool:
-        """Whether a batch of the partition may go out; if not, the coordinator is asked to take the
-        partition in.
+        """Whether a batch of the partition may be sent; if not, the partition is added at the coordinator
+        first.
         """
         if self.state not in OPEN:
             return False
@@ -198,7 +196,7 @@ class Transaction:
         return False
 
     def shipped(self) -> None:
-        """A batch goes out: under version 2 that may begin the transaction at the coordinator."""
+        """Note that a batch is sent: under version 2 it may begin the transaction at the coordinator."""
         self._is_started = True
 
     def batch_failed(self, error: SparklogError, *, was_sent: bool) -> None:
@@ -283,12 +281,12 @@ class Transaction:
         ):
             self._is_started = self._is_doubtful = True
         if home is not None:
-            home.lost(now)  # which takes its own pause
+            home.lost(now)  # FindCoordinator has its own back-off
 
     # -- questions -------------------------------------------------------------------------------------------
 
     def _home(self) -> Coordinator | None:
-        """The coordinator of the next request; None without a request."""
+        """The coordinator of the next request; None if there is no request."""
         if self.state is State.INITIALIZING or (self.state in OPEN and self._adding):
             return self._coordinator
         if self.state in OPEN and self._offsets is not None:
@@ -298,7 +296,7 @@ class Transaction:
         return None
 
     def _question(self) -> tuple[Message, int | None]:
-        """The next request and the newest version that may say it."""
+        """The next request and the newest version that may be used for it."""
         if self.state is State.INITIALIZING:
             return self._init_request(), None
         if self.state in OPEN and self._adding:
@@ -313,8 +311,7 @@ class Transaction:
         return self._init_request(), None
 
     def _init_request(self) -> InitProducerIdRequest:
-        # With the id and epoch that it has, a producer raises its own epoch, unless it was fenced meanwhile
-        # (KIP-360).
+        # With its id and epoch a producer raises its own epoch, unless it was fenced meanwhile (KIP-360).
         return InitProducerIdRequest(
             self.transactional_id, self._settings.transaction_timeout_ms, self._producer_id, self._epoch
         )
@@ -337,7 +334,7 @@ class Transaction:
 
     def _partitions_added(self, errand: Errand, reply: AddPartitionsToTxnResponse, now: Micros) -> None:
         told = partitions_told(reply)
-        # "Not attempted" tells nothing: another partition has the reason.
+        # "Not attempted" is no cause: another partition has it.
         codes = sorted(
             (code for code in told.values() if code is not ErrorCode.NONE),
             key=lambda code: code is ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -385,9 +382,7 @@ class Transaction:
         self._ended()
 
     def _end_what_never_began(self) -> None:
-        """The coordinator knows nothing of a transaction without records and offsets: there is nothing to
-        end.
-        """
+        """End a transaction without records and offsets at once: the coordinator does not have it."""
         if (
             self.state in ENDING
             and self._is_flushed
@@ -396,9 +391,7 @@ class Transaction:
             self._ended()
 
     def _ended(self) -> None:
-        """The transaction is over at the coordinator; perhaps the epoch has to be raised before the next
-        one.
-        """
+        """The coordinator has ended the transaction; the epoch may have to be raised before the next one."""
         self._pace.attempts = 0
         is_v2_now = follows_v2(self._features())
         self._needs_epoch = self._needs_epoch or (is_v2_now and not self.is_v2)
@@ -416,7 +409,7 @@ class Transaction:
         )
         if error is not None:
             if self.state not in OPEN and isinstance(error, TransactionAbortable):
-                self._pace.retry(code, now)  # a transaction being aborted needs no error
+                self._pace.retry(code, now)  # an aborting transaction needs no error
                 return
             if code is ErrorCode.UNKNOWN_PRODUCER_ID and not self.is_v2:
                 self._needs_epoch = True
@@ -444,7 +437,7 @@ class Transaction:
         if home is not self._coordinator:
             self._fail(TransactionAbortable(f"the offsets found no coordinator: {error}", code))
         elif self.state is State.INITIALIZING:
-            home.error = None  # the right may be granted meanwhile: the next init asks again
+            home.error = None  # the permission may be granted meanwhile: the next init tries again
             self._end_operation(State.UNINITIALIZED, error)
         else:
             self._fail(TransactionFatal(f"no coordinator: {error}", code))
@@ -490,7 +483,7 @@ class Transaction:
         self._producer_id, self._epoch = ProducerId(producer_id), ProducerEpoch(epoch)
 
     def _asks(self, errand: Errand) -> Coordinator | None:
-        """The coordinator that a FindCoordinator asked for; None if its result is no longer needed."""
+        """The coordinator that a FindCoordinator was sent for; None if its result is no longer needed."""
         assert isinstance(errand.request, FindCoordinatorRequest)
         if errand.request.key_type == TRANSACTION_KEY:
             return self._coordinator

@@ -25,7 +25,7 @@ from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from sparklog.wire.schema import Message
 
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-"""Old coordinators say the first of these where new ones say the second (KIP-588)."""
+"""Old coordinators return the first of these where new ones return the second (KIP-588)."""
 _GROUP_LOST: Final = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH}
 )
@@ -78,9 +78,13 @@ _FATAL_FOR_BATCHES: Final = frozenset(
     }
 )
 _REMEDIES: Final = {
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction.timeout.ms is above the broker's transaction.max.timeout.ms",  # noqa: E501
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "transaction.timeout.ms is above the broker's transaction.max.timeout.ms"
+    ),
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this principal may not WRITE with the transactional id",
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator has forgotten the producer: transactional.id.expiration.ms has passed",  # noqa: E501
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "the coordinator has forgotten the producer: transactional.id.expiration.ms has passed"
+    ),
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for it",
     ErrorCode.INVALID_TXN_STATE: "it was ended otherwise: perhaps it took longer than transaction.timeout.ms",
 }
@@ -112,7 +116,7 @@ def classified(
 
 
 def fenced(transactional_id: str, code: ErrorCode) -> ProducerFenced:
-    """Another producer has the transactional id now."""
+    """The error of a producer whose transactional id another producer has now."""
     return ProducerFenced(
         f"transactional id {transactional_id!r}: a younger producer uses it, or the transaction took longer "
         f"than transaction.timeout.ms "

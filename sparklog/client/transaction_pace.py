@@ -1,4 +1,4 @@
-"""When the next request of a transaction may be sent."""
+"""The time of the next request of a transaction."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ UNREACHABLE_US_MAX: Final = 1_000_000
 
 
 class Pace:
-    """Back-offs between requests, and how long the coordinator has been unreachable."""
+    """Back-offs between requests, and the time since which the coordinator has been unreachable."""
 
     __slots__ = ("_entropy", "_settings", "attempts", "not_before", "unreachable_since")
 
@@ -28,7 +28,7 @@ class Pace:
 
     @property
     def deadline(self) -> Micros:
-        """When the next request may be sent, or another coordinator is looked for."""
+        """The time at which the next request may be sent, or another coordinator is looked up."""
         if self.unreachable_since is None:
             return self.not_before
         return Micros(self.unreachable_since + UNREACHABLE_US_MAX)
@@ -48,7 +48,7 @@ class Pace:
         self.not_before = Micros(now + wait)
 
     def may_reach(self, home: Coordinator, now: Micros, *, is_ready: bool) -> bool:
-        """Whether a request may go to the coordinator; one that stays unreachable is given up."""
+        """Whether a request may be sent to the coordinator; one that stays unreachable is given up."""
         if is_ready:
             self.unreachable_since = None
         elif self.unreachable_since is None:

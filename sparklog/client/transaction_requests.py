@@ -1,4 +1,4 @@
-"""Requests of a transactional producer about partitions and offsets, and their replies."""
+"""Requests of a transactional producer for partitions and offsets, and their replies."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -26,7 +26,7 @@ OFFSETS_BEFORE_V2: Final = 4
 def add_partitions(
     identity: ProducerIdentity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """The request of a client (v3 at most) that takes partitions into its transaction."""
+    """The client's request (v3 at most) that adds partitions to its transaction."""
     topics: dict[str, AddPartitionsToTxnTopic] = {}
     for name, partition in sorted(partitions):
         topics.setdefault(name, AddPartitionsToTxnTopic(name, [])).partitions.append(partition)
@@ -48,7 +48,7 @@ def partitions_told(reply: AddPartitionsToTxnResponse) -> dict[TopicPartition, E
 
 
 class PendingOffsets:
-    """Offsets on their way into a transaction; `left` shrinks to those that have to be sent again."""
+    """Offsets to be committed in a transaction; `left` has those that are still to be sent."""
 
     __slots__ = ("group", "home", "is_added", "left", "operation")
 
@@ -64,12 +64,14 @@ class PendingOffsets:
         self.operation = operation
         self.home = home
         self.is_added = False
-        """Whether the transaction's coordinator knows of the group, as it must below version 2."""
+        """Whether the group was added to the transaction at the coordinator, which must come first below
+        version 2.
+        """
 
     def request(
         self, identity: ProducerIdentity, *, is_v2: bool
     ) -> tuple[TxnOffsetCommitRequest, int | None]:
-        """The commit of the remaining offsets, and the newest version that may carry it."""
+        """The commit of the remaining offsets, and the newest version that may be used."""
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for (name, partition), position in self.left.items():
             told = TxnOffsetCommitRequestPartition(
@@ -89,8 +91,8 @@ class PendingOffsets:
         return request, None if is_v2 else OFFSETS_BEFORE_V2
 
     def committed(self, reply: TxnOffsetCommitResponse) -> ErrorCode:
-        """Take in an answer: the error that counts, NONE if everything is committed; one that does not
-        pass counts before one that does.
+        """Process a reply. Returns NONE if everything is committed, else an error; one that is not retriable
+        takes precedence.
         """
         codes = [ErrorCode.UNKNOWN_SERVER_ERROR] if not reply.topics else []
         for topic in reply.topics:

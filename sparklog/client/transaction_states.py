@@ -9,11 +9,11 @@ from sparklog.model import ProducerEpoch, ProducerId
 
 TRANSACTION_VERSION: Final = "transaction.version"
 END_BEFORE_V2: Final = 4
-"""The newest EndTxn that leaves the epoch as it is."""
+"""The newest version of EndTxn that does not bump the epoch."""
 
 
 def follows_v2(features: Mapping[str, int]) -> bool:
-    """Whether transactions of a cluster at these feature levels follow KIP-890."""
+    """Whether a cluster with these feature levels uses the transactions of KIP-890."""
     return features.get(TRANSACTION_VERSION, 0) >= 2
 
 
@@ -61,13 +61,13 @@ class Operation:
         self.error: SparklogError | None = None
 
     def end(self, error: SparklogError | None = None) -> None:
-        """It is done; the second time nothing happens."""
+        """End the operation; a second call has no effect."""
         if not self.is_done:
             self.is_done, self.error = True, error
 
 
 class ProducerIdentity(NamedTuple):
-    """The identity of a transaction at the brokers: a client that has all three may end it."""
+    """The identity of a transaction: a client that has all three values may end it."""
 
     transactional_id: str
     producer_id: ProducerId

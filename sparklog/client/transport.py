@@ -34,7 +34,7 @@ from sparklog.wire.schema import Message
 R = TypeVar("R", bound=Message)
 
 _MS: Final = 1000
-_CONNECTING: Final = State.CONNECTING  # to name a member of an enum takes as long as two calls
+_CONNECTING: Final = State.CONNECTING  # Reading an enum member through its class costs as much as two calls.
 
 
 def now_us() -> Micros:
@@ -43,7 +43,7 @@ def now_us() -> Micros:
 
 
 def entropy(size: int) -> bytes:
-    """Random bytes for the machines, which draw none themselves."""
+    """Random bytes for the machines, which have no source of their own."""
     return os.urandom(size)
 
 
@@ -54,13 +54,13 @@ def instant() -> Instant:
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """One broker's stream, its machine, and the bytes that the stream has not taken yet."""
+    """One broker's stream, its machine, and the bytes that the stream has not accepted yet."""
 
     node: NodeId
     connection: Connection
     deadline: Micros  # until the handshake is done
     last_used: Micros
-    addresses: list[Address] = field(default_factory=list)  # those not tried yet
+    addresses: list[Address] = field(default_factory=list)  # the remaining addresses
     stream: Stream | None = None
     output: Output = field(default_factory=Output)
     is_registered_for_write: bool = False
@@ -103,7 +103,7 @@ class Network:
     # -- sending ---------------------------------------------------------------------------------------------
 
     def is_ready(self, node: NodeId) -> bool:
-        """Whether `send` to that broker is possible now; without a connection, one is begun if it may."""
+        """Whether `send` to that broker is possible now; starts a missing connection after its back-off."""
         link = self._links.get(node)
         if link is not None:
             return link.connection.has_room and not link.output
@@ -113,7 +113,7 @@ class Network:
         return False
 
     def is_connected(self, node: NodeId) -> bool:
-        """Whether the connection is up, even if it has no room for one more request."""
+        """Whether the connection is established, even if it has no room for one more request."""
         link = self._links.get(node)
         return link is not None and link.connection.state is State.READY
 
@@ -143,7 +143,7 @@ class Network:
         return self._last_error
 
     def anyone(self) -> NodeId:
-        """A broker that is ready; NO_NODE if none is: then a connection is begun."""
+        """A broker that is ready; NO_NODE if none is, and then a connection is started."""
         for link in self._links.values():
             if link.connection.has_room:
                 return link.node
@@ -205,7 +205,7 @@ class Network:
         until = self.next_event(deadline, self._polled)
         for key, events in self._select(max(0, until - now) / 1e6):
             if key.data is None:
-                continue  # a wake-up is for the thread that waits
+                continue  # the wake-up ends the wait of this thread
             link: _Link = key.data
             if link.connection.state is _CONNECTING:
                 self._opening(link)
@@ -220,8 +220,8 @@ class Network:
         return answers
 
     def next_event(self, until: Micros, now: Micros) -> Micros:
-        """When the network has work without an event, `until` at the latest; `now` is the time at which the
-        caller began to ask which brokers are ready.
+        """The time at which the network has work without an event, `until` at the latest; `now` is the time
+        at which the caller began to check which brokers are ready.
         """
         times: list[Micros] = [now if self._answers else until]
         metadata = self.cluster.deadline()
@@ -236,7 +236,7 @@ class Network:
         if metadata is not None and not connecting:
             if any(link.connection.has_room for link in self._links.values()):
                 times.append(metadata)
-            else:  # a further broker may be asked; without one, an answer makes room
+            else:  # another broker may be tried; if there is none, a reply makes room
                 others = (node for node in self.cluster.brokers if node not in self._links)
                 times += [max(metadata, self.cluster.reachable_from(node)) for node in others]
         reach = self.cluster.next_reach(now)
@@ -251,7 +251,7 @@ class Network:
                 self._drain_wakes()
 
     def rest(self, wait_us: int) -> None:
-        """Poll for that long; answers stay for the next `poll`."""
+        """Poll for that long; replies stay for the next `poll`."""
         until = Micros(now_us() + wait_us)
         others: list[Answer] = []
         while now_us() < until:
@@ -262,7 +262,7 @@ class Network:
         """Return when the partitions of a topic are known; raises UnknownTopic, BrokerError, or
         ConnectionFailed or RequestTimeout at `deadline`.
 
-        A patient caller, whose topic may be about to be created, asks for an unknown topic until then.
+        A patient caller, whose topic may be created soon, repeats the request for an unknown topic.
         """
         self.cluster.want([topic])
         others: list[Answer] = []
@@ -313,7 +313,7 @@ class Network:
     def _select(self, timeout_s: float) -> list[tuple[selectors.SelectorKey, int]]:
         if not timeout_s or self._wake_in is None:
             return self._selector.select(timeout_s)
-        # A wake-up is left for `wait`: it would end each sleep here.
+        # Wake-ups are left for `wait`: here they would end each sleep.
         self._selector.unregister(self._wake_in)
         try:
             return self._selector.select(timeout_s)
@@ -370,7 +370,7 @@ class Network:
                 error = broken(f"{address[0]}:{address[1]}: {problem.strerror or problem}")
                 continue
             link.stream = stream
-            # Writable is what a connection becomes when it is made, and when it fails.
+            # A socket becomes writable when it is connected, and when the connection fails.
             self._selector.register(stream.fileno(), selectors.EVENT_WRITE, link)
             link.is_registered_for_write = True
             return
@@ -391,7 +391,7 @@ class Network:
         self._flush(link)
 
     def _flush(self, link: _Link) -> None:
-        """Send as much as the socket takes, and watch for more room only if something is left."""
+        """Send as much as the socket accepts, and watch for writability only if bytes are left."""
         for chunk in link.connection.take_output():
             link.output.add(chunk)
         stream = link.stream
@@ -427,7 +427,7 @@ class Network:
                 for answer in connection.received(size):
                     self._answered(answer)
                 if not was_ready:
-                    self._flush(link)  # the handshake may go on
+                    self._flush(link)  # the handshake may continue
                     if connection.state is State.READY:
                         self.cluster.connected(link.node)
                         self.cluster.features_told(connection.features, connection.features_epoch)
@@ -469,7 +469,7 @@ class Network:
                 self._drop(link)
 
     def _fail(self, link: _Link, error: SparklogError) -> None:
-        """Close a connection: its requests fail, and the next is begun after a back-off."""
+        """Close a connection: its requests fail, and the next one is started after a back-off."""
         now = now_us()
         self._last_error = error
         self._detach(link)

@@ -1,5 +1,5 @@
-"""Which thread of a producer uses its network, and when a sleeping thread is woken: a machine without
-threads.
+"""The choice of the thread of a producer that uses its network, and the wake-ups of sleeping threads: a
+machine without threads.
 
     worker    uses the network and the outbound batches; one thread at a time, never while it sleeps
     watcher   receives the replies: it works, sleeps at the sockets, and works again; one thread at a time
@@ -29,7 +29,7 @@ from typing import Final, Protocol, TypeVar
 from sparklog.model import Micros
 
 ATTENDED_US: Final = 2_000
-"""How long the background thread stays off the network after another thread has worked: a producer that is
+"""The time for which the background thread stays off the network after another thread has worked: a producer
 in use sends its next batch sooner than that.
 """
 
@@ -63,7 +63,7 @@ Steps = Generator[Action, Micros, T]
 
 WITHOUT_LIMIT: Final = Micros((1 << 63) - 1)
 
-# To name a member of an enum takes as long as two calls.
+# Reading an enum member through its class costs as much as two calls.
 _SHIP: Final[Action] = (Step.SHIP, AWAKE)
 _TURN: Final[Action] = (Step.TURN, AWAKE)
 _CALL: Final[Action] = (Step.CALL, AWAKE)
@@ -75,7 +75,7 @@ class Work(Protocol):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the last SHIP sent nothing, or left a batch behind: a TURN has to take in a reply, connect,
+        """Whether the last SHIP sent nothing, or left a batch behind: a TURN must process a reply, connect,
         or request a producer id.
         """
 
@@ -84,21 +84,23 @@ class Work(Protocol):
         """Whether a CALL has callbacks to run."""
 
     def lingers_until(self, now: Micros) -> Micros | None:
-        """When the next open batch has lingered."""
+        """The time at which the next open batch has lingered."""
 
     def due(self, now: Micros, *, is_in_background: bool = False) -> Micros:
-        """When there is work without an event, apart from work that was due at `now`, the time of a turn."""
+        """The time at which there is work without an event, apart from work that was due at `now`, the time
+        of a turn.
+        """
 
     def wake(self) -> None:
-        """End the SLEEP of the watcher."""
+        """End the SLEEP step of the thread that waits at the sockets."""
 
     def notify(self) -> None:
-        """End each WAIT."""
+        """End the WAIT step of each waiting thread."""
 
 
 class Turns:
-    """Invariants: `worker` is set only while a SHIP or TURN runs; `sleeps_until` is `AWAKE` unless the
-    watcher sleeps and has not been woken.
+    """The schedule of one producer's threads. Invariants: `worker` is set only while a SHIP or TURN runs;
+    `sleeps_until` is `AWAKE` unless the watcher sleeps and has not been woken.
     """
 
     __slots__ = (
@@ -131,19 +133,19 @@ class Turns:
     # -- facts -----------------------------------------------------------------------------------------------
 
     def due_at(self, moment: Micros) -> None:
-        """A batch was begun that has lingered at `moment`."""
+        """Note a new batch that has lingered at `moment`."""
         if moment < self._sleeps_until:
             self._disturb()
 
     def wanted(self) -> None:
-        """There is work now that no deadline announces: a topic to look up, a flush, a transaction's end."""
+        """Note work that no deadline announces: a topic to look up, a flush, a transaction's end."""
         self._is_wanted = True
         self._disturb()
 
     def published(self, thread: int) -> None:
-        """`thread` has finished batches or operations, or learned of topics."""
+        """Note that `thread` has finished batches or operations, or received the metadata of topics."""
         if self._watcher not in (thread, self._background):
-            self._disturb()  # they may be what the watcher waits for
+            self._disturb()  # the watcher may wait for them
         self._work.notify()
 
     def closed(self) -> None:
@@ -164,21 +166,22 @@ class Turns:
         if self._sends_full_batches:
             self._attended_until = Micros(self._clock() + ATTENDED_US)
         now = yield from self._works(me, _SHIP)
-        # Without a thread that waits for replies they are looked for only where they are needed: several
-        # arrive at once then.
+        # Without a thread that waits for replies they are read only when needed: several are then read at
+        # once.
         if self._work.is_stuck or self._is_wanted:
             if self._watcher in (NO_THREAD, self._background):
                 now = yield from self._works(me, _TURN)
             else:
                 self.wanted()
-        # The background thread needs no wake-up for a time before which it wakes by itself.
+        # No wake-up is needed if the sleep of the background thread ends by `_attended_until`: it then finds
+        # the work.
         by_itself = self._attended_until if self._watcher == self._background else AWAKE
         if self._sleeps_until > by_itself:
             self.due_at(self._work.due(now))
 
     def wait(self, me: int, is_over: Callable[[], bool], deadline: Micros) -> Steps[bool]:
-        """Work until something is over, or wait for the thread that works; False if that is not the case by
-        the deadline, or at a close. A callback of the watcher may wait: the thread goes on watching after.
+        """Work until a condition holds, or wait for the thread that works; False if it does not hold by the
+        deadline, or at a close. A callback of the watcher may wait: the thread continues to watch afterwards.
         """
         was_watcher = self._watcher == me
         try:
@@ -188,7 +191,7 @@ class Turns:
                 if self._watcher not in (NO_THREAD, me):
                     if self._watcher == self._background:
                         self._attended_until = Micros(self._clock() + ATTENDED_US)
-                        self._disturb()  # it leaves the network to this thread
+                        self._disturb()  # the background thread leaves the network to this thread
                     yield Step.WAIT, deadline
                     continue
                 self._watcher = me
@@ -251,7 +254,7 @@ class Turns:
         return self.is_closed or self._worker != NO_THREAD or self._clock() < self._attended_until
 
     def _works(self, me: int, action: Action) -> Steps[Micros]:
-        """Work until no more is wanted; the time of the last turn."""
+        """Work until no more is wanted; returns the time of the last turn."""
         assert self._worker == NO_THREAD
         self._worker = me
         try:

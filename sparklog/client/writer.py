@@ -1,6 +1,4 @@
-"""Whole record batches written from one thread, idempotently or in transactions: the road of Spark's sink
-into a topic.
-"""
+"""Whole record batches written from one thread, idempotently or in transactions, for Spark's sink."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -23,24 +21,24 @@ from sparklog.wire.messages.describe_configs import (
 )
 
 REQUEST_BYTES_MAX: Final = 4 << 20
-"""A request carries one batch of several partitions; Kafka's own limit for a producer would allow two of
-Spark's batches only.
+"""A request has one batch each of several partitions; Kafka's limit for a producer would allow only two of
+Spark's batches.
 """
 _TOPIC: Final = 2
 _MESSAGE_BYTES_MAX: Final = "max.message.bytes"
 
 
 class BatchWriter:
-    """Writes prebuilt batches, every acknowledgement checked; no thread, no object per record. Not safe
-    for use from several threads.
+    """Writes prebuilt batches and checks every acknowledgement; no thread, no object per record. Not safe for
+    use from several threads.
 
-    Batches of one partition keep their order; up to five requests per broker are in flight. The producer
-    id, epoch and sequence are stamped into the batch, which belongs to the writer from `add` on. After an
-    error nothing more is accepted, but `abort`.
+    Batches of one partition keep their order; up to five requests per broker are in flight. The producer id,
+    epoch and sequence are stamped into the batch, which the caller must not use after `add`. After an error
+    only `abort` is allowed.
 
-    With a `transactional_id` among the settings: `init` once, then for each transaction `begin`, batches,
-    and `commit` or `abort`. One that was begun here may as well be flushed and ended by another process
-    that knows its `identity` (`Admin.end_transaction`).
+    With a `transactional_id` among the settings: `init` once, then for each transaction `begin`, batches, and
+    `commit` or `abort`. Another process that has the `identity` of the transaction may flush and end it
+    (`Admin.end_transaction`).
     """
 
     def __init__(self, settings: ClientSettings, *, on_done: Callable[[Done], None] | None = None) -> None:
@@ -57,15 +55,15 @@ class BatchWriter:
         self._error: SparklogError | None = None
 
     def partition_count(self, topic: str) -> int:
-        """The number of partitions of a topic (created, if the cluster does that); raises UnknownTopic
-        after `max_block_ms`.
+        """The number of partitions of a topic (created, if the cluster allows it); raises UnknownTopic after
+        `max_block_ms`.
         """
         self._network.wait_for_topic(topic, Micros(now_us() + self._settings.max_block_ms * 1000))
         return len(self._network.cluster.topics[topic].partitions)
 
     def message_bytes_max(self, topic: str) -> int | None:
-        """The largest batch in bytes that the topic takes (`max.message.bytes`); None where the broker
-        does not tell.
+        """The maximum batch size of the topic in bytes (`max.message.bytes`); None if the broker does not
+        return it.
         """
         wanted = DescribeConfigsResource(_TOPIC, topic, [_MESSAGE_BYTES_MAX])
         deadline = Micros(now_us() + self._settings.request_timeout_ms * 1000)
@@ -74,7 +72,7 @@ class BatchWriter:
                 DescribeConfigsRequest([wanted]), DescribeConfigsResponse, deadline=deadline
             )
         except SparklogError:
-            return None  # not needed for writing: a batch that is too large is refused when it comes
+            return None  # not needed for writing: the broker refuses a batch that is too large
         told = [
             config.value
             for result in reply.results
@@ -84,8 +82,8 @@ class BatchWriter:
         return int(told[0]) if told and told[0] else None
 
     def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
-        """Take a whole batch (v2, no producer yet). Waits for acknowledgements while more than
-        `buffer_memory` bytes are on the way.
+        """Add a whole batch (v2, without a producer id). Waits for acknowledgements while more than
+        `buffer_memory` bytes are unacknowledged.
 
         Raises DeliveryFailed or BrokerError as soon as any earlier batch is known to have failed,
         WrongTransactionState outside of a transaction if the writer has a transactional id.
@@ -117,11 +115,11 @@ class BatchWriter:
     # -- transactions ----------------------------------------------------------------------------------------
 
     def init(self) -> None:
-        """Get a producer id and fence every producer before with the same transactional id; a transaction
-        it left open is aborted.
+        """Get a producer id and fence every earlier producer with the same transactional id; its open
+        transaction is aborted.
 
-        Raises RequestTimeout after `max_block_ms`; the same call again goes on to wait. So do `commit` and
-        `abort`.
+        Raises RequestTimeout after `max_block_ms`; the same call again continues to wait. The same holds for
+        `commit` and `abort`.
         """
         self._wait_for(self._transactional("init").init())
 
@@ -131,7 +129,7 @@ class BatchWriter:
         self._error = None
 
     def commit(self) -> None:
-        """Flush and commit; raises TransactionAbortable if that cannot be, and TransactionFatal."""
+        """Flush and commit; raises TransactionAbortable if the commit is impossible, and TransactionFatal."""
         self._end(self._transactional("commit").commit())
 
     def abort(self) -> None:
@@ -141,14 +139,14 @@ class BatchWriter:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """Transactional id, producer id and epoch of the transaction that is open; they may change with
-        the next.
+        """Transactional id, producer id and epoch of the open transaction; they may change with the
+        next one.
         """
         return self._transactional("identity").identity
 
     def close(self) -> None:
-        """Drop the connections; unflushed batches may or may not have been written, and an open
-        transaction stays open until its timeout, or until a client that knows its identity ends it.
+        """Close the connections; unflushed batches may or may not have been written, and an open transaction
+        stays open until its timeout, or until a client that has its identity ends it.
         """
         self._network.close()
 
@@ -161,7 +159,7 @@ class BatchWriter:
         self.close()
 
     def _turn(self, deadline: Micros) -> None:
-        """Send the ready batches and process the answers, waiting until `deadline` for the first one."""
+        """Send the ready batches and process the replies, waiting until `deadline` for the first one."""
         for done in deliver(self._network, self._outbound, deadline):
             self._unacknowledged_bytes -= len(done.batch.records)
             if done.error is not None and self._error is None:

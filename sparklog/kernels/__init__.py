@@ -1,4 +1,4 @@
-"""Compiled functions over buffers and their pure-Python twins; only this file chooses between the two.
+"""Compiled functions over buffers and their pure-Python counterparts; only this file chooses between the two.
 
 `from sparklog.kernels import codec, scan, walk, columns, clean, avro` gives the modules that
 `SPARKLOG_KERNELS` chooses: `auto` (compiled if built, else the reference), `compiled` or `reference`. With
@@ -6,8 +6,8 @@
 sparklog outside this package, and returns positions, plain values or a `BatchHeader`, or raises ValueError
 with a position.
 
-The JSON kernel, and `read_records` of the Avro kernel, have no twin: `compiled` gives them, and where it
-gives None, pyarrow reads JSON and fastavro reads Avro.
+The JSON kernel, and `read_records` of the Avro kernel, have no pure-Python counterpart: `compiled` returns
+them, and if it returns None, pyarrow reads JSON and fastavro reads Avro.
 """
 
 import importlib
@@ -63,7 +63,7 @@ def compiled(name: str) -> ModuleType | None:
 
 
 def implementation() -> Literal["compiled", "reference"]:
-    """Which implementation serves in this process."""
+    """The implementation used by this process."""
     return "compiled" if load("codec", wanted()).__name__.endswith("_compiled") else "reference"
 
 

@@ -1,4 +1,4 @@
-"""The check of Avro values against a schema, in pure Python: the twin of `check_records` of the `avro`
+"""The check of Avro values against a schema, in pure Python: the counterpart of `check_records` of the `avro`
 kernel.
 
 It stays beside fastavro, which trusts its input: fastavro reads a union branch of -1 as the last branch, a
@@ -93,7 +93,7 @@ def _checked(program: memoryview, content: bytes, start: int) -> int:
 
 
 def _walk(program: memoryview, node: int, content: bytes, at: int) -> int:
-    """The position after one value; _Fault where there is none."""
+    """The position after one value; raises _Fault if there is no value."""
     sort = program[node]
     if sort == AVRO_NULL:
         return at

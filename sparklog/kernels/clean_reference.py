@@ -1,5 +1,5 @@
-"""The plain-Python twin of the `clean` kernel: which records of a compacted log stay, and the batches that
-remain of them.
+"""The pure-Python counterpart of the `clean` kernel: chooses the records of a compacted log that stay, and
+writes the batches that contain them.
 
     map_keys         dirty batches ──► KeyOffsets, until full: for each key the offset of its last record
     filter_batches   batches + KeyOffsets + Rules ──► batches: unchanged, with fewer records, empty or gone
@@ -30,15 +30,13 @@ from sparklog.kernels.batch_header import (
 Buffer = bytes | bytearray | memoryview
 
 END = 0
-"""What is left of the buffer is not a whole batch."""
+"""The rest of the buffer is not a whole batch."""
 COMPRESSED = 1
 """The batch at the position must be decompressed first."""
 FULL = 2
-"""The table holds no further key; `latest_offset` says how far it came, which may be inside of the batch
-at the position.
-"""
+"""The table is full; it is complete up to `latest_offset`, which may be inside the batch at the position."""
 ROOM = 3
-"""The target has not enough room for what becomes of the batch at the position."""
+"""The target is too small for the batch that the one at the position becomes."""
 
 CORRUPT = 1
 INVALID = 2
@@ -52,11 +50,11 @@ _RECORD_SIZE_MIN = 7
 
 
 class KeyOffsets:
-    """The offset of the last record of each key, in memory bounded by `slots`; at most `limit` keys.
+    """The offset of the last record of each key; at most `limit` keys, in memory bounded by `slots`.
 
-    Keys are compared by a 128-bit hash under `seed`, 16 secret bytes: otherwise an attacker could make two
-    keys that pass for one, and so have a record deleted. Every record up to `latest_offset` that has a key
-    is in the table, unless it was before the start.
+    Keys are compared by a 128-bit hash under `seed`, 16 secret bytes: otherwise an attacker could choose two
+    keys with the same hash, and so have a record deleted. The table has every record with a key up to
+    `latest_offset`, from the start of the map on.
     """
 
     def __init__(self, slots: int, limit: int, seed: Buffer) -> None:
@@ -72,11 +70,11 @@ class KeyOffsets:
 
     @property
     def latest_offset(self) -> int:
-        """-1 before the first record."""
+        """The last offset up to which the table is complete; -1 before the first record."""
         return self._latest
 
     def reached(self, offset: int) -> None:
-        """Nothing of the log up to `offset` is missing here, whether or not there was a record."""
+        """Note that the table is complete up to `offset`, whether or not there was a record."""
         self._latest = max(self._latest, offset)
 
     def find(self, key: Buffer) -> int:
@@ -84,7 +82,7 @@ class KeyOffsets:
         return self._offsets.get(self._hash(key), -1)
 
     def put(self, key: Buffer, offset: int) -> bool:
-        """Note a record; False if its key is new and the table full."""
+        """Add a record; False if its key is new and the table full."""
         name = self._hash(key)
         if name not in self._offsets and len(self._offsets) >= self._limit:
             return False
@@ -97,12 +95,12 @@ class KeyOffsets:
 
 
 class Rules:
-    """Retention inputs besides the keys, and the transactions seen so far.
+    """The inputs of retention besides the keys, and the transactions seen so far.
 
-    `producers` has (producer id, offset of its last data batch's end or -1, epoch) of each active
-    producer, sorted by id: the batch that holds the last sequence of a producer stays, though maybe empty.
-    `aborted` has (producer id, first offset, last offset) of the aborted transactions, sorted. A tombstone
-    or marker that is seen for the first time may go at `horizon_ms`.
+    `producers` has (producer id, offset of its last data batch's end or -1, epoch) of each active producer,
+    sorted by id: the batch with the last sequence of a producer stays, if need be without records. `aborted`
+    has (producer id, first offset, last offset) of the aborted transactions, sorted. A tombstone or marker
+    that is seen for the first time may be removed from `horizon_ms` on.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class Rules:
         self._seen: set[int] = set()
 
     def seen_aborted(self) -> list[int]:
-        """The indexes of the aborted transactions of which a batch came by: their markers are still
+        """The indexes of the aborted transactions of which a batch was seen: their markers are still
         needed.
         """
         return sorted(self._seen)
@@ -137,7 +135,7 @@ class Rules:
         return -1
 
     def saw_data(self, producer_id: int, offset: int) -> bool:
-        """A batch of a transaction came by: whether it was aborted."""
+        """Take a batch of a transaction; returns whether the transaction was aborted."""
         self.open.add(producer_id)
         index = self.aborted_at(producer_id, offset)
         if index >= 0:
@@ -164,14 +162,14 @@ class _Record(NamedTuple):
     offset: int
     key: bytes | None
     has_value: bool
-    rest: int  # where the bytes after the timestamp delta begin
+    rest: int  # the position after the timestamp delta
 
 
 def map_keys(
     source: Buffer, position: int, keys: KeyOffsets, rules: Rules, start_offset: int
 ) -> tuple[int, int]:
-    """Note the keys of all records at `start_offset` or beyond, but of aborted transactions: (END,
-    COMPRESSED or FULL, position).
+    """Map the keys of all records at `start_offset` or above, except those of aborted transactions. Returns
+    END, COMPRESSED or FULL, and the position.
     """
     view = memoryview(source)
     _check_within(position, len(view))
@@ -213,10 +211,10 @@ def filter_batches(
 ) -> tuple[int, int, int, int, int, int, bool]:
     """Write the retained parts of the batches from `position` on to `target[filled:]`.
 
-    Gives (END, COMPRESSED or ROOM, position, filled, bytes needed for ROOM, records read, records kept,
-    whether the last batch stayed as it was). The batch that ends at `keep_end` stays, though maybe empty.
-    Only a new delete horizon makes a batch larger; where all together would grow by more than `growth`
-    bytes it is set another time. The CRC is checked unless `is_decompressed`.
+    Returns (END, COMPRESSED or ROOM, position, filled, bytes needed for ROOM, records read, records kept,
+    whether the last batch is unchanged). The batch that ends at `keep_end` stays, if need be without records.
+    Only a new delete horizon makes a batch larger; if all batches together would grow by more than `growth`
+    bytes, a later round sets it. The CRC is checked unless `is_decompressed`.
     """
     view, out = memoryview(source), memoryview(target)
     _check_within(position, len(view))
@@ -258,15 +256,15 @@ def _remains(
     keep_end: int,
     growth: int,
 ) -> tuple[int, Buffer, bool]:
-    """(records kept, the resulting batch, whether that is the batch itself)."""
+    """The number of records kept, the resulting batch, and whether that is the batch itself."""
     had_horizon = bool(batch.attributes & DELETE_HORIZON_BIT)
     is_dead = had_horizon and rules.now_ms >= batch.base_timestamp
     is_control = bool(batch.attributes & CONTROL_BIT)
     is_discardable = False
     if is_control:
         is_marker = bool(records) and _control_type(records[0]) in (_ABORT, _COMMIT)
-        # A marker is needed as long as anything of its transaction is there; an empty one was needed for its
-        # producer alone.
+        # A marker is needed as long as a record of its transaction exists; an empty one was only needed for
+        # its producer.
         is_discardable = not records or (is_marker and batch.producer_id not in rules.open)
     elif batch.attributes & TRANSACTIONAL_BIT:
         is_discardable = rules.saw_data(batch.producer_id, batch.base_offset)
@@ -335,7 +333,7 @@ def _rewritten(
     base_timestamp: int,
     has_horizon: bool,
 ) -> bytearray:
-    """The batch with the `kept` records alone, their times told from `base_timestamp` on."""
+    """The batch with only the `kept` records, their timestamps relative to `base_timestamp`."""
     content = bytearray(view[position : position + HEADER_SIZE])
     for record in kept:
         delta = record.delta
@@ -367,7 +365,7 @@ def index_entries(
     that begins at `base_offset`.
 
     Each is (relative offset, position, greatest timestamp so far, relative offset of that). `state`, three
-    int64, goes from call to call: bytes since the last entry, greatest timestamp, the last offset of its
+    int64, is passed from call to call: bytes since the last entry, greatest timestamp, the last offset of its
     batch.
     """
     view = memoryview(source)
@@ -401,7 +399,7 @@ def _check_within(position: int, size: int) -> None:
 
 
 def _whole(view: memoryview, position: int) -> _Batch | None:
-    """The header at `position`; None if the batch is not whole."""
+    """The header at `position`; None if the batch is incomplete."""
     if len(view) - position < HEADER_SIZE:
         return None
     base_offset, length, _, magic = unpack_from(">qiib", view, position)

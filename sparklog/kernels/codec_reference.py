@@ -1,14 +1,14 @@
 """The codec kernel in plain Python: runs the flat program of a message class and version over one buffer.
 
-An operation is `(code, name, element, default, factory, is_nullable, tag)`: the code says how a value
-stands on the wire, `element` is the program of a struct or of an array's elements, `default` or
-`factory()` is the value where the wire has none, and a tag of 0 or more puts the field into the tag
-section. A program without a class describes one bare value, the element of an array.
+An operation is `(code, name, element, default, factory, is_nullable, tag)`: the code is the encoding of the
+value, `element` the program of a struct or of an array's elements, `default` or `factory()` the value if the
+field is not encoded, and a tag of 0 or more puts the field into the tag section. A program without a class
+describes one value without a struct, the element of an array.
 
-Foreign bytes: every length and count is checked against the bytes that remain, and every object made is
-charged to an allowance of `ALLOWANCE_PER_BYTE` bytes of memory per byte received (and `ALLOWANCE_MAX` in
-all), so a lying count costs its sender more than us. Errors are `ValueError(reason, position)`.
-`codec_compiled.pyx` is the same, fast; a property test holds the two together.
+Every length and count is checked against the remaining bytes, and every object created is charged to an
+allowance of `ALLOWANCE_PER_BYTE` bytes of memory per byte received (and `ALLOWANCE_MAX` in all), so that a
+false count cannot exhaust the memory. Errors are `ValueError(reason, position)`. `codec_compiled.pyx` is the
+compiled counterpart; a property test compares the two.
 """
 
 import struct
@@ -20,11 +20,13 @@ STRING, COMPACT_STRING, BYTES, COMPACT_BYTES, RECORDS, COMPACT_RECORDS = range(9
 ARRAY, COMPACT_ARRAY, STRUCT, NULLABLE_STRUCT, ABSENT, ABSENT_ESSENTIAL = range(15, 21)
 
 ALLOWANCE_PER_BYTE = 60
-"""With what is not charged, mainly sizes rounded up by the allocator, this stays below 64 times the frame."""
+"""With the memory that is not charged, mainly sizes rounded up by the allocator, this stays below 64 times
+the frame.
+"""
 ALLOWANCE_BASE = 4096
 ALLOWANCE_MAX = 248 << 20
 REQUEST_ALLOWANCE_MAX = 24 << 20
-"""For what `decode_prefix` reads, which is sent by clients: 80 000 partitions of one request, say."""
+"""The allowance of `decode_prefix`, which decodes requests of clients: enough for 80 000 partitions."""
 STRING_BYTES_MAX = 0x7FFF
 FIELDS_MAX = 64
 COPY_BELOW = 512
@@ -46,8 +48,8 @@ _FIXED = {
     UUID: struct.Struct(">16s"),
 }
 _MINIMAL_BYTES = {STRING: 2, BYTES: 4, RECORDS: 4, ARRAY: 4, STRUCT: 0, ABSENT: 0, ABSENT_ESSENTIAL: 0}
-# Memory of a value: of fixed size, charged with its struct, or of any length, charged with that length when
-# it is met.
+# The memory of a value: fixed, and charged with its struct, or variable, and charged with its length when it
+# is decoded.
 _FIXED_COST = {BOOL: 0, INT8: 0, UUID: 64}
 _NUMBER_COST = 32
 _LIST_COST = 64
@@ -75,7 +77,7 @@ class Program:
             if operation[6] >= 0 and operation[0] < ABSENT
         )
         self.minimal_bytes = is_flexible + sum(_minimal_bytes(operation) for operation in operations)
-        # Memory of one value, beside its strings, bytes, records and lists.
+        # The memory of one value, without its strings, bytes, records and lists.
         self.cost = sum(map(_cost, operations)) + (16 + 8 * len(operations) if cls is not None else 0)
 
 
@@ -112,7 +114,7 @@ class _Reader:
         self.allowance = min(self.limit * ALLOWANCE_PER_BYTE + ALLOWANCE_BASE, allowance_max)
 
     def skip(self, size: int) -> int:
-        """The position of the next `size` bytes, which are then behind us."""
+        """Skip `size` bytes; returns the position of the first."""
         start = self.position
         if size > self.limit - start:
             raise ValueError("truncated", start)
@@ -131,7 +133,7 @@ class _Reader:
         raise ValueError("varint too long", self.position)
 
     def length(self, code: int) -> int:
-        """The length or count in front of a string, of bytes or of an array; -1 for null."""
+        """The length or count before a string, bytes or an array; -1 for null."""
         if code in (COMPACT_STRING, COMPACT_BYTES, COMPACT_RECORDS, COMPACT_ARRAY):
             return self.varint() - 1
         number = _FIXED[INT16 if code == STRING else INT32]
@@ -155,7 +157,7 @@ def decode(program: Program, buffer: Any) -> Any:
 
 
 def decode_prefix(program: Program, buffer: Any) -> tuple[Any, int]:
-    """The message at the start of the buffer, and the position behind it."""
+    """The message at the start of the buffer, and the position after it."""
     return _decoded(program, buffer, REQUEST_ALLOWANCE_MAX)
 
 
@@ -234,7 +236,7 @@ def _read_value(operation: Operation, reader: _Reader) -> Any:
 
 
 def _character_bytes(text: str) -> int:
-    """How many bytes of memory each character of a string takes."""
+    """The bytes of memory that each character of a string takes."""
     highest = max(text)
     return 1 if highest < "\u0100" else 2 if highest < "\U00010000" else 4
 
@@ -293,7 +295,7 @@ class _Writer:
 
 
 def encode(program: Program, message: Any) -> list[Any]:
-    """The message as chunks, records passed through; ValueError, TypeError or OverflowError for values
+    """The message as chunks, with records as separate ones; ValueError, TypeError or OverflowError for values
     that do not fit.
     """
     writer = _Writer()

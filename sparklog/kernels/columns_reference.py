@@ -1,8 +1,9 @@
-"""The plain-Python twin of the `columns` kernel: batches to Arrow-layout columns and back.
+"""The pure-Python counterpart of the `columns` kernel: converts batches to columns in Arrow's layout and
+back.
 
-A column of bytes is (validity bitmap or None, int32 offsets, bytes), a bit or a slot per row, in the byte
-order of the machine. What is wrong with bytes from a peer is told by `ValueError(status, position,
-reason)` as in `scan`; the position is that of the batch.
+A column of bytes is (validity bitmap or None, int32 offsets, bytes), with a bit or an offset per row, in the
+byte order of the machine. Invalid bytes from a peer raise `ValueError(status, position, reason)` as in
+`scan`; the position is that of the batch.
 """
 
 from array import array
@@ -114,12 +115,12 @@ def read_columns(
     """The records with offsets in `[start, limit)` from `position` (buffer, byte) on, as the columns named
     by the flags in `wanted`.
 
-    Gives (count, key, value, offsets, timestamps in microseconds, timestamp types, headers, next offset,
-    position to go on from, aborted transactions to go on with); columns not wanted are None. Left out:
-    control batches, and batches of `aborted` transactions, which are (producer id, first offset) in the
-    order of first offsets. Stops before a batch that would take the sum of records above `bytes_max`,
-    though never before the first one, and leaves out a batch that is cut by the end of its buffer.
-    `decompress(codec, records)` may raise.
+    Returns (count, key, value, offsets, timestamps in microseconds, timestamp types, headers, next offset,
+    position to continue from, aborted transactions to continue with); columns not wanted are None. Control
+    batches are left out, and batches of `aborted` transactions, which are (producer id, first offset) in the
+    order of first offsets. Stops before a batch that would raise the sum of records above `bytes_max`, but
+    never before the first one, and leaves out an incomplete batch at the end of a buffer. `decompress(codec,
+    records)` may raise.
     """
     rows = _Rows([], [], [], [], [], [])
     source, at = position
@@ -199,7 +200,7 @@ def read_columns(
 
 
 def _whole_batch(view: memoryview, at: int) -> BatchHeader | None:
-    """The header of the batch at this place; None if the buffer ends before the batch does."""
+    """The header of the batch at this position; None if the batch is incomplete."""
     if len(view) - at < HEADER_SIZE:
         return None
     header = BatchHeader(*HEADER.unpack_from(view, at))
@@ -282,8 +283,8 @@ record.
 
 
 def _plain_record(content: bytes, at: int) -> Place | None:
-    """The record at this place if it is of the usual kind: no headers, short lengths. None: look closer.
-    It has no rules of its own.
+    """The record at this position if it has the usual form: no headers, short lengths. None for any other
+    record, which the general walk reads.
     """
     try:
         length = content[at]
@@ -318,8 +319,8 @@ def _plain_record(content: bytes, at: int) -> Place | None:
         value_at = at
         if value != 1:
             at += value >> 1
-        # A third byte of a varint shows as 2^14 or more; headers, misfits and what ends early are for the
-        # other walk, too.
+        # A varint of three bytes or more decodes to 2^14 or more. Such records, and those with headers or
+        # invalid bytes, are left to the general walk.
         if (
             content[at]
             or at + 1 != end
@@ -409,7 +410,7 @@ def _offsets(lengths: Iterable[int]) -> bytes:
 
 
 def _bitmap(column: Sequence[object]) -> bytes | None:
-    """A bit for each row that is there; None if all are."""
+    """A bit for each row, set if the row is not null; None if all are."""
     if None not in column:
         return None
     bits = bytearray(_bits(len(column)))

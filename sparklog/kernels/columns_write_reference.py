@@ -1,4 +1,6 @@
-"""The writing half of `columns_reference`: murmur2, and Arrow-layout columns to record batches."""
+"""The counterpart of the `columns` kernel for writing: murmur2, and columns in Arrow's layout to record
+batches.
+"""
 
 from array import array
 from collections.abc import Sequence
@@ -74,10 +76,10 @@ def write_batches(
     order within a partition.
 
     A row goes to the partition given (int32), else to that of its key, else to the sticky partition, which
-    moves on when its batch is full and at the end. Its timestamp is the one given (microseconds), else
-    `timestamp_ms`. The last item of each column is the slot of row 0. Gives ((partition, batch, record
+    changes when its batch is full and at the end. Its timestamp is the one given (microseconds), else
+    `timestamp_ms`. The last item of each column is the index of row 0. Returns ((partition, batch, record
     count, first row, max timestamp) …, the next sticky partition). Batches have no producer, base offset 0
-    and, only if `seal`, their CRC. ValueError(INVALID, row, reason) for a row that cannot be written.
+    and, only with `seal`, their CRC. ValueError(INVALID, row, reason) for a row that cannot be written.
     """
     if count < 0 or count > _START_MAX or partition_count <= 0 or not 0 <= sticky < partition_count:
         raise ValueError(
@@ -155,7 +157,7 @@ def _whole(partition: int, batch: _Open, seal: bool) -> BuiltBatch:
 
 
 class _BytesReader:
-    """A column of bytes in Arrow's layout, by row; every place is held against its buffer."""
+    """A column of bytes in Arrow's layout, by row; every offset is checked against its buffer."""
 
     def __init__(self, parts: BytesSlice, count: int) -> None:
         self._validity, offsets, data, self._start = parts
@@ -175,7 +177,7 @@ class _BytesReader:
 
 
 class _HeadersReader:
-    """A column of lists of headers; how many headers there are is told by the size of their offsets."""
+    """A column of lists of headers; the size of their offsets gives the number of headers."""
 
     def __init__(self, parts: HeadersSlice, count: int) -> None:
         self._validity, lists, names, values, self._start = parts
@@ -203,7 +205,7 @@ class _HeadersReader:
 
 
 class _FixedReader:
-    """A column of integers, by row; None where the row has none."""
+    """A column of integers, by row; None for a null row."""
 
     def __init__(self, parts: FixedSlice, kind: Literal["i", "q"], count: int) -> None:
         self._validity, values, self._start = parts

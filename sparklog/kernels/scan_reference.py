@@ -1,8 +1,8 @@
-"""The plain-Python twin of the `scan` kernel: record batches as bytes, checked, stamped and walked.
+"""The pure-Python counterpart of the `scan` kernel: checks, stamps and walks the bytes of record batches.
 
-`batch_header` and `sparklog.record.batch` draw a batch. Bytes come from peers, so every length is held
-against the bytes that remain. Errors are `ValueError(status, position, reason)`: one of the statuses
-below, the byte in the buffer (for MISSING_KEY the index of the record), and a sentence.
+`batch_header` and `sparklog.record.batch` draw a batch. The bytes come from peers, so every length is checked
+against the remaining bytes. Errors are `ValueError(status, position, reason)`: one of the statuses below, the
+byte in the buffer (for MISSING_KEY the index of the record), and a sentence.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,13 +30,13 @@ Buffer = bytes | bytearray | memoryview
 Made = TypeVar("Made")
 
 CORRUPT = 1
-"""The bytes are not those that were written: a length that cannot be, or a CRC-32C that differs."""
+"""The bytes are not those that were written: an impossible length, or a CRC-32C that does not match."""
 INVALID = 2
-"""Whole, but against the rules for a batch, or its records do not fit their lengths."""
+"""The batch is whole, but violates the rules for batches, or its records do not fit their lengths."""
 UNSUPPORTED_MAGIC = 3
 """Not a batch of format v2."""
 MISSING_KEY = 4
-"""A record without a key where each must have one; the position is the index of the record."""
+"""A record without a key where every record must have one; the position is the index of the record."""
 
 RECORD_SIZE_MIN = 7
 """The length and six more bytes: attributes, two deltas, and the lengths of key, value and headers."""
@@ -47,7 +47,7 @@ _INT64_MASK = (1 << 64) - 1
 
 
 def crc(buffer: Buffer, seed: int = 0) -> int:
-    """CRC-32C (RFC 3720) of the whole buffer, going on from `seed`."""
+    """CRC-32C (RFC 3720) of the whole buffer, continued from `seed`."""
     return crc32c(buffer, seed)
 
 
@@ -55,9 +55,9 @@ def check_batch(buffer: Buffer, require_keys: bool) -> tuple[BatchHeader, int, i
     """Check produced bytes for a partition: exactly one batch that fills the buffer, with its CRC, counts
     and records.
 
-    Gives (header, least timestamp, greatest timestamp) of the records, records without a timestamp left
-    out (-1 if all are). The records of a compressed batch are not walked, and both timestamps are -1:
-    decompress them and call `check_records`. The timestamp type and bounds are the caller's to judge.
+    Returns the header and the least and greatest timestamp of the records; records without a timestamp do not
+    count (-1 if none has one). The records of a compressed batch are not walked, and both timestamps are -1:
+    decompress them and call `check_records`. The caller checks the timestamp type and the bounds.
     """
     view = memoryview(buffer)
     size = len(view)
@@ -100,9 +100,10 @@ def check_records(
     buffer: Buffer, count: int, base_timestamp: int, require_keys: bool, position: int = 0
 ) -> tuple[int, int]:
     """Walk the `count` uncompressed records in `[position, end of buffer)`: offset deltas 0, 1, 2 …, and
-    every length fits exactly.
+    every length exact.
 
-    Gives (least timestamp, greatest timestamp), records without a timestamp left out; (-1, -1) if all are.
+    Returns the least and greatest timestamp; records without a timestamp do not count, (-1, -1) if none has
+    one.
     """
     view = memoryview(buffer)
     size = len(view)
@@ -130,7 +131,7 @@ def timestamps_outside(
     buffer: Buffer, count: int, base_timestamp: int, least: int, greatest: int, most: int, position: int = 0
 ) -> list[int]:
     """The indexes of the first `most` of `count` uncompressed records with a timestamp outside `[least,
-    greatest]`; -1 is none and fits.
+    greatest]`; a timestamp of -1 is never outside.
     """
 
     def is_outside(record: "RecordPlace") -> bool:
@@ -173,8 +174,8 @@ def find_timestamp(
     timestamp: int,
     start: int,
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first of `count` uncompressed records from `position` on that is at
-    `timestamp` or later and at offset `start` or beyond; None if there is none. All have
+    """The timestamp and offset of the first of `count` uncompressed records from `position` on that is at or
+    after `timestamp` and at or after offset `start`; None if there is none. All records have
     `append_timestamp` unless that is None.
     """
     view = memoryview(buffer)
@@ -201,8 +202,8 @@ def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int) -
 
 
 def stamp_timestamps(buffer: bytearray | memoryview, timestamp_type: int, max_timestamp: int) -> None:
-    """Write timestamp type (0 CreateTime, 1 LogAppendTime) and greatest timestamp of the one batch, and
-    its CRC if they changed.
+    """Write timestamp type (0 CreateTime, 1 LogAppendTime) and greatest timestamp into a batch, and its CRC
+    if they changed.
     """
     _check_header_fits(buffer)
     (attributes,) = unpack_from(">h", buffer, 21)
@@ -222,7 +223,7 @@ def stamp_producer(
     base_sequence: int,
     is_transactional: bool = False,
 ) -> None:
-    """Write producer id, epoch and sequence into the one batch, and its CRC, in place."""
+    """Write producer id, epoch and sequence into a batch in place, and its CRC."""
     _check_header_fits(buffer)
     (attributes,) = unpack_from(">h", buffer, 21)
     pack_into(
@@ -236,7 +237,7 @@ def stamp_producer(
 
 
 def headers(buffer: Buffer, verify_crc: bool, position: int = 0) -> list[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch from `position` on; an incomplete batch at the end is left
+    """The position and header of every whole batch from `position` on; an incomplete batch at the end is left
     out.
     """
     view = memoryview(buffer)
@@ -261,8 +262,8 @@ def headers(buffer: Buffer, verify_crc: bool, position: int = 0) -> list[tuple[i
 
 
 def span(buffer: Buffer) -> tuple[int, int, int]:
-    """(bytes of whole batches, their attributes or-ed, the offset after the last or -1), by the headers
-    alone.
+    """From the headers alone: the size of the whole batches, their attributes or-ed, and the offset after the
+    last one (-1 if there is none).
     """
     attributes, size, next_offset = 0, 0, -1
     for position, header in headers(buffer, False):
@@ -285,8 +286,8 @@ def records(
     """`make(offset, timestamp, key, value, headers)` for each of `count` uncompressed records whose offset
     is `start` or more.
 
-    A batch of LogAppendTime gives its `append_timestamp` to every record. Header keys that are not UTF-8
-    get replacement characters.
+    In a batch with LogAppendTime every record has `append_timestamp`. Header keys that are not UTF-8 get
+    replacement characters.
     """
     view = memoryview(buffer)
     size = len(view)
@@ -350,8 +351,8 @@ def append_encoded(
     value: Buffer | None,
     headers: Sequence[tuple[bytes, Buffer | None]],
 ) -> None:
-    """As `append_record`, the header keys already in UTF-8."""
-    body = bytearray(1)  # attributes, of which none is in use
+    """As `append_record`, with header keys already in UTF-8."""
+    body = bytearray(1)  # attributes, none of which is in use
     _append_varint(body, timestamp_delta)
     _append_varint(body, offset_delta)
     _append_bytes(body, key)
@@ -365,7 +366,7 @@ def append_encoded(
 
 
 class RecordPlace(NamedTuple):
-    """Where the parts of one record stand; a length of -1 is null."""
+    """The positions of the parts of one record; a length of -1 is null."""
 
     timestamp_delta: int
     offset_delta: int
@@ -382,11 +383,11 @@ _BAD_LENGTH = "a length beyond the end of its record"
 
 
 class _Unfit(Exception):
-    """Bytes that do not fit where they stand; the walk adds the position of the record or header."""
+    """Invalid bytes; the walk adds the position of the record or header."""
 
 
 def record_at(view: memoryview, position: int, size: int) -> RecordPlace:
-    """The record at `position`, its headers not yet walked."""
+    """The record at `position`, without a walk over its headers."""
     try:
         length, body = _varint(view, position, size)
         end = body + length
@@ -417,7 +418,7 @@ def record_at(view: memoryview, position: int, size: int) -> RecordPlace:
 def record_headers(
     view: memoryview, record: RecordPlace, *, is_wanted: bool
 ) -> tuple[tuple[str, bytes | None], ...]:
-    """Walk the headers up to the end of the record, which they must meet; gives them where wanted."""
+    """Walk the headers, which must end where the record ends; returns them if wanted."""
     position, end = record.headers_at, record.end
     pairs: list[tuple[str, bytes | None]] = []
     for _ in range(record.header_count):
@@ -438,7 +439,7 @@ def record_headers(
 
 
 def _length(view: memoryview, position: int, end: int) -> tuple[int, int]:
-    """A length (-1 stands for null) of bytes that must end by `end`, and where they start."""
+    """A length (-1 is null) of bytes that must end by `end`, and their position."""
     length, start = _varint(view, position, end, misfit=_BAD_LENGTH)
     if length < -1 or length > end - start:
         raise _Unfit(_BAD_LENGTH)
@@ -485,7 +486,7 @@ def _append_bytes(target: bytearray, content: Buffer | None) -> None:
 
 
 def wrapped(number: int) -> int:
-    """As 64-bit integers add up: hostile deltas wrap around, they do not grow."""
+    """The sum as a 64-bit integer that wraps around, so that invalid deltas do not grow."""
     return ((number + _INT64_SIGN) & _INT64_MASK) - _INT64_SIGN
 
 
@@ -495,5 +496,5 @@ def _check_header_fits(buffer: Buffer) -> None:
 
 
 def seal_batch(buffer: bytearray | memoryview) -> None:
-    """Write the CRC-32C of the one batch that fills the buffer."""
+    """Write the CRC-32C of the batch that fills the buffer."""
     pack_into(">I", buffer, CRC_POSITION, crc32c(memoryview(buffer)[CRC_START:]))

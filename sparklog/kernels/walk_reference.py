@@ -1,8 +1,8 @@
-"""The plain-Python twin of the walk over uncompressed records that arrive in pieces, each record whole or
-cut anywhere.
+"""The pure-Python counterpart of the walk over uncompressed records that arrive in pieces, with records cut
+at any byte.
 
-Only the place in the current record is kept between two pieces, none of its bytes, so a record may be
-larger than memory has room for.
+Between two pieces only the state within the current record is kept, none of its bytes, so a record may be
+larger than the memory.
 """
 
 from sparklog.kernels.batch_header import NO_TIMESTAMP
@@ -26,17 +26,17 @@ _BYTES_LEFT = "bytes after the last header of a record"
 
 
 class _Unfit(Exception):
-    """A byte that cannot stand where it does."""
+    """An invalid byte."""
 
 
 class RecordWalk:
-    """Walks `count` records. `feed` takes the pieces in order; `finish` tells that there are no more.
+    """Walks `count` records. `feed` takes the pieces in order; `finish` ends the walk.
 
-    A walk that `is_strict` checks what `check_records` checks: offset deltas 0, 1, 2 …, headers, and no
-    bytes after the last record; one that is not reads timestamps and offsets of records in a log. With
-    `require_keys`, `keyless` has the indexes of the records without a key, in order, at most 1 000. `feed`
-    stops early at a hit: a timestamp outside `[low, high]` of a record whose offset delta is `from_delta`
-    or more; in a strict walk a record without timestamp (-1) is none. Feed the rest of the piece to go on.
+    A walk that `is_strict` checks the same as `check_records`: offset deltas 0, 1, 2 …, headers, and no bytes
+    after the last record; any other walk reads timestamps and offsets of records in a log. With
+    `require_keys`, `keyless` has the indexes of the first 1 000 records without a key. `feed` stops early at
+    a timestamp outside `[low, high]` of a record whose offset delta is `from_delta` or more; a strict walk
+    ignores records without a timestamp (-1). Feed the rest of the piece to continue.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class RecordWalk:
         self.high = _INT64_MAX if high is None else high
         self.from_delta = from_delta
         self.index = 0
-        """How many records were walked whole."""
+        """The number of complete records walked."""
         self.least = self.greatest = NO_TIMESTAMP
         self.is_hit = False
         self.hit_index = self.hit_timestamp = self.hit_delta = 0
@@ -65,17 +65,17 @@ class RecordWalk:
         self.keyless: list[int] = []
         self._has_timestamp = False
         self._walked = 0  # bytes, over all pieces
-        self._start = 0  # of the record or header that a refusal is about
+        self._start = 0  # of the record or header that an error refers to
         self._stage = _LENGTH
-        self._raw = self._shift = 0  # the varint that a piece has cut
+        self._raw = self._shift = 0  # the incomplete varint at the end of a piece
         self._skip = 0  # bytes of a key or value that are still to come
-        self._left = 0  # bytes of the record, those included
+        self._left = 0  # bytes of the record, including those
         self._headers = 0
         self._timestamp = 0
 
     def feed(self, buffer: Buffer, position: int = 0) -> int:
-        """Walk the piece from `position` on: the position after a hit, else its length. Raises ValueError
-        as `check_records` does; the position of a refusal counts from the first piece on.
+        """Walk the piece from `position` on; returns the position after a hit, else the length of the piece.
+        Raises ValueError as `check_records` does; the position of an error counts from the first piece on.
         """
         view = memoryview(buffer)
         if not 0 <= position <= len(view):
@@ -91,14 +91,14 @@ class RecordWalk:
         return position
 
     def finish(self) -> None:
-        """Raises ValueError unless all records were walked whole."""
+        """Raises ValueError unless all records were complete."""
         if self._stage != _LENGTH or self._shift or self._skip:
             raise ValueError(INVALID, self._start, _BAD_RECORD_LENGTH)
         if self.index != self._count:
             raise ValueError(INVALID, self._walked, f"{self.index} records where {self._count} are due")
 
     def _walk_on(self, view: memoryview, position: int, begin: int) -> int:
-        """Walk one record, one byte of a record that is cut, or a run of bytes that are not looked at."""
+        """Walk one record, one byte of an incomplete record, or a run of bytes of a key or value."""
         if self._skip:
             size = min(self._skip, len(view) - position)
             self._skip -= size
@@ -117,11 +117,13 @@ class RecordWalk:
         return position + 1
 
     def _whole_record(self, view: memoryview, position: int, begin: int) -> int:
-        """The end of the record at `position`, 0 if the piece does not have all of it or it does not fit."""
+        """The end of the record at `position`; 0 if the piece does not have all of it or the record is
+        invalid.
+        """
         try:
             record = record_at(view, position, len(view))
         except ValueError:
-            return 0  # byte by byte it is found whether it is cut or wrong
+            return 0  # the walk byte by byte finds whether it is incomplete or invalid
         self._judge(record.timestamp_delta, record.offset_delta)
         if record.key_length < 0:
             self._had_no_key()
@@ -134,7 +136,7 @@ class RecordWalk:
         return record.end
 
     def _judge(self, timestamp_delta: int, offset_delta: int) -> None:
-        """Take down a record's timestamp and offset."""
+        """Take the timestamp and offset of a record."""
         if self._is_strict and offset_delta != self.index:
             raise _Unfit(f"offset deltas must be 0, 1, 2 …; not so at record {self.index}")
         timestamp = wrapped(self._base_timestamp + timestamp_delta)
@@ -149,7 +151,7 @@ class RecordWalk:
             self.hit_index, self.hit_timestamp, self.hit_delta = self.index, timestamp, offset_delta
 
     def _step(self, byte: int, next_position: int) -> None:
-        """Take one byte of a record that is cut by the end of a piece."""
+        """Walk one byte of a record that is cut by the end of a piece."""
         stage = self._stage
         if stage != _LENGTH:
             if self._left == 0:
@@ -198,7 +200,7 @@ class RecordWalk:
             self._stage = _HEADER_KEY
 
     def _pass_content(self, stage: int, length: int, next_position: int) -> None:
-        """The bytes of a key or value follow."""
+        """Begin to skip the bytes of a key or value."""
         if length < -1 or length > self._left:
             raise _Unfit(_BAD_LENGTH)
         self._skip = max(length, 0)

@@ -1,7 +1,7 @@
 """Record batches of format v2: the unit that is produced, stored and fetched.
 
-`sparklog.kernels.batch_header` draws the header of 61 bytes. Only the bytes behind it are compressed.
-A record is
+`sparklog.kernels.batch_header` draws the header of 61 bytes. Only the bytes after it are compressed. A record
+is
 
     length, attributes (1 byte), timestamp delta, offset delta, key length, key, value length, value,
     header count, {key length, key, value length, value} …
@@ -87,7 +87,7 @@ class Record(msgspec.Struct, gc=False, frozen=True):
 
 
 def codec_of(header: BatchHeader) -> Codec:
-    """DecodeError for a codec that Kafka does not have."""
+    """The codec of a batch; DecodeError for one that Kafka does not have."""
     try:
         return Codec(header.attributes & CODEC_BITS)
     except ValueError:
@@ -95,12 +95,12 @@ def codec_of(header: BatchHeader) -> Codec:
 
 
 def unpack_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The fields of the 61 bytes at `position`, unchecked. `struct.error` if there are fewer."""
+    """The fields of the 61 bytes at `position`, without a check. `struct.error` if there are fewer bytes."""
     return BatchHeader(*HEADER.unpack_from(buffer, position))
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`, which may be cut behind it. DecodeError if it is not one of
+    """The header of the batch at `position`, whose records may be missing. DecodeError if the batch is not of
     format v2.
     """
     try:
@@ -115,7 +115,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iterate_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch; an incomplete one at the end is left out."""
+    """The position and header of every whole batch; an incomplete one at the end is left out."""
     size = len(buffer)
     while size - position >= HEADER_SIZE:
         header = read_header(buffer, position)
@@ -167,7 +167,7 @@ def decode_records(
 
 
 def decode_error(refused: ValueError) -> DecodeError:
-    """The kernel's ValueError as the error that this package raises."""
+    """The DecodeError for a ValueError of a kernel."""
     if len(refused.args) == 3:
         _, position, reason = refused.args
         return DecodeError(reason, position)
@@ -196,7 +196,7 @@ class BatchBuilder:
         return len(self._batch)
 
     def append(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> int:
-        """Add a record; gives the size of the batch so far, in bytes before compression."""
+        """Add a record; returns the size of the batch so far, in bytes before compression."""
         assert not self._is_built
         if self.record_count == 0:
             self._base_timestamp = self._max_timestamp = timestamp_ms

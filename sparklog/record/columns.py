@@ -36,7 +36,7 @@ ALL = KEY | VALUE | OFFSET | TIMESTAMP | TIMESTAMP_TYPE | HEADERS
 """Flags that say which columns are built."""
 
 COLUMN_BYTES_MAX = 16 << 20
-"""Records of one piece, in bytes; pieces of this size stay in memory that the allocator has at hand."""
+"""The bytes of records in one piece; the allocator can reuse memory of this size."""
 BATCH_BYTES_MAX = 512 << 10
 OFFSET_MAX = 2**63 - 1
 NO_PRODUCER = -1
@@ -57,8 +57,8 @@ class HeadersColumn(NamedTuple):
     """Lists of (key, value): row i is the range `[offsets[start + i], offsets[start + i + 1])` of `keys`
     and `values`.
 
-    Where read, a row without headers is null, as Spark's Kafka connector has it; drop `validity` for empty
-    lists in its place.
+    When read, a row without headers is null, as with Spark's Kafka connector; drop `validity` for empty lists
+    in its place.
     """
 
     validity: Buffer | None
@@ -78,11 +78,10 @@ class FixedColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Some records as columns; those that were not wanted are None.
+    """Some records as columns; columns that were not requested are None.
 
-    `offsets` int64 · `timestamps` int64, microseconds of Unix time · `timestamp_types` int32 (0
-    CreateTime, 1 LogAppendTime). Everything that was asked for below `next_offset` is in this piece or in
-    those before it.
+    `offsets` int64 · `timestamps` int64, microseconds of Unix time · `timestamp_types` int32 (0 CreateTime, 1
+    LogAppendTime). This piece and the earlier ones have all requested records below `next_offset`.
     """
 
     count: int
@@ -106,8 +105,8 @@ class PartitionBatch(NamedTuple):
 
 
 class WrittenBatches(NamedTuple):
-    """The batches, those of one partition in the order of their rows, and the sticky partition to give to
-    the next call.
+    """The batches, those of one partition in the order of their rows, and the sticky partition for the next
+    call.
     """
 
     batches: list[PartitionBatch]
@@ -136,14 +135,13 @@ def read_columns(
     column_bytes_max: int = COLUMN_BYTES_MAX,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[Columns]:
-    """The records with offsets in `[start, limit)` of one partition's `buffers`, which follow each other,
-    piece by piece.
+    """The records with offsets in `[start, limit)` from consecutive `buffers` of one partition, in pieces.
 
-    There is at least one piece, which tells `next_offset` even if it is empty. A piece ends at a batch
-    boundary before its records pass `column_bytes_max` bytes, unless a single batch does. Left out are
-    control batches, a batch that is cut by the end of its buffer and, for read_committed, batches of
-    `aborted` transactions: (producer id, first offset) as a Fetch reply tells them. DecodeError for bytes
-    that do not follow the format, at the piece that holds them.
+    There is at least one piece, which has `next_offset` even if it is empty. A piece ends at a batch boundary
+    before its records exceed `column_bytes_max` bytes, unless a single batch does. Left out are control
+    batches, an incomplete batch at the end of a buffer and, for read_committed, batches of `aborted`
+    transactions: (producer id, first offset) from a Fetch reply. DecodeError for bytes that do not follow the
+    format, at the piece that contains them.
     """
     position = (0, 0)
     left = sorted(aborted, key=lambda transaction: transaction[1])
@@ -205,11 +203,11 @@ def write_batches(
     """Rows `[0, count)` as record batches of at most `batch_bytes_max` bytes before compression (one
     record may be more).
 
-    A row goes to its partition in `partitions` (int32), where that is null to the partition of its key,
-    without a key to the sticky partition, which moves on with each batch. Its timestamp is the one in
-    `timestamps` (int64, microseconds), else `timestamp_ms`. With a producer id, `sequences` holds the next
-    sequence of each partition: batches are stamped with it, and it moves on. RowRefused for a row that
-    cannot be written; nothing is stamped then.
+    A row goes to its partition in `partitions` (int32); if that is null to the partition of its key, without
+    a key to the sticky partition, which changes with each batch. Its timestamp is the one in `timestamps`
+    (int64, microseconds), else `timestamp_ms`. With a producer id, `sequences` has the next sequence of each
+    partition, which is stamped into the batches and advanced. RowRefused for a row that cannot be written;
+    nothing is stamped then.
     """
     is_stamped = producer_id >= 0
     assert not is_stamped or (sequences is not None and len(sequences) == partition_count), (
@@ -256,12 +254,12 @@ def stamp_producer(
     *,
     is_transactional: bool = False,
 ) -> None:
-    """Write producer id, epoch and sequence into the one whole batch, in place, with its new CRC."""
+    """Write producer id, epoch and sequence into a whole batch in place, with its new CRC."""
     scan.stamp_producer(batch, producer_id, producer_epoch, base_sequence, is_transactional)
 
 
 def _compressed(batch: bytearray, codec: Codec, level: int | None, *, is_sealed: bool) -> bytearray:
-    """The batch with its records compressed; without a right CRC unless `is_sealed`."""
+    """The batch with its records compressed; its CRC is valid only if `is_sealed`."""
     whole = batch[:HEADER_SIZE]
     whole += compress(codec, memoryview(batch)[HEADER_SIZE:], level)
     pack_into(">i", whole, 8, len(whole) - LENGTH_OVERHEAD)

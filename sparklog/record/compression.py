@@ -1,9 +1,8 @@
-"""The codecs of record batches: compress as Java's clients can read, decompress what any client wrote,
-never more than allowed.
+"""The codecs of record batches: compress so that Java's clients can read the result, and decompress the
+batches of any client within limits.
 
-Compression covers the records part of one batch. Decompressing is bounded twice, since the bytes may come
-from an attacker: by a limit in bytes, and by a ratio of `RATIO_MAX` once more than `RATIO_FREE_BYTES` come
-out.
+Compression covers the records part of one batch. Decompression has two limits, because the bytes may come
+from an attacker: a number of bytes, and a ratio of `RATIO_MAX` once the output exceeds `RATIO_FREE_BYTES`.
 """
 
 import contextlib
@@ -24,17 +23,18 @@ Buffer = bytes | bytearray | memoryview
 DECOMPRESSED_BYTES_MAX: Final = 256 << 20
 """The default limit for one batch."""
 RATIO_MAX: Final = 1024
-"""deflate cannot do more than 1032; zstd could turn 4 bytes into 128 KiB."""
+"""deflate reaches at most 1032; zstd could turn 4 bytes into 128 KiB."""
 RATIO_FREE_BYTES: Final = 4 << 20
-"""Honest batches of equal records beat any ratio while they are small."""
+"""Up to this size the ratio is not checked: small batches of equal records exceed any ratio."""
 
 PARTS_FREE: Final = 1024
 GZIP_MEMBERS_FREE: Final = 64
 PART_BYTES_MIN: Final = 1024
-"""The parts of a batch (gzip members, snappy blocks, zstd blocks) beyond the free ones must give so much
-each on average: a part takes time even if it is empty."""
+"""The average decompressed size that the parts of a batch (gzip members, snappy blocks, zstd blocks) must
+have beyond the free ones: a part takes time even if it is empty.
+"""
 INPUT_BYTES: Final = 64 << 10
-"""How much of the input a decompressor gets at once where it copies what it does not consume."""
+"""The input that a decompressor gets at once if it copies the part that it does not consume."""
 XERIAL_BLOCK_BYTES: Final = 32 << 10
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -53,7 +53,7 @@ _FIRST_GUESS_BYTES_MIN = 64 << 10
 
 
 class TooLarge(DecodeError):
-    """More would come out than the limits allow."""
+    """The decompressed data exceeds the limits."""
 
 
 class Parts:
@@ -68,9 +68,7 @@ class Parts:
         self._bytes = 0
 
     def count(self, parts: int, size: int) -> None:
-        """So many parts more, and so many bytes that came out. Raises DecodeError if the parts are too
-        many.
-        """
+        """Count more parts and decompressed bytes. Raises DecodeError if there are too many parts."""
         self._count += parts
         self._bytes += size
         if self._count > self._free and self._bytes < PART_BYTES_MIN * (self._count - self._free):
@@ -80,7 +78,7 @@ class Parts:
 
 
 class Codec(IntEnum):
-    """The number stands in the attributes of a batch, the name in lower case in the settings."""
+    """The codec: its number in the attributes of a batch, its name in lower case in settings."""
 
     NONE = 0
     GZIP = 1
@@ -90,15 +88,15 @@ class Codec(IntEnum):
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
-    """`data` in the codec's form that Kafka's Java client writes or at least reads; `level` None is
-    Kafka's default level.
+    """`data` in a form of the codec that Kafka's Java client writes or can read; `level` None is Kafka's
+    default level.
     """
     if codec is Codec.GZIP:
         return zlib.compress(data, GZIP_LEVEL if level is None else level, wbits=GZIP_WINDOW)
     if codec is Codec.SNAPPY:
         return _compress_xerial(data)
     if codec is Codec.LZ4:
-        # Java throws on linked blocks, which are the library's default.
+        # Java's decoder fails on linked blocks, the library's default.
         compressed: bytes = lz4.frame.compress(data, compression_level=level or 0, block_linked=False)
         return compressed
     if codec is Codec.ZSTD:
@@ -109,8 +107,8 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
 def decompress(
     codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX, ratio_max: int = RATIO_MAX
 ) -> Buffer:
-    """The bytes that were compressed. DecodeError if they are not whole and right, TooLarge if more than
-    the limits allow.
+    """The decompressed bytes. DecodeError if the data is incomplete or invalid, TooLarge if the result
+    exceeds the limits.
     """
     if codec is Codec.NONE:
         return data
@@ -118,12 +116,12 @@ def decompress(
     try:
         return _DECOMPRESS[codec](memoryview(data), limit)
     except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError) as error:
-        # lz4 tells of bad frames by RuntimeError.
+        # lz4 reports invalid frames by RuntimeError.
         raise DecodeError(f"{codec.name.lower()}: {error}") from None
 
 
 def too_large(codec: str, limit: int) -> TooLarge:
-    """The refusal of a batch beyond its limit."""
+    """The error of a batch beyond its limit."""
     return TooLarge(f"{codec}: more than the {limit} bytes allowed come out")
 
 
@@ -151,7 +149,7 @@ def gzip_pieces(data: memoryview, piece_bytes: int) -> Iterator[Buffer]:
     rest: Buffer = b""
     position = 0
     while True:
-        if not rest:  # a few bytes at once, since those behind the end of a member are copied
+        if not rest:  # few bytes at once, because the bytes after the end of a member are copied
             rest = data[position : position + INPUT_BYTES]
             position += len(rest)
         is_at_end = not rest
@@ -176,7 +174,7 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 
 def write_xerial_blocks(data: Buffer) -> Iterator[bytes]:
-    """The blocks of `data`, each after its length."""
+    """Write the blocks of `data`, each after its length."""
     view = memoryview(data)
     for start in range(0, len(view), XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
@@ -205,14 +203,14 @@ def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
 
 
 def decompress_snappy_block(block: memoryview, target: memoryview) -> None:
-    """Fill `target`, which has the size that the block promises."""
+    """Fill `target`, which has the size that the block declares."""
     written = cramjam.snappy.decompress_raw_into(block, target) if target else 0
     if written != len(target):
         raise DecodeError(f"snappy: a block gives {written} bytes and promised {len(target)}")
 
 
 def snappy_blocks(data: memoryview) -> Iterator[memoryview]:
-    """The raw blocks, one for data without framing."""
+    """The raw blocks; one for data without framing."""
     if not data:
         raise DecodeError("snappy: no data")
     if not is_xerial(data):
@@ -235,7 +233,7 @@ def snappy_blocks(data: memoryview) -> Iterator[memoryview]:
 
 
 def is_xerial(data: memoryview) -> bool:
-    """Whether snappy blocks come in xerial framing."""
+    """Whether the snappy data has xerial framing."""
     return data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
 
 
@@ -252,7 +250,8 @@ def snappy_size(block: memoryview) -> int:
 def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
     lz4_block_bytes(data)
     if max(_lz4_bytes_max(data), _lz4_content_bytes(data)) <= limit:
-        # The one-call API costs half for a small batch, but has no limit and trusts the size in the frame.
+        # The one-call API takes half the time for a small batch, but has no limit and trusts the size in the
+        # frame.
         complete, size = lz4.frame.decompress(data, return_bytes_read=True)
         if size != len(data):
             raise DecodeError("lz4: bytes after the frame")
@@ -269,9 +268,7 @@ def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
 
 
 def lz4_block_bytes(data: memoryview) -> int:
-    """The most bytes that one block may decompress to. Raises DecodeError for a frame that Java cannot
-    read.
-    """
+    """The maximum decompressed size of one block. Raises DecodeError for a frame that Java cannot read."""
     if data[:4] != _LZ4_MAGIC or len(data) < 7:
         raise DecodeError("lz4: not a frame")
     if not data[4] & _LZ4_INDEPENDENT_BIT:
@@ -303,9 +300,9 @@ def _lz4_bytes_max(data: memoryview) -> int:
     return min(blocks * block_bytes, _LZ4_RATIO_MAX * len(data))
 
 
-# Making a context costs ten times what a small batch does, and one context serves one thread at a time: a
-# thread takes one out of these lists, or makes one, and puts it back. There are never more than there were
-# threads at work at once.
+# To create a context takes ten times as long as a small batch, and one context serves one thread at a time. A
+# thread takes a context from these lists, or creates one, and puts it back; there are never more than there
+# were threads working at once.
 _idle_compressors: dict[int, list[zstandard.ZstdCompressor]] = {}
 _idle_decompressors: list[zstandard.ZstdDecompressor] = []
 
@@ -340,8 +337,8 @@ def _whole_zstd_frame(
 ) -> Buffer:
     if size >= 0:
         return decompressor.decompress(data, max_output_size=limit, allow_extra_data=False)
-    # Java streams, so its frames do not say their size; in one piece is fastest, and most batches fit the
-    # first guess.
+    # Java streams, so its frames do not have their size. Decompression in one call is fastest, and the first
+    # guess fits most batches.
     guess = min(limit, max(_FIRST_GUESS_BYTES_MIN, _FIRST_GUESS_RATIO * len(data)))
     try:
         return decompressor.decompress(data, max_output_size=guess, allow_extra_data=False)
@@ -349,7 +346,7 @@ def _whole_zstd_frame(
         if guess < limit:
             with contextlib.suppress(zstandard.ZstdError):
                 return decompressor.decompress(data, max_output_size=limit, allow_extra_data=False)
-        # A frame that ends too early and one that is too large are told apart by nothing but reading on.
+        # Only reading on distinguishes an incomplete frame from one that is too large.
         with decompressor.stream_reader(data) as reader:
             if len(reader.read(limit + 1)) > limit:
                 raise too_large("zstd", limit) from None

@@ -1,7 +1,7 @@
-"""Control batches: records that brokers write into a log for brokers and readers, never for an application.
+"""Control batches: records that brokers write into a log for brokers and readers, not for applications.
 
-One record each; its key is (version int16, type int16). COMMIT and ABORT end a transaction of one
-producer; the others live in the metadata log and its snapshots and follow the schema language of
+A control batch has one record, whose key is (version int16, type int16). COMMIT and ABORT end a transaction
+of one producer; the other types occur in the metadata log and its snapshots and use the schema language of
 `sparklog.wire` (KIP-595, KIP-630, KIP-853).
 """
 
@@ -35,7 +35,7 @@ class ControlType(IntEnum):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as its coordinator of that epoch wrote it."""
+    """The end of a transaction, with the epoch of the coordinator that wrote it."""
 
     type: ControlType
     coordinator_epoch: int
@@ -61,8 +61,8 @@ class LeaderChange(Message):
 
 
 class SnapshotHeader(Message):
-    """The first record of a snapshot; the timestamp is the append time, in ms, of the last record it
-    holds.
+    """The first record of a snapshot; the timestamp is the append time, in ms, of the last record in the
+    snapshot.
     """
 
     versions: ClassVar[Versions] = Versions(0, 0, flexible=0)
@@ -71,14 +71,16 @@ class SnapshotHeader(Message):
 
 
 class SnapshotFooter(Message):
-    """The last record of a snapshot: without it the snapshot is not whole."""
+    """The last record of a snapshot: without it the snapshot is incomplete."""
 
     versions: ClassVar[Versions] = Versions(0, 0, flexible=0)
     version: Int16 = 0
 
 
 class KRaftVersion(Message):
-    """Which form of the quorum's protocol is in force; 1 allows voters to come and go (KIP-853)."""
+    """The version of the quorum's protocol from this offset on; 1 allows voters to be added and removed
+    (KIP-853).
+    """
 
     versions: ClassVar[Versions] = Versions(0, 0, flexible=0)
     version: Int16 = 0
@@ -104,7 +106,7 @@ class QuorumVoter(Message):
 
 
 class KRaftVoters(Message):
-    """The whole set of voters, from this offset on."""
+    """The complete set of voters from this offset on."""
 
     versions: ClassVar[Versions] = Versions(0, 0, flexible=0)
     version: Int16 = 0
@@ -150,7 +152,7 @@ def build_marker(
 def build_control(
     message: ControlMessage, *, timestamp_ms: int, base_offset: int = 0, leader_epoch: int = -1
 ) -> bytearray:
-    """A control batch of one record; the message is written at the version it carries."""
+    """A control batch of one record; the message is encoded in its own version."""
     key = _KEY.pack(0, _TYPES[type(message)])
     value = b"".join(
         bytes(chunk) for chunk in encode(message, message.version) if not isinstance(chunk, FileSlice)
@@ -161,8 +163,8 @@ def build_control(
 
 
 def control_type(key: Buffer | None) -> ControlType | None:
-    """The type in the key of a control record; None for one newer than this table. DecodeError for a key
-    that is too short.
+    """The type in the key of a control record; None for an unknown type. DecodeError for a key that is too
+    short.
     """
     try:
         _, number = _KEY.unpack_from(key or b"")
@@ -175,7 +177,7 @@ def control_type(key: Buffer | None) -> ControlType | None:
 
 
 def parse_control(record: Record) -> Marker | ControlMessage | None:
-    """Decode a record of a control batch; None for a type newer than this table."""
+    """Decode a record of a control batch; None for an unknown type."""
     kind = control_type(record.key)
     if kind is None:
         return None

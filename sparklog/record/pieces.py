@@ -1,8 +1,8 @@
-"""Decompressing in pieces, and compressing them again: a batch of any size in bounded memory, known in
+"""Decompression in pieces, and compression of the pieces: a batch of any size in bounded memory, known in
 advance.
 
-`decompress_pieces` yields at most `PIECE_BYTES` at a time, of a snappy block that was decompressed whole.
-`memory_bytes` tells what it holds at once. The limits are those of `decompress`.
+`decompress_pieces` yields at most `PIECE_BYTES` at a time; a block of snappy is decompressed whole and then
+split. `memory_bytes` returns the memory that it needs. The limits are those of `decompress`.
 """
 
 import zlib
@@ -40,8 +40,8 @@ from sparklog.record.compression import (
 
 PIECE_BYTES: Final = 256 << 10
 XERIAL_BLOCK_BYTES_MAX: Final = 1 << 20
-"""Java's blocks have 32 KiB. A larger one is accepted where it is the first, whose size is known before
-anything is decompressed.
+"""Java's blocks have 32 KiB. A larger one is accepted only as the first, whose size is known before the
+decompression begins.
 """
 
 _ZEROS: Final = bytes(64 << 10)
@@ -50,17 +50,15 @@ _ZSTD_BLOCK_HEADER_BYTES = 3
 _ZSTD_CHECKSUM_BYTES = 4
 _OUT_OF_MEMORY = ("not enough memory", "allocation")
 _BESIDE_BYTES = 4 * PIECE_BYTES + 2 * INPUT_BYTES
-"""The piece before, the piece that grows (twice, when it is joined), the input at hand, and the
-decompressor itself.
+"""The previous piece, the growing piece (twice, while it is joined), the current input, and the decompressor
+itself.
 """
 
 
 def memory_bytes(
     codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX, ratio_max: int = RATIO_MAX
 ) -> int:
-    """At most so many bytes are held at once by `decompress_pieces` with the same arguments. Raises
-    DecodeError.
-    """
+    """The most bytes that `decompress_pieces` with the same arguments holds at once. Raises DecodeError."""
     view = memoryview(data)
     limit = _limit(view, limit_bytes, ratio_max)
     try:
@@ -94,8 +92,7 @@ def decompress_pieces(
         try:
             piece = next(pieces, None)
         except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError) as error:
-            # lz4 tells of bad frames by RuntimeError; it and zstd tell so of memory that they do not get,
-            # too.
+            # lz4 reports invalid frames by RuntimeError; it and zstd report a failed allocation so too.
             if any(word in str(error).lower() for word in _OUT_OF_MEMORY):
                 raise MemoryError(f"{name}: {error}") from None
             raise DecodeError(f"{name}: {error}") from None
@@ -144,14 +141,14 @@ def _snappy_block_pieces(block: memoryview, size: int) -> Iterator[Buffer]:
 
 
 def _snappy_block_bytes(data: memoryview) -> int:
-    """No block may give more."""
+    """The maximum size of a decompressed block."""
     first = next(snappy_blocks(data), None)
     size = 0 if first is None else snappy_size(first)
     return max(size, XERIAL_BLOCK_BYTES_MAX) if is_xerial(data) else size
 
 
 def _lz4_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:
-    lz4_block_bytes(data)  # the frame can be read by Java
+    lz4_block_bytes(data)  # the check that Java can read the frame
     frame = lz4.frame.LZ4FrameDecompressor()
     position = 0
     while not frame.eof:
@@ -169,11 +166,11 @@ def _lz4_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:
 
 
 def _zstd_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:
-    content_bytes = zstandard.frame_content_size(data)  # -1 if the frame does not tell
+    content_bytes = zstandard.frame_content_size(data)  # -1 if the frame does not have its size
     if content_bytes > limit:
         raise too_large("zstd", limit)
     size = 0
-    # A context keeps the window it once needed, so it is not kept.
+    # A context keeps the window that it has allocated, so the context is not kept.
     frame = zstandard.ZstdDecompressor().decompressobj()
     parts = Parts("zstd", PARTS_FREE)
     position = begin = zstandard.frame_header_size(data)
@@ -219,7 +216,7 @@ _PIECES: Final = {
 
 
 class Compressor:
-    """Compresses pieces; readers of `compress` output can read the result, whose bytes may differ."""
+    """Compresses pieces into the format of `compress`, possibly with other bytes."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -230,7 +227,7 @@ class Compressor:
         self._is_begun = False
 
     def add(self, piece: Buffer) -> Buffer:
-        """Compressed bytes available so far."""
+        """Add a piece; returns the compressed bytes available so far."""
         if self._gzip is not None:
             return self._gzip.compress(piece)
         if self._zstd is not None:
@@ -248,7 +245,7 @@ class Compressor:
         return out
 
     def finish(self) -> Buffer:
-        """The rest."""
+        """The remaining compressed bytes."""
         if self._gzip is not None:
             return self._gzip.flush()
         if self._zstd is not None:

@@ -24,7 +24,10 @@ def register(spark: "SparkSession") -> None:
     """
     missing = missing_packages("pyspark")
     if missing:
-        remedy = "pip install 'sparklog[spark,local-spark]', or use the Python of your Spark and install them there and on every executor"  # noqa: E501
+        remedy = (
+            "pip install 'sparklog[spark,local-spark]', or use the Python of your Spark and install them "
+            "there and on every executor"
+        )
         raise ImportError(
             f"sparklog.register() needs packages that are not installed: {', '.join(missing)}: {remedy}"
         )

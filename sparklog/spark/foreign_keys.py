@@ -23,7 +23,9 @@ _INJECTED_BY_SPARK: Final = frozenset(
 _WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
     {
         "groupIdPrefix": "a read joins no consumer group; `groupId` sets a group to commit to",
-        "kafkaConsumer.pollTimeoutMs": "`kafka.default.api.timeout.ms` limits how long a read waits for records",  # noqa: E501
+        "kafkaConsumer.pollTimeoutMs": (
+            "`kafka.default.api.timeout.ms` limits how long a read waits for records"
+        ),
     }
 )
 """Options of Spark's Kafka connector that have no effect here."""
@@ -31,7 +33,9 @@ _PASSED_OVER: Final = frozenset(name.lower() for name in _WITHOUT_EFFECT)
 
 _FORBIDDEN: Mapping[str, str] = MappingProxyType(
     {
-        "kafka.auto.offset.reset": "startingOffsets sets where a query starts, and lost records are never skipped silently",  # noqa: E501
+        "kafka.auto.offset.reset": (
+            "startingOffsets sets where a query starts, and lost records are never skipped silently"
+        ),
         "kafka.key.deserializer": "keys arrive as binary; cast or decode the column in Spark",
         "kafka.value.deserializer": "values arrive as binary; cast or decode the column in Spark",
         "kafka.key.serializer": "keys are written as they are; make the column a string or binary",

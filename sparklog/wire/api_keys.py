@@ -27,8 +27,8 @@ FORWARDABLE = frozenset((19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49,
 
 
 class Api(NamedTuple):
-    """An API: its versions `since` to `until` (both included), flexible from `flexible` on; `unreleased`
-    may be one after them.
+    """An API with its versions `since` to `until` (both included), flexible from `flexible` on; `until` + 1
+    may be `unreleased`.
     """
 
     key: int
@@ -45,15 +45,17 @@ class Api(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The file of its messages: the name in snake case."""
+        """The name of the module under `messages` that has the classes of the API: the API's name in snake
+        case.
+        """
         return re.sub(r"(?<!^)([A-Z])", r"_\1", self.name).lower()
 
     def request(self) -> type[Message]:
-        """The class of its request."""
+        """The request class of the API."""
         return self._message("Request")
 
     def reply(self) -> type[Message]:
-        """The class of its reply."""
+        """The reply class of the API."""
         return self._message("Response")
 
     def _message(self, kind: str) -> type[Message]:

@@ -8,9 +8,9 @@ one version.
         aborted_transactions: Annotated[list[AbortedTransaction] | None, nullable()] = None
         cluster_id: Annotated[NullableStr, since(12), tagged(0)] = None
 
-Every field has the protocol's default, which stands for the field where a version does not carry it. A
-tagged field leaves the wire while it equals its default. A tagged struct is `X | None = None`: None is
-"not sent", which means all of its defaults.
+Every field has the protocol's default, which is its value in versions without the field. A tagged field is
+not encoded while it equals its default. A tagged struct is `X | None = None`: None is "not sent", which means
+all of its defaults.
 
 `program(cls, version)` turns a class into the list of operations that a codec kernel interprets, once per
 class and version. Class invariants: the fields stand in wire order, and structs nest at most `DEPTH_MAX`

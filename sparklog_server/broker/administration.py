@@ -21,8 +21,8 @@ from sparklog_server.controller.refusals import refusal_of
 def propose_if_allowed(
     context: Context, call: Call, command: Message, operation: Operation, now: Instant
 ) -> Message | Parked:
-    """Have the controller decide `command`, which needs this right on the cluster; its reply is the
-    answer.
+    """Have the controller decide `command`, which requires this operation on the cluster; its reply is the
+    response.
     """
     if not context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME):
         return refusal_of(command, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
@@ -42,8 +42,8 @@ _Timed: TypeAlias = (
 
 
 def refusal_of_late(command: Message) -> Message | None:
-    """REQUEST_TIMED_OUT for a command that leaves the controller no time: it changes nothing, as in Kafka.
-    None for any other.
+    """REQUEST_TIMED_OUT for a command with a timeout of zero or less: it changes nothing, as in Kafka. None
+    for any other.
     """
     if isinstance(command, _Timed) and command.timeout_ms <= 0:
         return refusal_of(command, ErrorCode.REQUEST_TIMED_OUT, None)
@@ -51,8 +51,8 @@ def refusal_of_late(command: Message) -> Message | None:
 
 
 def names_too_many(context: Context, call: Call, partition_count: int) -> bool:
-    """Whether a request names more partitions than a cluster can have: the session ends, for the answer
-    would be as long.
+    """Whether a request names more partitions than a cluster can have: the session is closed, because the
+    response would be as long.
     """
     partitions_max = context.settings.sparklog_partitions_max
     if partition_count <= partitions_max:

@@ -165,21 +165,21 @@ class Broker:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
         return cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
 
-    # -- life
+    # -- lifecycle
 
     @property
     def is_ready(self) -> bool:
-        """Whether it may be told to clients: registered, not fenced, and not about to stop."""
+        """Whether Metadata lists this broker: it is registered, not fenced, and not stopping."""
         return self._standing.is_ready and not self.is_stopping
 
     def start(self, now: Instant) -> list[Effect]:
-        """Begin the first turn: register with the controller."""
+        """The first turn: register with the controller."""
         self._partitions.retention.begin(now)
         self._standing.begin(self._registration, now)
         return self._end_of_turn(now)
 
     def resolve_by(self, resolver: Resolver) -> None:
-        """From now on `resolver` decides the exactly-once sink's transactions that have timed out."""
+        """Let `resolver` decide on timed-out transactions of the exactly-once sink from now on."""
         self._context.transactions.resolver = resolver
 
     def stop(self, now: Instant) -> list[Effect]:
@@ -201,7 +201,7 @@ class Broker:
     def connected(
         self, session_id: SessionId, listener: str, peer_address: str, now: Instant
     ) -> list[Effect]:
-        """A connection was accepted on `listener`."""
+        """Begin a session: a connection was accepted on `listener`."""
         frame_bytes_max = first_frame_bytes_max(self.settings, listener)
         framer = Framer(
             frame_bytes_max=frame_bytes_max, shared=self._receive_buffer, spares=self._spare_buffers
@@ -216,11 +216,11 @@ class Broker:
         return []
 
     def buffer(self, session_id: SessionId) -> memoryview:
-        """Where the outside puts the next bytes received from this session; valid until the next call."""
+        """The memory for the next bytes of this session; valid until the next call."""
         return self._sessions[session_id].framer.buffer()
 
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
-        """`size` bytes were put into `buffer(session_id)`."""
+        """Process `size` bytes that were written into `buffer(session_id)`."""
         session = self._sessions[session_id]
         if session.is_closing:
             return self._end_of_turn(now)
@@ -231,7 +231,7 @@ class Broker:
             return self._end_of_turn(now)
         for frame in frames:
             if session.is_closing or self.is_stopping:
-                break  # a record appended after a stop would lie behind the mark of the clean stop
+                break  # a record appended during a stop would come after the mark of the clean stop
             if self._replying.turn_bytes > SESSION_TURN_BYTES:
                 self._replying.rest(session)
             if session.is_muted:
@@ -244,8 +244,8 @@ class Broker:
         return self._end_of_turn(now)
 
     def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]:
-        """So many bytes of answers to this session wait in memory until its client reads them; whether it
-        has read some since last told.
+        """Record the bytes of responses that the client of this session has not read, and whether it has read
+        some since the last call.
         """
         session = self._sessions.get(session_id)
         if session is not None:
@@ -253,7 +253,9 @@ class Broker:
         return self._end_of_turn(now)
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
-        """The connection is closed; its parked requests are dropped when they are woken or expire."""
+        """End a session whose connection is closed; its parked requests are dropped when they are woken or
+        expire.
+        """
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closing = True
@@ -284,7 +286,7 @@ class Broker:
         return self._end_of_turn(now)
 
     def has_request_in_flight(self, session_id: SessionId) -> bool:
-        """Whether this session waits for an answer."""
+        """Whether the client of this session waits for a response."""
         return self._sessions[session_id].has_request_in_flight
 
     @property
@@ -302,7 +304,7 @@ class Broker:
         return changes
 
     def unreadable(self, file: Sliceable, error: StorageError, now: Instant) -> list[Effect]:
-        """A file could not be read while an answer was sent: its partition goes offline."""
+        """Take the partition of a file offline that could not be read while a response was sent."""
         if self.is_stopped:
             return []
         unreadable(self._partitions.directories, file, error)
@@ -311,14 +313,14 @@ class Broker:
     # -- time and results
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
-        """A sync (None or StorageError) or a job (its result or exception) came back."""
+        """Process the result of a sync (None or StorageError) or of a job (its result or exception)."""
         self._continuations.finished(ticket, result, now)
         self._agenda.has_deadlines = True
         return self._end_of_turn(now)
 
     def _job_finished(self, call: Call, finish: Finish, now: Instant) -> None:
-        """Go on with a request; also when its session is gone, since a produce without acknowledgement
-        counts all the same.
+        """Continue a request after its job, also if its session is closed, because a Produce without
+        acknowledgement takes effect all the same.
         """
         if self.is_stopping:
             return
@@ -333,7 +335,7 @@ class Broker:
             self._let_go(call, answer)
 
     def tick(self, now: Instant) -> list[Effect]:
-        """Time has passed: answer the requests that have expired, and begin the jobs that are due."""
+        """Process the time: answer the requests that have expired, and begin the jobs that are due."""
         for waiting in self._context.timers.expired(now):
             if (answer := waiting.expired(now)) is not None:
                 self._answer(waiting.call, answer, now)
@@ -358,7 +360,7 @@ class Broker:
         return self._end_of_turn(now)
 
     def deadline(self) -> Micros | None:
-        """When `tick` is wanted next, on the monotonic clock; None for not at all."""
+        """The next time for `tick`, on the monotonic clock; None if there is none."""
         if self._agenda.has_deadlines:
             self._agenda.has_deadlines = False
             self._others_us = self._deadline_of_others()
@@ -391,7 +393,7 @@ class Broker:
         return earlier(self._partitions.deadline(), self._context.shards_deadline())
 
     def forgotten(self, now: Instant) -> str:
-        """The work that no note of the agenda tells, between turns; the simulation asserts that none is."""
+        """Work that has no note in the agenda, between turns; the simulation asserts that there is none."""
         agenda, context = self._agenda, self._context
         if not agenda.has_deadlines:
             if earlier(self._others_us, due_us := self._deadline_of_others()) != self._others_us:
@@ -459,14 +461,14 @@ class Broker:
             )
 
     def _answer(self, call: Call, message: Message, now: Instant, encoded: list[Chunk] | None = None) -> None:
-        """Give the answer out as soon as every earlier one of the session is out."""
+        """Send the response as soon as every earlier one of the session is sent."""
         session = call.session
         try:
             chunks = encoded or encode_reply(message, call.api_key, call.version, call.correlation_id)
         except (
             ValueError,
             OverflowError,
-        ) as error:  # longer than a length field can say: what a peer asked for may not end the process
+        ) as error:  # longer than a length field allows: a request must not end the process
             self._close(session, f"the answer cannot be written: {error}")
             return
         if call.forwarding is not None:
@@ -476,7 +478,7 @@ class Broker:
         if self.quotas.is_set and (throttled := self.quotas.charged(call, message, chunks, now)) is not None:
             chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
             if not session.is_muted:
-                self._mute(session)  # the answer first, then the rest (KIP-219)
+                self._mute(session)  # the response first, then the mute (KIP-219)
         size = retain(chunks) if len(chunks) > 1 else len(chunks[0]) + CHUNK_BYTES
         self._replying.turn_bytes += size
         if not session.owed:
@@ -545,7 +547,7 @@ class Broker:
                 if agenda.has_syncs:
                     agenda.has_syncs = False
                     partitions.begin_due_syncs(now)
-                if not context.woken:  # a sync that the disk refuses to begin releases every waiter
+                if not context.woken:  # a sync that the disk refuses releases every waiter
                     break
         self._replying.turn_bytes = 0
         if replies.is_short:
@@ -567,8 +569,8 @@ class Broker:
         return self._continuations.take_effects()
 
     def _wake(self, now: Instant) -> None:
-        # A dictionary has each waiter once: one sync may move every partition of a fetch, which then reads
-        # them all.
+        # A dict has each waiter once: one sync may move every partition of a fetch, which then reads all of
+        # them once.
         woken = list(self._context.woken)
         self._context.woken.clear()
         for waiting in woken:
@@ -583,15 +585,13 @@ class Broker:
                     self._answer(call, answer, now)
 
     def _let_go(self, call: Call, parked: Parked) -> None:
-        """A request that held up its session has found its place: the next ones may run, though it is not
-        answered yet.
-        """
+        """Serve the next requests of a session although the one that held it up is not answered yet."""
         if parked in (FLOWING, SILENT):
             call.session.held_by = None
             self._resumable.append(call.session)
 
     def _publish(self, now: Instant) -> None:
-        """The metadata log has committed more: follow the new image, then answer the proposals."""
+        """Publish a new image: the metadata log has committed records. Then answer the proposals."""
         quorum = self._quorum
         self._agenda.has_deadlines = True
         for delta in quorum.take_deltas():

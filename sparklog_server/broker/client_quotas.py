@@ -132,7 +132,7 @@ class ClientQuotas:
         response.
         """
         if call.used is None:
-            return None  # it ran before any quota was set
+            return None  # the request ran before any quota was set
         request_bytes, work_ns, delay_ms = call.used
         client = self._clients.get((call.session.principal, call.client_id)) or self._client_of(call)
         now_ms = now.mono_us // 1000
@@ -206,7 +206,7 @@ class ClientQuotas:
         done = []
         while self.resting and self.resting[0][0] <= now.mono_us:
             until_us, _, session = heappop(self.resting)
-            if until_us == session.throttled_until_us:  # else its throttle time was extended
+            if until_us == session.throttled_until_us:  # otherwise its throttle time was extended
                 session.throttled_until_us = None
                 done.append(session)
         return done
@@ -246,7 +246,7 @@ class ClientQuotas:
         return client if client is not None else self._resolve(key)
 
     def _resolve(self, key: tuple[str, str | None]) -> _Client:
-        """Find the quotas of a client that is new, or new since the quotas changed."""
+        """Find the quotas of a client that has none yet, or whose quotas may have changed."""
         user, client_id = key[0].partition(":")[2], key[1] or ""
         client = _Client()
         client.produce = self._limited(Kind.PRODUCE, user, client_id)
@@ -278,7 +278,7 @@ class ClientQuotas:
 
     def _find(self, kind: Kind, user: str, client_id: str) -> tuple[float, tuple[str, str]] | None:
         """The quota that applies, and the entity whose use counts towards it; a client without an id has no
-        entity of its own.
+        entity.
         """
         limits = self._limits[kind]
         for level, owner in _levels(user, client_id):
@@ -292,12 +292,12 @@ _ANY: None = None
 
 
 def _level(names: dict[str, str | None], kind: str) -> str | None:
-    """The name of one type in an entity: None if it does not name the type, empty for its default."""
+    """The name of one type in an entity: None if it does not have the type, empty for its default."""
     return (names[kind] or _DEFAULT) if kind in names else _ANY
 
 
 def _levels(user: str, client_id: str) -> Iterable[tuple[tuple[str | None, str | None], tuple[str, str]]]:
-    """(quota entity, key of the shared use) from the most specific on."""
+    """The quota entity and the key of the shared use, from the most specific on."""
     both = (user, client_id)
     if client_id:
         yield (user, client_id), both

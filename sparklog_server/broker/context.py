@@ -43,17 +43,15 @@ class Controllers(Protocol):
 
 
 OWN_DISK_WAIT_MS = 30_000
-"""How long a request waits at least where it waits for this broker's disk alone (Kafka's default
-request.timeout.ms).
-
-The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica
-completes whatever the timeout is.
+"""The minimum wait of a request that waits only for this broker's disk (Kafka's default request.timeout.ms).
+The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica completes
+whatever the timeout is.
 """
 
 
 class Context:
-    """The broker as its handlers see it. A waiter put into `woken` goes on in this turn; `disconnect` closes
-    a session and drops the requests that it has sent.
+    """The broker as its handlers see it. A waiter added to `woken` is called in this turn; `disconnect`
+    closes a session and drops the requests that it has sent.
     """
 
     def __init__(
@@ -109,14 +107,14 @@ class Context:
         return self.quorum.image
 
     def tick_shards(self, now: Instant) -> None:
-        """Time has passed."""
+        """Call `tick` of the coordinator shards."""
         for shards in self.coordinators:
             shards.tick(now)
         self.transactions.resume()
         self.slices.tick(now)
 
     def shards_deadline(self) -> Micros | None:
-        """When the shards want `tick_shards` next."""
+        """The next time for `tick_shards`."""
         return earlier(self.groups.runtime.deadline(), self.transactions.shards.runtime.deadline())
 
     def topic_of_id(self, topic_id: bytes) -> TopicImage | None:
@@ -124,7 +122,7 @@ class Context:
         return self.quorum.image.topics_by_id.get(Uuid(topic_id))
 
     def allow(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether the caller may do this."""
+        """Whether the caller is authorized for this operation on the resource."""
         return self._allow(call.principal, operation, resource, name)
 
     def propose(
@@ -169,7 +167,7 @@ class Context:
         return Parked.MUTING
 
     def pause(self, session: Session) -> None:
-        """Run no more requests of the session until the disk has caught up."""
+        """Mute the session until the disk has caught up."""
         if not session.is_paused:
             session.is_paused = True
             self.paused.append(session)

@@ -1,5 +1,5 @@
-"""Requests that a coordinator's shards answer: the tokens that carry an answer to its request, and the
-errors where there is none.
+"""Requests that coordinator shards answer: tokens that map an answer to its request, and the errors for
+requests without an answer.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.txn.events import MarkersDue, VerdictDue
 
 _PART_BYTES: Final = 512
-"""What one part of an answer that is gathered takes in memory, about."""
-_NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
+"""The approximate memory of one part of a gathered answer."""
+_NONE: Final = ErrorCode.NONE  # read through the class it costs two calls
 
 Refusal = Callable[[ErrorCode], Message]
-"""Makes the answer that tells of an error."""
+"""Makes the response for an error code."""
 
 
 class ShardRequest(msgspec.Struct, eq=False):
@@ -50,7 +50,7 @@ class ShardRequest(msgspec.Struct, eq=False):
             self.shards.replies.append((self.call, self.refusal_for(code)))
 
     def refusal_for(self, code: ErrorCode) -> Message:
-        """The answer that tells of an error."""
+        """The response with an error code."""
         refusal = self.refusal(code)
         return refusal if self.finish is None else self.finish(refusal)
 
@@ -62,9 +62,7 @@ class ShardRequest(msgspec.Struct, eq=False):
 
 
 class GatheredRequest:
-    """A request of which several shards answer a part each; the parts keep the order in which they were
-    asked for.
-    """
+    """A request of which several shards answer one part each; the parts keep the order of the request."""
 
     __slots__ = ("_combine", "_missing", "_parts", "call")
 
@@ -75,7 +73,7 @@ class GatheredRequest:
         self._combine = combine
 
     def put(self, index: int, part: Message) -> Message | None:
-        """The part at `index` is here; the whole when none is missing."""
+        """Set the part at `index`; returns the response when no part is missing."""
         self._parts[index] = part
         self._missing -= 1
         return None if self._missing else self._combine([one for one in self._parts if one is not None])
@@ -84,7 +82,7 @@ class GatheredRequest:
         return self._combine([one for one in self._parts if one is not None])
 
     def abandoned(self) -> None:
-        """Each shard replies at once, or when its records are committed; the reply is dropped then."""
+        """Each shard answers at once, or when its records are committed; the answer is then dropped."""
 
 
 class Part:
@@ -128,7 +126,7 @@ class SlicePart:
 
 
 class ToShard(NamedTuple):
-    """A part of a sliced request that the shard answers."""
+    """A part of a sliced request for a shard to answer."""
 
     shards: CoordinatorShards
     shard: int | None
@@ -143,7 +141,7 @@ class ToShard(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A part of a sliced request whose answer is known at once."""
+    """A part of a sliced request with an answer that is known already."""
 
     part: Message
 
@@ -152,7 +150,7 @@ class Known(NamedTuple):
 
 
 def command_of(call: Call, request: Message, proof: object = None) -> Command:
-    """A request as its shard gets it."""
+    """The command of a request, for its shard."""
     return Command(
         request,
         call.version,
@@ -178,7 +176,7 @@ def ask(
     now: Instant,
     finish: Callable[[Message], Message] | None = None,
 ) -> Message | Parked:
-    """Have the shard of a group answer."""
+    """Send a request to the shard of a group."""
     return ask_shard(context.groups, call, group_id, request, refusal, now, finish)
 
 
@@ -193,7 +191,9 @@ def ask_shard(
     *,
     proof: object = None,
 ) -> Message | Parked:
-    """Have the shard of a key answer; `proof` verifies records that it writes in a transaction."""
+    """Send a request to the shard of a key; `proof` verifies records that the shard writes in a
+    transaction.
+    """
     token = ShardRequest(shards, call, key, refusal, finish)
     call.waiting = token
     code = shards.send(key, command_of(call, request, proof), token, now)
@@ -211,9 +211,9 @@ def gather(
     now: Instant,
     shards: CoordinatorShards | None = None,
 ) -> Message | Parked:
-    """Have several shards answer one (shard, request, refusal) each; `CoordinatorShards.shard_of` gives
-    the shard of a key. Without `shards`, these are the shards of groups. A request with more parts than a
-    slice is served over several turns.
+    """Send one (shard, request, refusal) each to several shards and gather their answers;
+    `CoordinatorShards.shard_of` returns the shard of a key. Without `shards`, these are the shards of groups.
+    A request with more parts than a slice is answered over several turns.
     """
     shards = context.groups if shards is None else shards
     if len(asked) > SLICE:
@@ -232,8 +232,8 @@ def gather_at_once(
     combine: Callable[[list[Message]], Message | None],
     now: Instant,
 ) -> Message | Parked:
-    """As `gather`, within this turn, however many are asked; it is not yet answered if `combine` makes no
-    answer.
+    """As `gather`, within this turn, for any number of parts; the request stays unanswered if `combine`
+    returns None.
     """
     whole = GatheredRequest(call, len(asked), combine)
     call.waiting = whole
@@ -250,7 +250,7 @@ def gather_at_once(
 
 
 def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
-    """Begin the shards of newly led partitions and append the records of this turn; returns the calls that
+    """Start the shards of newly led partitions and append the records of this turn; returns the calls that
     can be answered, with their answers.
     """
     partitions, transactions = context.partitions, context.transactions
@@ -285,7 +285,7 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
 
 
 def ask_for_producer_ids(context: Context, now: Instant) -> None:
-    """Have the controller grant the next block, unless it was asked already."""
+    """Request the next block of producer ids from the controller, unless a request is in flight."""
     ids = context.transactions.producer_ids
     if not ids.is_asked:
         ids.is_asked = True

@@ -1,8 +1,8 @@
-"""The shards of one internal topic on this node: they map keys to shards, commands to shards, and answers
-to tokens.
+"""The coordinator shards of one internal topic on this node: commands go to the shard of their key, answers
+come back by token.
 
-Groups and transactions are stored alike, each in its own topic; `group_coordinator` and
-`transaction_coordinator` hold the differences.
+Groups and transactions use it alike, each with its own topic; `group_coordinator` and
+`transaction_coordinator` have the differences.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +32,7 @@ from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
 class LedPartition:
-    """A partition of this node as a shard's home: `ShardPartition` over `Partition`."""
+    """Implements `ShardPartition` for a shard with a `Partition` of this node."""
 
     __slots__ = ("_partition", "_woken")
 
@@ -86,8 +86,8 @@ class LedPartition:
             raise _refused(refusal) from refusal
 
     def park(self, until: Offset, wake: Callable[[Instant], None]) -> None:
-        # Outside the limit of the purgatory: the clients of other requests must not starve the groups. A
-        # shard has one waiter at a time.
+        # Not counted towards the limit of the purgatory: the clients of other requests must not starve the
+        # groups. A shard has one waiter at a time.
         self._partition.park(until, _ShardWaiter(wake, self._woken), is_ours=True)
 
     def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
@@ -110,7 +110,7 @@ class LedPartition:
 
 
 class _ShardWaiter:
-    """A shard that waits for the high watermark of its partition."""
+    """Wakes a shard when the high watermark of its partition moves, or the role of the partition ends."""
 
     __slots__ = ("_wake", "_woken")
 
@@ -132,8 +132,8 @@ def _refused(refusal: PartitionUnavailable | RecordsRefused) -> Refused:
 
 
 class CoordinatorShards:
-    """A coordinator: `is_asked` tells that the creation of its topic was requested; `awaited` has the
-    lookups that wait for it.
+    """The shards of one coordinator and the lookups that wait for them. `is_asked`: the creation of the topic
+    was requested; `awaited` has the FindCoordinator requests that wait until their shard serves.
     """
 
     def __init__(
@@ -155,29 +155,27 @@ class CoordinatorShards:
         )
         self.topic = topic.name
         self.topic_wanted = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-        self.partition_count = 0  # of those that keep keys; 0 before their topic exists
+        self.partition_count = 0  # the number of partitions of the topic; 0 before it exists
         self.is_asked = False
-        self.replies: list[tuple[Call, Message]] = []  # to requests, until `settle` takes them
+        self.replies: list[tuple[Call, Message]] = []  # by token, until `settle` takes them
         self.awaited: dict[Wakeable, None] = {}
         self._node_id = node_id
         self._partitions: tuple[PartitionImage, ...] = ()
 
-    # -- where keys are
+    # -- the shard of a key
 
     @property
     def is_settled(self) -> bool:
-        """Whether every key there may be can be asked for, or is in a partition that does not serve and
-        will not soon.
-        """
+        """Whether the topic exists and no shard of it is being loaded, or about to be."""
         count = self.partition_count
         return count > 0 and not self._is_coming(range(count))
 
     def is_coming(self, keys: Sequence[str]) -> bool:
-        """Whether one of these keys cannot be asked for yet, and may be soon."""
+        """Whether the shard of one of these keys does not serve yet, and may do so soon."""
         count = self.partition_count
         if not count:
             return True
-        # All are up to date, nearly always.
+        # Nearly always every shard is up to date.
         return self.runtime.loaded_count < count and self._is_coming(
             [partition_for(key, count) for key in keys]
         )
@@ -204,12 +202,14 @@ class CoordinatorShards:
     # -- changes of the partitions
 
     def led(self, partition: Partition, woken: dict[Wakeable, None], now: Instant) -> None:
-        """This node has become the leader of a partition; its shard is woken through `woken`."""
+        """Start the shard of a partition of which this node has become the leader; the shard is woken through
+        `woken`.
+        """
         if partition.topic_partition.topic == self.topic:
             self.runtime.elected(partition.topic_partition.partition, LedPartition(partition, woken), now)
 
     def published(self, delta: MetadataDelta, now: Instant) -> None:
-        """The metadata changed."""
+        """Take over new metadata."""
         topic = delta.after.topics_by_name.get(self.topic)
         self._partitions = () if topic is None else topic.partitions
         self.partition_count = len(self._partitions)
@@ -217,25 +217,27 @@ class CoordinatorShards:
         self.runtime.image_changed(delta, now)
 
     def take_awaited(self) -> list[Wakeable]:
-        """The waiters for a coordinator that was not available; none waits afterwards."""
+        """The lookups that wait for a shard; they are removed."""
         waiting, self.awaited = self.awaited, {}
         return list(waiting)
 
     def check(self) -> None:
-        """Drop the shards whose partitions are no longer led here."""
+        """Drop the shards whose partitions this node no longer leads."""
         self.runtime.check()
 
     # -- commands
 
     def send(self, key: str, command: Command, token: Token, now: Instant) -> ErrorCode:
-        """Have the shard of a key decide; NONE if it took the command up and `token` will be answered."""
+        """Send a command to the shard of a key; NONE if the shard accepts it, and `token` will be
+        answered.
+        """
         count = self.partition_count
         if not count:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self.runtime.decide(partition_for(key, count), command, token, now)
 
     def send_to_shard(self, index: int | None, command: Command, token: Token, now: Instant) -> ErrorCode:
-        """Have one shard decide, of those that `shard_of` and `shards` give."""
+        """Send a command to a shard that `shard_of` or `shards` has returned."""
         return (
             ErrorCode.COORDINATOR_NOT_AVAILABLE
             if index is None
@@ -243,7 +245,7 @@ class CoordinatorShards:
         )
 
     def abandoned(self, key: str, token: Token) -> None:
-        """The connection that waits by `token` is closed."""
+        """Drop the command of `token`: its connection is closed."""
         index = self.shard_of(key)
         if index is not None:
             self.runtime.abandoned(index, token)
@@ -259,14 +261,14 @@ class CoordinatorShards:
         return answers, refused
 
     def tick(self, now: Instant) -> None:
-        """Time has passed."""
+        """Process the time."""
         self.runtime.tick(now)
 
 
 def compacted_topic(
     name: str, *, partition_count: int, replication_factor: int, configs: dict[str, str]
 ) -> CreatableTopic:
-    """An internal topic that keeps the last record of each key."""
+    """The description of an internal topic that keeps the last record of each key."""
     configs = {"cleanup.policy": "compact", "compression.type": "producer", **configs}
     return CreatableTopic(
         name=name,

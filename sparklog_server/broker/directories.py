@@ -65,7 +65,7 @@ def open_log_dirs(
                     partition=str(topic_partition),
                     start=start,
                     end=end,
-                    reason="compaction or a lost file left it",
+                    reason="left by compaction or by a missing file",
                 )
         for topic_partition, damaged in log_dir.damaged.items():
             remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}
@@ -79,7 +79,7 @@ def open_log_dirs(
 
 
 def _listed(disk: Disk, paths: Sequence[str]) -> list[str]:
-    """The readable data directories."""
+    """The data directories that can be read."""
     found: list[str] = []
     for path in paths:
         with suppress(StorageError):
@@ -89,7 +89,7 @@ def _listed(disk: Disk, paths: Sequence[str]) -> list[str]:
 
 
 def close_without_logs(log_dir: LogDir, trace: Trace, now: Instant) -> None:
-    """Close the directory of the metadata log if it is not a data directory; a disk failure costs only its
+    """Close the directory of the metadata log if it is not a data directory; a disk failure only costs its
     mark of a clean stop.
     """
     try:

@@ -63,7 +63,7 @@ _INIT_PRODUCER_ID = 22
 
 
 def import_handler(handlers: Handlers, api_key: int) -> tuple[Handler, type[Message]] | None:
-    """Add the family of an API to `handlers`, except for entries that are there; None for an API that is not
+    """Add the family of an API to `handlers`, except for existing entries; None for an API that is not
     served.
     """
     if api_key in RECORD_APIS:

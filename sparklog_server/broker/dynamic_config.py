@@ -1,6 +1,6 @@
 """The settings of this broker while it runs: the static ones, and the changes in the metadata.
 
-Objects that depend on a setting read it here each time, or the broker tells them when `follow` reports a
+Objects that depend on a setting read it here each time, or the broker updates them when `follow` reports a
 change.
 """
 
@@ -15,7 +15,7 @@ from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, Metad
 
 
 class DynamicBrokerConfig:
-    """The settings of the broker and its topics after the newest published metadata."""
+    """The settings of the broker and its topics as of the newest published metadata."""
 
     def __init__(self, static: BrokerSettings, trace: Callable[..., None]) -> None:
         self._image = MetadataImage()
@@ -56,7 +56,7 @@ class DynamicBrokerConfig:
         return True
 
     def _tell(self, before: Layers) -> None:
-        """One log line for a change, without the values, since some are secrets."""
+        """One log line for a change, without the values, because some are secrets."""
         after = self.layers
         pairs = ((before.cluster, after.cluster), (before.broker, after.broker))
         names = sorted(

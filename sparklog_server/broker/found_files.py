@@ -38,7 +38,10 @@ from sparklog_server.log.segment import (
 from sparklog_server.replica.directory import Trace
 
 _HOLDS_INSTEAD = {
-    RECOVERY_POINT_FILE: "no log has a recovery point: recovery checks each log whole and ends it at the first unreadable batch",  # noqa: E501
+    RECOVERY_POINT_FILE: (
+        "no log has a recovery point: recovery checks each log whole and ends it at the first unreadable "
+        "batch"
+    ),
     HIGH_WATERMARK_FILE: "high watermarks start at the log start offsets",
     LOG_START_FILE: "each log starts with its first segment",
     CLEANER_CHECKPOINT: "compaction treats every log as dirty",
@@ -89,7 +92,10 @@ class FoundFiles:
                         "producer state is rebuilt from an older snapshot and the batches after it",
                     )
             if snapshot is not None and self._disk.size(f"{directory}/{snapshot}") == 0:
-                effect = "damaged, or beyond the log end: producer state is rebuilt from an older snapshot and the batches after it"  # noqa: E501
+                effect = (
+                    "damaged, or beyond the log end: producer state is rebuilt from an older snapshot and "
+                    "the batches after it"
+                )
                 self._tell("file-removed", at, f"{directory}/{snapshot}", effect)
             self._check_offsets(at, log)
 
@@ -101,7 +107,10 @@ class FoundFiles:
         try:
             return parse_offsets(content) if content else {}
         except CheckpointCorrupt as error:
-            effect = f"{_HOLDS_INSTEAD[file]}; `sparklog log repair {self._path}` before a start keeps the lines that can be read"  # noqa: E501
+            effect = (
+                f"{_HOLDS_INSTEAD[file]}; `sparklog log repair {self._path}` before a start keeps the lines "
+                "that can be read"
+            )
             self._trace("checkpoint-damaged", file=f"{self._path}/{file}", reason=str(error), effect=effect)
             return {}
 
@@ -129,7 +138,7 @@ class FoundFiles:
                 base = offset_of(name, LOG_SUFFIX)
                 if base is None:
                     self._tell(
-                        "file-not-known",
+                        "file-unknown",
                         at,
                         f"{directory}/{name}",
                         "the name belongs to no segment: the file is not read",

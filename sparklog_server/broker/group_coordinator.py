@@ -1,8 +1,8 @@
 """The group coordinator of this broker: its shards over the partitions of `__consumer_offsets` that this node
 leads.
 
-A request goes to the shard of its group as a command with a token; the reply goes to the token, which sends
-the response.
+A request goes to the shard of its group as a command with a token; the answer has the same token, which
+identifies the call to answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +24,7 @@ from sparklog_server.replica.directory import Trace
 
 _INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 _AROUND_A_RECORD = HEADER_SIZE + record_size_max(b"", b"", ())
-"""The bytes of a batch of one record besides its key and value; the length fields of those take a few
-of them.
-"""
+"""The bytes of a batch of one record besides its key and value, including a few for their length fields."""
 
 
 def open_groups(
@@ -63,7 +61,7 @@ def open_groups(
         return group_settings.initial_rebalance_delay_ms if is_delay_set or not live.is_only_broker else 0
 
     def make_shard() -> Shard:
-        # Here, since a start without groups does without these modules.
+        # Imported here, because a start without groups does not need these modules.
         from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
         from sparklog_server.coordinator.group.shard import RECORD_BYTES_MAX, GroupShard
 
@@ -100,7 +98,7 @@ def open_groups(
 
 
 def group_settings_of(settings: BrokerSettings) -> GroupConfig:
-    """The limits of groups, from the keys of the broker."""
+    """The limits of groups, from the broker's settings."""
     keys = settings.groups
     return GroupConfig(
         session_timeout_min_ms=keys.min_session_timeout_ms,

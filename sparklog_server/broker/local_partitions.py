@@ -1,5 +1,5 @@
-"""The partitions of this node as a broker's settings have them: their directories, their retention and
-their compaction.
+"""Opens the partitions of this node with the broker's settings: their directories, retention and
+compaction.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ def open_partitions(
     entropy: Callable[[int], bytes],
     trace: Trace,
 ) -> Partitions:
-    """The partitions over these data directories, none followed yet; `failed` will tell which directories
-    fail.
+    """Open the partitions of these data directories; no metadata is applied yet. `failed` receives the ids of
+    directories that fail.
     """
     settings = live.settings
 
@@ -46,7 +46,7 @@ def open_partitions(
             recovery_points_interval_ms=settings.log_flush_offset_checkpoint_interval_ms,
             unsynced_bytes_max=settings.sparklog_log_dir_unsynced_max_bytes,
             reserve_bytes=settings.sparklog_disk_reserve_bytes,
-            # Not that of the metadata log: the controller would have to write down there that it failed.
+            # Not that of the metadata log: the controller would have to record its failure in that log.
             failed=failed if log_dir.path != settings.metadata_log_dir else [],
             trace=trace,
         )
@@ -75,14 +75,14 @@ def open_partitions(
 
 
 def _cordon(live: DynamicBrokerConfig, partitions: Partitions) -> None:
-    """Have the directories take up whether they get new partitions."""
+    """Set which directories accept new partitions."""
     for directory in partitions.directories:
         directory.is_cordoned = is_cordoned(live.settings, directory.log_dir.path)
 
 
 def follow(live: DynamicBrokerConfig, partitions: Partitions, delta: MetadataDelta, now: Instant) -> None:
-    """The metadata changed: update the settings, then the partitions, and last the partitions whose
-    defaults have changed.
+    """Apply new metadata: first the settings, then the partitions, and last the partitions whose defaults
+    have changed.
     """
     is_changed = live.follow(delta)
     partitions.apply(delta, now)

@@ -17,9 +17,9 @@ class DecompressMemory(NamedTuple):
     """
 
     jobs_bytes: int
-    """For the jobs of all requests together."""
+    """The limit for the jobs of all requests together."""
     job_bytes_max: int
-    """For one job; the rest stays free for smaller ones."""
+    """The limit for one job; the rest stays free for smaller ones."""
     cleaned_batch_bytes_max: int
     """The largest batch that compaction may decompress. It needs this twice: for the old and the new
     batch.

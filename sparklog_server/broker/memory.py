@@ -26,9 +26,9 @@ sends single bytes also stalls.
 
 
 class RequestMemory:
-    """Invariants: `held_bytes` is the sum over the sessions' own; `_partial` maps the sessions with an
-    incomplete frame, oldest first, to the time at which the buffer last grew or reading resumed; `starved` is
-    the subset that is not read, empty in nearly every turn.
+    """The memory of the requests of all sessions. Invariants: `held_bytes` is the sum over the sessions' own;
+    `_partial` maps the sessions with an incomplete frame, oldest first, to the time at which the buffer last
+    grew or reading resumed; `starved` is the subset that is not read, empty in nearly every turn.
     """
 
     __slots__ = ("_partial", "bytes_max", "copied_bytes", "held_bytes", "starved")

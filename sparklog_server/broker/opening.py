@@ -1,4 +1,4 @@
-"""The parts of a broker that are read from its directories: the logs, the quorum and the coordinators."""
+"""Opens the parts of a broker that its directories contain: the logs, the quorum and the coordinators."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from sparklog_server.replica.partitions import Partitions
 class Parts(NamedTuple):
     """The parts of one broker, which share the table of continuations and the agenda.
 
-    `failed_directories` collects the directories of which the controller has not been told.
+    `failed_directories` has the directories whose failure has not been reported to the controller.
     """
 
     live: DynamicBrokerConfig
@@ -41,7 +41,7 @@ class Parts(NamedTuple):
     registration: BrokerRegistrationRequest
     failed_directories: list[Uuid]
     metadata_dir: LogDir | None
-    """The directory of the metadata log, if it is none of the data directories."""
+    """The directory of the metadata log, if it is not a data directory."""
 
 
 def open_parts(

@@ -5,7 +5,7 @@ from sparklog_server.broker.session import Wakeable
 
 
 class ProducerIds:
-    """A half-open block `[next, limit)` of producer ids, and the requests that wait for the next block."""
+    """The half-open block `[next, limit)` of producer ids, and the requests that wait for the next block."""
 
     __slots__ = ("_limit", "_next", "is_asked", "waiting")
 

@@ -23,12 +23,12 @@ STALLED_US: Final = 10_000_000
 
 
 class ReplyMemory:
-    """Invariants: `total_bytes` is the sum of `reply_bytes` over the sessions and of `built_bytes`;
-    `_holders` has the sessions that hold replies, ordered by their last read or response, oldest first;
-    `_unread` maps those whose clients have replies to read to the time of their last read, oldest first;
-    `starved` has the sessions that are to be served again later, `fed` those of them that no longer hold
-    replies. While `is_short`, sessions that hold replies are not served. The broker reads these at each turn,
-    so they are attributes.
+    """The memory of the replies of all sessions. Invariants: `total_bytes` is the sum of `reply_bytes` over
+    the sessions and of `built_bytes`; `_holders` has the sessions that hold replies, ordered by their last
+    read or response, oldest first; `_unread` maps those whose clients have replies to read to the time of
+    their last read, oldest first; `starved` has the sessions that are to be served again later, `fed` those
+    of them that no longer hold replies. While `is_short`, sessions that hold replies are not served. The
+    broker reads these at each turn, so they are attributes.
     """
 
     __slots__ = ("_holders", "_limit", "_unread", "built_bytes", "fed", "is_short", "starved", "total_bytes")

@@ -1,8 +1,7 @@
-"""Answers on their way out of a broker: in order per session, so much in one turn, and no more than
-clients read.
+"""Sends the answers of a broker: in order per session, bounded per turn, and no faster than clients read.
 
-Only the outside knows whether a client reads, and tells it after a turn. So a session that was answered
-much within a turn has its further requests served in the next one.
+Only the network layer knows whether a client reads, and reports it after a turn. A session that got many
+bytes of answers in a turn has its further requests served in the next one.
 """
 
 from collections.abc import Callable
@@ -15,28 +14,29 @@ from sparklog_server.broker.session import Call, Session
 
 SESSION_TURN_BYTES: Final = 1 << 20
 TURN_BYTES: Final = 8 << 20
-"""Beyond these bytes of answers in one turn, to one session and to all, requests that are here already
-wait for the next turn.
+"""The bytes of answers in one turn, to one session and to all, beyond which the remaining requests wait for
+the next turn.
 """
 _LEFT: list[Chunk] = []
-"""In place of an answer that has left: its chunks may hold files open."""
+"""Replaces an answer that has been sent, because its chunks may hold files open."""
 
 
 class ReplySender:
-    """Invariant: a session that `awaits_reader` is muted, and is in `yielding` or starves in `memory`.
+    """Sends the answers of one broker. Invariant: a session that `awaits_reader` is muted, and is in
+    `yielding` or starved in `memory`.
 
-    `hold_up` is called when a session begins to hold replies, or holds none any more.
+    `hold_up` is called when a session begins to hold replies, and when it holds none any more.
     """
 
     def __init__(self, bytes_max: int, mute: Callable[[Session], None]) -> None:
         self.memory = ReplyMemory(bytes_max)
         self.hold_up: Callable[[Session], None] = lambda _session: None
         self._mute = mute
-        self.yielding: list[Session] = []  # answered so much in a turn that they go on in the next
-        self.turn_bytes = 0  # of answers, since the turn began
+        self.yielding: list[Session] = []  # have had their share of this turn
+        self.turn_bytes = 0  # of answers, since the start of the turn
 
     def take_excess(self, now: Instant) -> list[tuple[Session, str]]:
-        """The sessions to close for the replies that they hold, and the reason."""
+        """The sessions to close for the replies that they hold, with the reason."""
         held = f"replies hold {self.memory.total_bytes} bytes of memory"
         closed = [(session, f"{_held_by(session)}, and {held}") for session in self.memory.take_excess(now)]
         for session, _ in closed:
@@ -44,28 +44,28 @@ class ReplySender:
         return closed
 
     def rest(self, session: Session) -> None:
-        """Serve the session no further in this turn."""
+        """Serve the session no more in this turn."""
         if not session.awaits_reader and not session.is_closing:
             self.yielding.append(session)
             self._await_reader(session)
 
     def unread(self, session: Session, size: int, now: Instant, *, has_read: bool) -> None:
-        """So many bytes of answers wait in memory until the client of the session reads them; whether it
-        has read some since last told.
+        """Record the bytes of answers that the client of the session has not read; returns whether it has
+        read some since the last call.
         """
         self.memory.unread(session, size, now, has_read=has_read)
         self._changed(session)
 
     def in_order(self, call: Call, chunks: list[Chunk], size: int) -> list[Reply]:
-        """The answers that may leave now that one of a session which owes some is known; it takes `size`
-        bytes of memory.
+        """The answers that may be sent now that one of a session with earlier unanswered requests is known;
+        it takes `size` bytes of memory.
         """
         session, owed = call.session, call.session.owed
         is_held, owed_before = owed[0] is not call, session.owed_bytes
         if is_held:
             self.memory.owed(session, size)
         call.answer, call.answer_bytes = chunks, size
-        call.waiting = None  # which knows the call: a ring would have to be found by the collector
+        call.waiting = None  # it references the call: no cycle for the garbage collector
         if call is session.held_by:
             session.held_by = None
         replies: list[Reply] = []
@@ -89,7 +89,9 @@ class ReplySender:
             self._mute(session)
 
     def take_rested(self) -> list[Session]:
-        """Those that go on after a turn of others, unless their clients have replies to read first."""
+        """The sessions that continue after a turn of the others, unless their clients have replies to read
+        first.
+        """
         if not self.yielding:
             return []
         yielding, self.yielding = self.yielding, []
@@ -99,7 +101,7 @@ class ReplySender:
         return _readable(rested)
 
     def take_readable(self) -> list[Session]:
-        """Those that starved and may be served again."""
+        """The starved sessions that may be served again."""
         return _readable(self.memory.take_readable())
 
     def deadline(self) -> Micros | None:

@@ -1,4 +1,4 @@
-"""Jobs of requests, which run beside the event loop, and the bytes of requests that they hold.
+"""Jobs of requests, which run outside the event loop, and the memory of requests that they hold.
 
     handler ─► run, run_in_steps ─► Parked.MUTING ··· the job ends ─┬─► finished(result) ─► answered or parked
                                                                     └─► no memory ─► the session is closed
@@ -52,8 +52,8 @@ class RequestJobs:
         job: Callable[[], _R],
         finished: Callable[[_R | StorageError, Instant], Message | Encoded | Parked],
     ) -> None:
-        """Run `job` beside the loop, then call `finished` with its result or StorageError within a turn; the
-        call must mute its session. If the job runs out of memory, the broker closes the session.
+        """Run `job` in another thread, then call `finished` with its result or StorageError within a turn;
+        the call must mute its session. If the job runs out of memory, the broker closes the session.
         """
         then, out_of_memory = self._await(call, finished, (), None)
         self._continuations.run(job, then, session=call.session.id, out_of_memory=out_of_memory)

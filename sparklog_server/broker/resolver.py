@@ -134,7 +134,7 @@ class SinkResolver:
             self._asked[transactional_id] = now.mono_us
             if sink not in self._decisions:
                 self._decisions[sink] = None
-                self._positions.clear()  # it may lie below the present position
+                self._positions.clear()  # it may be below the present position
                 self._begun = None
         if self._begun is None and now.mono_us >= self._not_before:
             # One microsecond later: a decision made during the request belongs to the round.
@@ -203,7 +203,7 @@ class SinkResolver:
         return min(times)
 
     def replied(self, ask: ResolverRequest, message: Message, now: Micros) -> None:
-        """The response to a request; one of an earlier round changes nothing."""
+        """Process the response to a request; the response to one of an earlier round is ignored."""
         if ask is self._metadata and isinstance(message, MetadataResponse):
             self._metadata = None
             self.cluster.replied(message, now)
@@ -226,7 +226,7 @@ class SinkResolver:
         self._end_if_read()
 
     def failed(self, ask: ResolverRequest, now: Micros) -> None:
-        """A request failed."""
+        """Begin the round again after a back-off: a request failed."""
         if ask is self._metadata:
             self._metadata = None
             self.cluster.failed(now)

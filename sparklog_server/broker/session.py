@@ -1,12 +1,12 @@
 """One client connection of the broker: the identity of the client, the bytes of incomplete frames, and the
-replies that are still owed.
+replies still to be sent.
 
     reading ── a parked request holds up the next one, ────────► muted ── the cause is over ──► reading
        │       the client is throttled, or the disk is behind
        └────── bytes that are no request, or acks=0 failed ────► closing
 
-Replies leave in the order of their requests. `owed` holds a call from the moment it could not be answered
-at once until every earlier call and itself are answered.
+Replies leave in the order of their requests. `owed` holds a call that could not be answered at once until it
+and every earlier call are answered.
 """
 
 from collections import deque
@@ -22,15 +22,15 @@ from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 
 Used = tuple[int, int, int]
-"""What a request used, once its broker has any quota: its bytes, ns of work, and the ms to rest for the
-changes it made to the cluster.
+"""The usage of a request, recorded if the broker has any quota: its bytes, ns of work, and the throttle time
+in ms for its changes to the cluster.
 """
 
 
 class Call(msgspec.Struct, eq=False):
-    """One request under way: the session and the version of its answer.
+    """One request in progress: the session and the version of its answer.
 
-    `answer` is None until it is known, and empty once it has left; it takes `answer_bytes` of memory.
+    `answer` is None until it is known, and empty once it is sent; it takes `answer_bytes` of memory.
     `waiting` is the waiter of a parked request, `used` the usage that counts towards the quotas of its
     client. A call with `forwarding` came in an Envelope: its API, version and correlation id are those of the
     request inside.
@@ -112,25 +112,23 @@ class Session:
         self.peer_address = peer_address
         self.principal = "User:ANONYMOUS"
         self.owed: deque[Call] = deque()
-        self.owed_bytes = 0  # of answers that wait behind an earlier one
+        self.owed_bytes = 0  # of answers that wait behind an earlier request
         self.unread_bytes = 0  # of answers that the client has not read
         self.backlog: deque[memoryview] = deque()
         self.backlog_bytes = 0
         self.held_by: Call | None = None
-        self.held_bytes = 0  # of a frame that is only partly here, and of the backlog, as last counted
+        self.held_bytes = 0  # of an incomplete frame and the backlog, as last counted
         self.is_muted = False
         self.is_paused = False
         self.is_closing = False
         self.awaits_reader = (
-            False  # is not served before its client has read its replies, or others have had their turn
+            False  # not served until its client has read its replies, or other sessions have had their turn
         )
-        self.throttled_until_us: Micros | None = (
-            None  # it used more than its quota, and is answered nothing until then
-        )
+        self.throttled_until_us: Micros | None = None  # it has exceeded its quota
 
     @property
     def has_request_in_flight(self) -> bool:
-        """Whether its client waits for an answer."""
+        """Whether its client waits for a response."""
         return bool(self.owed or self.backlog) or self.held_by is not None
 
     @property
@@ -140,8 +138,8 @@ class Session:
 
 
 def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:
-    """The largest frame of a session before authentication; it stays the limit on listeners without
-    authentication.
+    """The largest frame of a session before authentication; on listeners without authentication it applies to
+    all frames.
     """
     needs_authentication = any(
         one.name == listener and one.protocol.startswith("SASL_") for one in settings.listeners
@@ -161,15 +159,15 @@ class Parked(Enum):
     MUTING_SILENT = "later requests of the session wait, though there will be no answer"
 
 
-# To name a member of an enum takes as long as two calls, and every request asks for these.
+# Reading an enum member through its class costs as much as two calls, and every request needs these.
 FLOWING: Final = Parked.FLOWING
 SILENT: Final = Parked.SILENT
 MUTING_SILENT: Final = Parked.MUTING_SILENT
 
 
 class Encoded(NamedTuple):
-    """An answer that a job has encoded; lists of the message may be emptied where no quota can have it
-    encoded anew.
+    """An answer that a job has encoded; lists of the message may be emptied if no quota can require it to be
+    encoded again.
     """
 
     message: Message
@@ -177,7 +175,7 @@ class Encoded(NamedTuple):
 
 
 class Wakeable(Protocol):
-    """A waiter that goes on within a turn: a parked request, its share of one partition, or a task of the
+    """A waiter that continues within a turn: a parked request, its share of one partition, or a task of the
     broker. It is scheduled by an entry in `Context.woken`.
     """
 
@@ -186,18 +184,18 @@ class Wakeable(Protocol):
         """The request to answer; None for a task of the broker."""
 
     def woken(self, now: Instant) -> Message | Parked | None:
-        """The condition holds, or never will: returns the answer, None to wait on, or how a request that
-        mutes its session waits from now on.
+        """Called when the condition holds, or never will: returns the answer, None to continue to wait, or
+        how a request that mutes its session waits from now on.
         """
 
 
 class Waiting(Protocol):
-    """A parked request, as its timer and its session see it."""
+    """A parked request, for its timer and its session."""
 
     call: Call
 
     def expired(self, now: Instant) -> Message | None:
-        """The answer at the timeout; None if the request waits on."""
+        """The answer at the timeout; None if the request continues to wait."""
 
     def abandoned(self) -> None:
-        """The session is closed: stop waiting."""
+        """Stop waiting: the session is closed."""

@@ -1,5 +1,5 @@
-"""Requests about so many keys that they are answered over several turns: one slice of keys each turn, and
-other sessions' requests in between.
+"""Requests for so many keys that they are answered over several turns: one slice of keys each turn, with
+requests of other sessions in between.
 
     add ─► ready ── a turn ──► a slice is asked ─► its replies arrive ─► folded, in order ─┬─► answered
              ▲                       │                                                     │
@@ -22,15 +22,15 @@ from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable
 
 SLICE: Final = 32
-"""How many keys are asked for in one turn: about half a millisecond, where each forgets a group."""
+"""The number of keys in one slice: about half a millisecond if each deletes a group."""
 _UNDERWAY_MAX: Final = 4
-"""So many slices wait for the disk together; all of them may be folded in one turn."""
+"""The most slices that wait for the disk at a time; all of them may be folded in one turn."""
 _KEY_BYTES: Final = 64
-"""What a key of a decoded request takes in memory, at least."""
+"""The least memory of a key in a decoded request."""
 
 
 class RequestSlice:
-    """The parts of one slice as they come, in any order."""
+    """The parts of one slice, which arrive in any order."""
 
     __slots__ = ("_folded", "_missing", "_parts", "call")
 
@@ -41,7 +41,7 @@ class RequestSlice:
         self._folded = folded
 
     def put(self, index: int, part: Message) -> None:
-        """The part at `index` is here."""
+        """Set the part at `index`."""
         self._parts[index] = part
         self._missing -= 1
         if not self._missing:
@@ -52,13 +52,13 @@ class RequestPart(Protocol):
     """One part of a sliced request."""
 
     def send(self, whole: RequestSlice, index: int, now: Instant) -> None:
-        """Ask for it; `whole.put` gets the part, now or later."""
+        """Request the part; `whole.put` is called with it, now or later."""
 
 
 class SlicedRequest:
-    """One request: `fold` takes the parts of slice after slice, `finish` makes the answer when none is left.
+    """One request: `fold` takes the parts of each slice, `finish` makes the answer when no key is left.
 
-    It is the waiter of its session, and wakes it when it is answered.
+    It is the waiter of its session, and wakes the session when it is answered.
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class SlicedRequest:
         self.is_ready = True
 
     def go_on(self, now: Instant) -> bool:
-        """Ask for the next slice; whether one more may follow at once."""
+        """Request the next slice; returns whether one more may follow at once."""
         self.is_ready = False
         asked = list(islice(self._asks, SLICE))
         self._is_exhausted = len(asked) < SLICE
@@ -134,23 +134,23 @@ class SlicedRequest:
             self._slices.ended(self)
 
     def woken(self, now: Instant) -> Message:
-        """Every part is here."""
+        """Finish: every part has arrived."""
         return self._finish()
 
     def expired(self, now: Instant) -> None:
-        """It has no time limit of its own: its parts have."""
+        """None: the request has no timeout of its own, only its parts have."""
 
     def abandoned(self) -> None:
-        """Ask for nothing more."""
+        """Request no more slices."""
         self._asks = iter(())
         self._slices.let_go(self)
 
 
 class SlicedRequests:
-    """The sliced requests of a broker. While `is_due`, `tick` is wanted at once.
+    """The sliced requests of a broker. While `is_due`, `tick` must be called at once.
 
-    Invariants: `_going` has those that are not held up, eldest first; `ready` those of them that may ask
-    for a slice, in turn; `_held_up` the others by session, of which each has one at most.
+    Invariants: `_going` has those that are not held up, oldest first; `ready` those of them that may request
+    a slice, in turn; `_held_up` the others by session, of which each has at most one.
     """
 
     def __init__(self, woken: dict[Wakeable, None], memory: RequestMemory, replies: ReplyMemory) -> None:
@@ -170,10 +170,10 @@ class SlicedRequests:
         finish: Callable[[], Message],
         built: Callable[[], int],
     ) -> Parked:
-        """Answer a request about `count` keys from the next turn on; its session runs nothing else
-        meanwhile, as with Kafka.
+        """Answer a request for `count` keys from the next turn on; its session runs no other request
+        meanwhile, as in Kafka.
 
-        `built` tells the bytes of the answer so far.
+        `built` returns the size of the answer so far.
         """
         sliced = SlicedRequest(self, call, asks, fold, finish, built)
         sliced.held_bytes = count * _KEY_BYTES
@@ -187,7 +187,7 @@ class SlicedRequests:
 
     @property
     def is_due(self) -> bool:
-        """Whether one of them may ask for a slice."""
+        """Whether a request may request its next slice."""
         return self._next() is not None
 
     def _next(self) -> SlicedRequest | None:
@@ -197,8 +197,8 @@ class SlicedRequests:
         return eldest if eldest in self.ready else None
 
     def unread(self, session: Session) -> None:
-        """The client of this session has replies to read, or has read them all: its next answer is held
-        up, or goes on.
+        """Hold up the answer of a session whose client has replies to read, or continue it once all
+        are read.
         """
         if session.reply_bytes:
             waiting = session.held_by.waiting if session.held_by is not None else None
@@ -211,23 +211,23 @@ class SlicedRequests:
                 self.ready[held_up] = None
 
     def came(self, sliced: SlicedRequest) -> None:
-        """It may ask for the next slice, unless it is held up."""
+        """Let a request continue with its next slice, unless it is held up."""
         if sliced in self._going:
             self.ready[sliced] = None
 
     def built(self, sliced: SlicedRequest, size: int) -> None:
-        """Its answer has so many bytes now."""
+        """Record the size of the answer of a request."""
         self._replies.build(size - sliced.built_bytes)
         sliced.built_bytes = size
 
     def ended(self, sliced: SlicedRequest) -> None:
-        """Every part of it is folded."""
+        """End a request: all of its parts are folded."""
         if not sliced.call.session.is_closing:
             self._woken[sliced] = None
         self.let_go(sliced)
 
     def let_go(self, sliced: SlicedRequest) -> None:
-        """It holds nothing any more."""
+        """Release the memory of a request."""
         self._memory.copied_bytes -= sliced.held_bytes
         sliced.held_bytes = 0
         self.built(sliced, 0)

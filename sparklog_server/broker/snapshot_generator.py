@@ -1,10 +1,10 @@
-"""Writes snapshots of the metadata log and removes old ones: one job at a time, beside the loop.
+"""Writes snapshots of the metadata log and removes old ones: one job at a time, outside the event loop.
 
     published image ── enough bytes, or old enough ──► WRITE ──► listed
     too many bytes, or too old ──► CHECK the second oldest
                                      └──► REMOVE the oldest, and the log that the second replaces
 
-The image is immutable, so the job writes it while the cluster goes on. No snapshot is written if no record
+The image is immutable, so the job writes it while the cluster continues. No snapshot is written if no record
 was committed since the last one.
 """
 
@@ -37,7 +37,7 @@ from sparklog_server.raft.snapshots import (
 )
 
 _RECORDS_PER_BATCH = 16
-"""Few, for a job must not keep the loop waiting for longer than it takes to make one batch."""
+"""Few, because to make one batch must not hold the GIL for long."""
 _CLEAN_INTERVAL_US = 60_000_000
 _RETRY_US = 60_000_000
 
@@ -51,7 +51,7 @@ class _Task(Enum):
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """The job under way; `new_bytes` is the part of the log that the snapshot covers."""
+    """The job in progress; `new_bytes` is the part of the log that the snapshot covers."""
 
     task: _Task
     snapshot: OffsetAndEpoch
@@ -59,8 +59,8 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 class SnapshotGenerator:
-    """The snapshots of one metadata log. Invariant: `raft.snapshots` changes when a job is done, in the
-    turn that hears of it.
+    """The snapshots of one metadata log. Invariant: `raft.snapshots` changes in the turn that processes the
+    result of a job.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class SnapshotGenerator:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no job is under way."""
+        """Whether no job is in progress."""
         return self._job is None
 
     def grown(self, size: int) -> None:
-        """So many bytes more were committed, or replayed, that no snapshot holds."""
+        """Count bytes that were committed, or replayed, and that no snapshot covers."""
         self._new_bytes += size
 
     def installed(self) -> None:
@@ -99,7 +99,7 @@ class SnapshotGenerator:
         self._new_bytes = 0
 
     def deadline(self, image: MetadataImage) -> Micros | None:
-        """When `begin_due` wants to be called, if nothing happens before."""
+        """The next time for `begin_due` without an event before it."""
         if self._job is not None:
             return None
         clean_us = self._clean_us if len(self._raft.snapshots) > 1 else None
@@ -125,7 +125,7 @@ class SnapshotGenerator:
             self._refused(error, now)
 
     def _finished(self, error: StorageError | None, now: Instant) -> None:
-        """The job under way has ended. Only a full disk and a damaged file are no reason to stop for good."""
+        """Process the result of the job. Only a full disk and a damaged file do not halt the broker."""
         assert self._job is not None
         job, self._job = self._job, None
         snapshots = self._raft.snapshots
@@ -151,7 +151,9 @@ class SnapshotGenerator:
             snapshots.remove(job.snapshot)
 
     def _refused(self, error: StorageError, now: Instant) -> None:
-        """The disk refused a call: try again later for want of room or of descriptors, else halt."""
+        """The disk refused a call: retry later if it has no space or the process no descriptors,
+        else halt.
+        """
         if not error.is_full:
             self._raft.halt(error)
             return
@@ -159,7 +161,7 @@ class SnapshotGenerator:
         self._trace("metadata-snapshot-failed", path=error.path, reason=error.reason)
 
     def _has_news(self, image: MetadataImage) -> bool:
-        # Its name vouches for the log below it at the next start, so that is durable here.
+        # At the next start a snapshot replaces the log below it, so it must be durable here.
         raft = self._raft
         newest = raft.snapshots[-1].offset if raft.snapshots else 0
         return newest <= image.offset < raft.log.recovery_point and image.open_transaction is None
@@ -201,7 +203,7 @@ class SnapshotGenerator:
         ):
             self._clean_us = Micros(now.mono_us + _CLEAN_INTERVAL_US)
             return
-        # Read once more before the records that it covers are removed.
+        # Read the snapshot again before the records that it covers are removed.
         self._begin(_Task.CHECK, successor, partial(check, self._disk, directory, successor))
 
     def _begin_removal(self, successor: OffsetAndEpoch, now: Instant) -> None:

@@ -3,7 +3,7 @@ this node leads.
 
 handler, produce ─► send, vouch ─► the shard of the id ─► the answer to its token
                                               │
-          told ◄── MarkersDue, VerdictDue ◄───┘ once they rest on what is committed
+          told ◄── MarkersDue, VerdictDue ◄───┘ once the records before them are committed
            ├─► write_due ─► the port that writes markers ─► MarkersWritten ─► the shard
            └─► `resolver` ─► Verdict ─► the shard
 """
@@ -40,34 +40,30 @@ if TYPE_CHECKING:
     from sparklog_server.coordinator.txn.shard import TxnShard
 
 _BROKERS_VERSION = 5
-"""The version of AddPartitionsToTxn that brokers speak among each other."""
+"""The version of AddPartitionsToTxn between brokers."""
 _NEEDS_NONE = (
     ErrorCode.NONE,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
 )
-"""What tells that a partition has its marker, that a newer one of the producer's ended what was open
-there, or that it takes none.
-"""
+"""The codes of a partition that has its marker, has a newer marker of the producer, or accepts no marker."""
 
 _MARKERS_AT_ONCE = 200
 """The markers that are written in one turn of the loop: some milliseconds."""
 _JUDGED_AT_ONCE = 4
-"""The verdicts that are given in one turn of the loop: each looks through a decision, 0.1 ms where that
-names ten thousand tasks.
-"""
+"""The verdicts in one turn of the loop: each searches a decision, 0.1 ms for one with ten thousand tasks."""
 
 MarkersDone = Callable[[Mapping[TopicPartition, ErrorCode], Instant], None]
 WriteMarkers = Callable[[MarkersDue, int, MarkersDone, Instant], None]
-"""Writes the markers of a MarkersDue in the coordinator's epoch, and tells once what became of each: the
-port to `markers.py`.
+"""The port to `markers.py`: writes the markers of a MarkersDue in the coordinator's epoch, and reports the
+results once.
 """
 
 
 class Resolver(Protocol):
-    """Knows the outcome of transactions of silent producers: it has read the decisions of the exactly-once
-    sink.
+    """The port that knows the outcome of timed-out transactions, from the decisions of the
+    exactly-once sink.
     """
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
@@ -77,19 +73,19 @@ class Resolver(Protocol):
 
 
 class NobodyKnows:
-    """In place of a resolver where there is none."""
+    """The resolver of a broker without one."""
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
         return Outcome.ASK_AGAIN
 
 
 def nobody_writes(due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant) -> None:
-    """The port that writes markers, until the broker has set it."""
+    """The port that writes markers before the broker has set it."""
     done(dict.fromkeys(due.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER), now)
 
 
 class TransactionCoordinator:
-    """The coordinator of transactions; `due` has the markers whose writing has not begun.
+    """The transaction coordinator; `due` has the markers whose writing has not begun.
 
     `write` is the port that writes markers, `resolver` the port that knows the outcome of `sl.` ids; both
     are set once, at the start.
@@ -97,7 +93,7 @@ class TransactionCoordinator:
 
     @staticmethod
     def shard_class() -> "type[TxnShard]":
-        """The class of the shards; a start without transactions does without it."""
+        """The class of the shards; a start without transactions does not import it."""
         from sparklog_server.coordinator.txn.shard import TxnShard
 
         return TxnShard
@@ -142,7 +138,7 @@ class TransactionCoordinator:
         self._unjudged: deque[VerdictDue] = deque()
         self._judged_room = _JUDGED_AT_ONCE
         self.has_more_due = False
-        """Whether markers or verdicts are due that no turn of the loop had room for yet."""
+        """Whether markers or verdicts are due that did not fit into a turn."""
 
     def _take_producer_id(self) -> ProducerId | None:
         taken = self.producer_ids.take()
@@ -152,8 +148,8 @@ class TransactionCoordinator:
     # -- requests
 
     def send(self, transactional_id: str, command: Command, token: Token, now: Instant) -> ErrorCode:
-        """Have the shard of a transactional id decide; NONE if it took the command up and `token` will be
-        answered.
+        """Send a command to the shard of a transactional id; NONE if the shard accepts it, and `token` will
+        be answered.
         """
         return self.shards.send(transactional_id, command, token, now)
 
@@ -168,12 +164,11 @@ class TransactionCoordinator:
         *,
         adds_partitions: bool,
     ) -> ErrorCode:
-        """Ask whether partitions belong to the producer's transaction, as AddPartitionsToTxn 4+ does with
-        `verify_only` (TV1, KIP-890); or make them part of it, which begins by that if need be (TV2).
+        """Verify that partitions belong to the producer's transaction, as AddPartitionsToTxn 4+ does with
+        `verify_only` (TV1, KIP-890), or add them to it, which may begin it (TV2).
 
-        NONE if `token` will be answered with an AddPartitionsToTxnResponse whose
-        one result of `results_by_transaction` has an error code for each partition; another code is for
-        all of them, at once.
+        NONE if `token` will be answered with an AddPartitionsToTxnResponse whose one entry of
+        `results_by_transaction` has an error code for each partition; any other code applies to all of them.
         """
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
@@ -206,10 +201,10 @@ class TransactionCoordinator:
     # -- due markers and verdicts
 
     def requested(self, due: MarkersDue | VerdictDue) -> None:
-        """Take a request of a shard; a shard that is dropped repeats it once it is loaded again."""
+        """Take a request of a shard; a shard that was dropped repeats it after its next load."""
         if isinstance(due, MarkersDue):
             self.due.append(due)
-            self._room = 0  # in a turn of its own: the producer that ended the transaction is answered first
+            self._room = 0  # in another turn, so that the producer is answered first
         else:
             self._unjudged.append(due)
             self.has_more_due = True
@@ -220,7 +215,9 @@ class TransactionCoordinator:
         self.send(due.transactional_id, Command(verdict, 0), None, now)
 
     def write_due(self, image: MetadataImage, now: Instant) -> None:
-        """Have verdicts given and markers written that are due, so many until `resume` allows more."""
+        """Request the due verdicts and begin to write the due markers, as many as fit into a turn; `resume`
+        allows more.
+        """
         while self._unjudged and self._judged_room > 0:
             self._judged_room -= 1
             self._judge(self._unjudged.popleft(), now)
@@ -229,8 +226,7 @@ class TransactionCoordinator:
             identity = one.producer_id, one.producer_epoch
             is_begun = self._writing.get(one.transactional_id) == identity
             if is_begun or one.end.is_over or not self.shards.partition_count:
-                # the shard was loaded anew meanwhile, or is gone: a second marker could end the next
-                # transaction
+                # the shard was loaded anew, or dropped: a second marker could end the next transaction
                 continue
             self._writing[one.transactional_id] = identity
             self._begin(one, image, now)
@@ -241,7 +237,7 @@ class TransactionCoordinator:
         self.has_more_due = bool(self._pieces or self._unjudged)
 
     def resume(self) -> None:
-        """Another turn of the loop."""
+        """Allow the work of another turn."""
         self._room = _MARKERS_AT_ONCE
         self._judged_room = _JUDGED_AT_ONCE
         if self.has_more_due:
@@ -268,8 +264,8 @@ class TransactionCoordinator:
 
 
 class _Writing:
-    """The markers of one MarkersDue, of which `missing` pieces are not written yet; invariant: `done` is
-    told once, after the last.
+    """The markers of one MarkersDue, of which `missing` pieces are not written yet. Invariant: `done` is
+    called once, after the last.
     """
 
     __slots__ = ("_again", "_done", "_ended", "_missing", "coordinator_epoch")
@@ -296,7 +292,7 @@ class _Writing:
 
 
 def is_there(image: MetadataImage, partition: TopicPartition) -> bool:
-    """Whether a partition exists."""
+    """Whether a partition exists in the metadata."""
     topic = image.topics_by_name.get(partition.topic)
     return topic is not None and 0 <= partition.partition < len(topic.partitions)
 

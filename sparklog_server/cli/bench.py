@@ -30,9 +30,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 PERCENTS = (50.0, 95.0, 99.0, 99.9)
 SAMPLES_MAX = 200_000
-"""Latencies kept; with more records every n-th is taken."""
+"""The number of latencies kept; with more records every n-th is used."""
 QUIET_S_MAX = 10.0
-"""After so long without a record, those missing are taken for lost."""
+"""After this time without a record, the missing records count as lost."""
 POLL_RECORDS_MAX = 10_000
 STAMP_BYTES = 8
 POLL_MS = 100
@@ -138,8 +138,8 @@ def _write(
     rate: int | None,
     advance: Callable[[int], None],
 ) -> "tuple[array[float], float]":
-    """Send at the rate, wait for every acknowledgement: sampled latencies in ms, and how long it took in
-    s.
+    """Send at the rate and wait for every acknowledgement; returns sampled latencies in ms and the duration
+    in s.
     """
     from time import perf_counter, sleep
 
@@ -213,8 +213,8 @@ def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> No
         count = size = 0
         with _progress("consume", wanted, is_json=is_json) as advance:
             start_s = last_s = perf_counter()
-            # Offsets that compaction or control batches took are never handed out: the positions tell when
-            # all is read.
+            # Offsets of removed records and control batches are never returned: the positions show when all
+            # is read.
             while count < wanted and any(
                 consumer.position(partition) < end for partition, end in ends.items()
             ):
@@ -296,7 +296,7 @@ def _age(
     rate: int,
     advance: Callable[[int], None],
 ) -> "tuple[array[float], float]":
-    """Write when it is time, read meanwhile: the age of each record in ms, and how long it took in s."""
+    """Write at the rate and read meanwhile; returns the age of each record in ms and the duration in s."""
     from time import perf_counter, perf_counter_ns, time
 
     from sparklog.record.batch import build_batch
@@ -335,7 +335,7 @@ def _age(
 
 @contextmanager
 def _topic(name: str | None, partitions: int) -> Iterator[str]:
-    """The topic named, which has to be there, or one of our own that is deleted at the end."""
+    """The named topic, which must exist, or a temporary one that is deleted at the end."""
     from sparklog.client.admin import NewTopic
 
     if name is not None:
@@ -356,7 +356,7 @@ def _topic(name: str | None, partitions: int) -> Iterator[str]:
 
 
 def _value(size: int) -> bytes:
-    """Bytes that a codec finds about as hard as text."""
+    """Bytes that compress about as well as text."""
     from random import Random
 
     return bytes(Random(size).choices(b"abcdefghijklmnopqrstuvwxyz0123456789 ", k=size))  # noqa: S311
@@ -364,7 +364,7 @@ def _value(size: int) -> bytes:
 
 @contextmanager
 def _progress(what: str, total: int, *, is_json: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where that is a terminal."""
+    """A progress bar on stderr if that is a terminal."""
     if is_json or not sys.stderr.isatty():
         yield lambda _: None
         return

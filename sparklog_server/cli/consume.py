@@ -221,7 +221,7 @@ def _printer(
         separator = None if key_separator is None else unescaped(key_separator, "--key-separator")
 
         def render(record: "ConsumerRecord") -> bytes:
-            # Keys and values as the bytes they are; a missing one is empty.
+            # Keys and values as raw bytes; a missing one is empty.
             head = b"" if separator is None else (record.key or b"") + separator
             return head + (record.value or b"") + end
 

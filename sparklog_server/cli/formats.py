@@ -1,4 +1,4 @@
-r"""Format strings of `consume -f`, in kcat's words, made into functions once and not for every record.
+r"""Format strings of `consume -f`, in kcat's syntax, compiled once into functions.
 
 %t topic      %p partition    %o offset         %T timestamp in ms
 %k key        %K its length   %s value          %S its length       %R its length as 4 bytes, big-endian
@@ -34,7 +34,7 @@ ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
 
 
 def unescaped(text: str, hint: str) -> bytes:
-    r"""The bytes that a text with \n, \t or \xHH means."""
+    r"""The bytes of a text with escapes such as \n, \t or \xHH."""
     written = bytearray()
     rest = iter(range(len(text)))
     for index in rest:
@@ -66,7 +66,7 @@ def compiled(text: str) -> Callable[["ConsumerRecord"], bytes]:
     while position < len(text):
         letter = text[position]
         if letter != "%":
-            # An escape goes into the literal whole, so that `\\%` keeps its meaning.
+            # An escape is copied into the literal unchanged, so that `\\%` keeps its meaning.
             step = 2 if letter == "\\" else 1
             literal += text[position : position + step]
             position += step
@@ -94,5 +94,5 @@ def _literal(text: str) -> list[Part]:
 
 
 def _length(value: bytes | None) -> int:
-    """-1 where there is none, as kcat has it."""
+    """The length, -1 for null, as in kcat."""
     return -1 if value is None else len(value)

@@ -216,13 +216,13 @@ def _ends(cluster: "Admin", partitions: "list[TopicPartition]") -> "dict[TopicPa
 def _rows_of(
     group: "GroupDescription", committed: "Mapping[TopicPartition, GroupOffset]"
 ) -> "list[tuple[TopicPartition, GroupMember | None]]":
-    """Partitions of a group with the member that reads each."""
+    """The partitions of a group with the member that is assigned each."""
     readers = {partition: member for member in group.members for partition in member.assignment}
     return [(partition, readers.get(partition)) for partition in sorted({*committed, *readers})]
 
 
 def _lag(offset: "GroupOffset | None", end: int | None) -> int | None:
-    """Records still to read; never below zero, for the end was asked before the commit counted."""
+    """Records still to read; never negative, because the log end offset was read before the commit."""
     return None if offset is None or end is None else max(0, end - offset.offset)
 
 
@@ -250,7 +250,7 @@ def _none_below(epoch: int) -> int | None:
 
 
 def _assignment_text(partitions: "Iterable[TopicPartition]") -> str:
-    """`topic(0,1)`, as Kafka's tool writes it."""
+    """`topic(0,1)`, as in Kafka's tool."""
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)

@@ -153,7 +153,7 @@ def _relative(
     partitions: "list[TopicPartition]",
     shift: int,
 ) -> "dict[TopicPartition, int]":
-    """So many records from where the group stands; where it stands nowhere, from the end."""
+    """So many records from the committed offset; without one, from the end."""
     ends = offsets_at(
         cluster, [partition for partition in partitions if partition not in committed], Position("latest")
     )
@@ -167,7 +167,7 @@ def _relative(
 
 
 def _within_logs(cluster: "Admin", offsets: "dict[TopicPartition, int]") -> "dict[TopicPartition, int]":
-    """Each offset, or the nearest one that its log has."""
+    """Each offset, or the nearest one within its log."""
     partitions = list(offsets)
     begins, ends = (offsets_at(cluster, partitions, Position(kind)) for kind in ("earliest", "latest"))
     return {
@@ -177,7 +177,9 @@ def _within_logs(cluster: "Admin", offsets: "dict[TopicPartition, int]") -> "dic
 
 
 def _require_idle(cluster: "Admin", group: str) -> None:
-    """A group with members would go on from its own positions and commit over ours."""
+    """Refuse a group with members: they would continue from their own positions and overwrite the new
+    offsets.
+    """
     from sparklog.client.admin import ItemsFailed
     from sparklog.errors import ErrorCode
 
@@ -185,7 +187,7 @@ def _require_idle(cluster: "Admin", group: str) -> None:
         described = cluster.describe_groups([group])[group]
     except ItemsFailed as failed:
         if failed.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return  # the commit makes it
+            return  # the commit creates the group
         raise
     if described.state not in IDLE_STATES:
         raise click.ClickException(
@@ -195,8 +197,8 @@ def _require_idle(cluster: "Admin", group: str) -> None:
 
 
 def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":
-    """Lines `topic,partition,offset`, or with tabs, or `group,topic,partition,offset` as Kafka's tool has
-    them for several groups.
+    """Lines `topic,partition,offset`, or with tabs, or `group,topic,partition,offset` as in Kafka's tool for
+    several groups.
     """
     from sparklog.model import TopicPartition
 
@@ -205,7 +207,8 @@ def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":
         fields = [field.strip().strip('"') for field in line.replace("\t", ",").split(",")]
         if fields == [""]:
             continue
-        # A fourth field is the group in front, or our last column: the current committed offset.
+        # A fourth field is the group in front, or the last column of `describe`: the current committed
+        # offset.
         topic, partition, offset = (
             fields[:3]
             if len(fields) == 3 or (len(fields) == 4 and fields[1].isdecimal())

@@ -23,8 +23,8 @@ FINDING_COLUMNS = ("file", "position", "what", "remedy")
 
 
 class Printer:
-    """Rows as they come: JSON objects line by line, lines with tabs that begin with the row's kind, or
-    tables on a terminal.
+    """Prints rows: JSON objects line by line, lines with tabs that begin with the row's kind, or tables on a
+    terminal.
     """
 
     def __init__(self, *, is_json: bool) -> None:
@@ -35,7 +35,7 @@ class Printer:
         self._rows: list[list[str]] = []
 
     def row(self, kind: str, row: Mapping[str, object], *, path: str | None = None) -> None:
-        """One row; `path` is said in JSON alone, where every line stands by itself."""
+        """Print one row; `path` appears only in JSON, where each line must be complete."""
         if self._is_json:
             print_json({"kind": kind} | ({} if path is None else {"file": path}) | dict(row))
             return
@@ -131,7 +131,7 @@ class Inspection:
         self._is_deep = is_deep
 
     def directory(self, path: str) -> None:
-        """Each file in it and below. Raises StorageError."""
+        """Inspect each file in the directory and below. Raises StorageError."""
         for name in self._disk.list(path):
             at = f"{path.rstrip('/')}/{name}"
             if Path(at).is_dir():
@@ -140,7 +140,9 @@ class Inspection:
                 self.file(at, is_summary=True)
 
     def file(self, path: str, *, is_summary: bool) -> None:
-        """One file: a line about it, and its content unless only the line is wanted. Raises StorageError."""
+        """Inspect one file: a line about it, and its content unless only the line is wanted. Raises
+        StorageError.
+        """
         from sparklog_server.log.examine_files import reader_of
 
         name = path.rpartition("/")[2]
@@ -181,7 +183,7 @@ class Inspection:
         if not path.endswith("index") or not Path(log_path).is_file():
             self._told(contents.findings)
         elif not is_summary:
-            # Its log says more of an index than the index does; in a directory it comes with the log.
+            # The log has more information than its index; in a directory the index is shown with the log.
             checked = [finding for finding in self._check(log_path).all_findings if finding.path == path]
             self._told(checked or contents.findings)
 
@@ -201,7 +203,7 @@ class Inspection:
         base_offset = offset_of(name, ".log")
         check = SegmentCheck(path, base_offset or 0)
         if base_offset is None:
-            return check  # a snapshot of the metadata, or a log under a name of its own
+            return check  # a snapshot of the metadata, or a log under another name
         return with_indexes(
             check, self._disk, directory or ".", frozenset(self._disk.list(directory or ".")), {}
         )
@@ -261,7 +263,7 @@ class Inspection:
 
 
 def batch_row(position: int, batch: "BatchHeader") -> dict[str, object]:
-    """A batch's header in words."""
+    """A batch's header as fields of a row."""
     from sparklog.record.compression import Codec
 
     codec = batch.attributes & 0x07
@@ -289,7 +291,7 @@ def batch_row(position: int, batch: "BatchHeader") -> dict[str, object]:
 
 
 def headers_text(record: "Record") -> object:
-    """The headers of a record: pairs, since a key may come twice."""
+    """The headers of a record as pairs, because a key may occur twice."""
     return [
         [name, None if value is None else value.decode(errors="backslashreplace")]
         for name, value in record.headers
@@ -297,7 +299,7 @@ def headers_text(record: "Record") -> object:
 
 
 def metadata_fields(record: "Record") -> tuple[str, dict[str, object]]:
-    """(name, fields) of a record of the metadata log. Raises DecodeError."""
+    """The name and fields of a record of the metadata log. Raises DecodeError."""
     from sparklog_server.metadata.records import decode_value
 
     message = decode_value(record.value)
@@ -305,7 +307,7 @@ def metadata_fields(record: "Record") -> tuple[str, dict[str, object]]:
 
 
 def control_fields(record: "Record") -> tuple[str, dict[str, object]]:
-    """(name, fields) of a control record. Raises DecodeError."""
+    """The name and fields of a control record. Raises DecodeError."""
     from sparklog.record.control import Marker, control_type, parse_control
 
     kind, message = control_type(record.key), parse_control(record)
@@ -335,7 +337,7 @@ def plain(value: object) -> object:
 
 
 def other_readers() -> "Mapping[str, Reader]":
-    """The readers of files that lie in a log directory, but are not the log's own."""
+    """The readers of files in a log directory that do not belong to a log."""
     from sparklog_server.log.examine_directory import METADATA_POINT_FILE
     from sparklog_server.log.examine_files import Contents, offsets
     from sparklog_server.raft.clean_stop import FILE_NAME as CLEAN_STOP_FILE

@@ -18,8 +18,8 @@ Content = str | Binary | None
 
 
 class JsonRecord(Struct):
-    """A record to write; null stands for no key or value. `topic` and `offset`, which say where a record
-    was read, are ignored.
+    """A record to write; null is a missing key or value. `topic` and `offset`, the place where a record was
+    read, are ignored.
     """
 
     value: Content
@@ -30,5 +30,5 @@ class JsonRecord(Struct):
 
 
 def content_of(told: Content) -> bytes | None:
-    """The bytes that the JSON stands for."""
+    """The bytes for a JSON value."""
     return told.base64 if isinstance(told, Binary) else None if told is None else told.encode()

@@ -84,7 +84,7 @@ def repair(
         all_steps = 0
         for round_number in range(ROUNDS_MAX):
             if round_number + 1 == ROUNDS_MAX:
-                break  # the check reports the damage that is left
+                break  # the check reports the remaining damage
             made = planned(disk, path, beside, cluster_id=cluster_id, node_id=node_id, is_deep=is_deep)
             steps = tell(made, is_json=is_json, is_executed=is_executed)
             all_steps += steps
@@ -145,7 +145,7 @@ def planned(
 
 
 def written_at(path: str) -> str | None:
-    """When a file was written, in UTC; None if it is not there."""
+    """The modification time of a file, in UTC; None if it does not exist."""
     from datetime import UTC, datetime
 
     try:
@@ -155,7 +155,7 @@ def written_at(path: str) -> str | None:
 
 
 def vote(epoch: int) -> bytes:
-    """A `quorum-state` of a voter that has not voted since this epoch."""
+    """The content of `quorum-state` for a voter in this epoch, without a vote."""
     from sparklog.model import LeaderEpoch
     from sparklog_server.raft.election_state import ElectionState
 
@@ -171,7 +171,7 @@ def checked(disk: "Disk", path: str, *, is_deep: bool) -> "list[Report]":
 
 
 def tell(made: "list[Plan]", *, is_json: bool, is_executed: bool) -> int:
-    """Print the steps; gives how many there are."""
+    """Print the steps; returns their number."""
     steps = [(plan.name, step) for plan in made for step in plan.steps]
     kinds = {True: "done" if is_executed else "planned", False: "impossible"}
     if is_json:
@@ -195,7 +195,7 @@ def tell(made: "list[Plan]", *, is_json: bool, is_executed: bool) -> int:
 
 
 def summed_up(steps: int, reports: "list[Report]", *, is_executed: bool, is_possible: bool) -> int:
-    """The last line, on standard error, and the exit code."""
+    """The last line, on stderr, and the exit code."""
     if not steps:
         click.echo("nothing to repair", err=True)
         return 0

@@ -1,4 +1,4 @@
-"""`sparklog log verify`: a stopped broker's directory, checked whole."""
+"""`sparklog log verify`: checks the whole directory of a stopped broker."""
 
 import sys
 from contextlib import contextmanager
@@ -94,7 +94,7 @@ def verify(directory: str, is_deep: bool, is_json: bool) -> int:
 
 
 def readers() -> "Mapping[str, Reader]":
-    """Readers of files that are not the log's own."""
+    """Readers of files that do not belong to a log."""
     from sparklog_server.cli.inspect import other_readers
 
     return other_readers()
@@ -102,7 +102,7 @@ def readers() -> "Mapping[str, Reader]":
 
 @contextmanager
 def progress(total: int, what: str) -> "Iterator[Callable[[int], None] | None]":
-    """A bar on standard error while that is a terminal."""
+    """A progress bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -22,7 +22,7 @@ EXIT_INTERRUPTED = 130
 ERRORS_SHOWN_MAX = 20
 INSIST_S = 1.0
 
-# A command is loaded when it is asked for: the module, and the name in it.
+# Commands are imported on demand: the module, and the name in it.
 COMMANDS = {
     "start": ("start", "start"),
     "topics": ("topics", "topics"),
@@ -46,11 +46,11 @@ class Program(click.Group):
     """The commands; a closed output pipe is no failure: `sparklog consume | head` exits with 0."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which people meet them."""
+        """The order of the commands in the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a command; None if there is none of that name."""
+        """Import a command; None if there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name]
@@ -63,7 +63,7 @@ class Program(click.Group):
             code = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python would complain at its end without this.
+            # Otherwise Python reports an error at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         return code
@@ -120,7 +120,7 @@ def _tell(error: Exception) -> None:
 
 
 def _exit_code(error: Exception) -> int | None:
-    """The exit code for an error that a user can do something about; None for a bug."""
+    """The exit code for an error that a user can resolve; None for a bug."""
     from sparklog.errors import SettingsError, SparklogError
 
     if isinstance(error, SettingsError | UnicodeEncodeError):

@@ -1,7 +1,7 @@
 """The options shared by commands that connect to a broker: its address, client settings and output.
 
-The options that say where the cluster is are kept beside the command and are no parameters of it:
-`admin()` and `client_settings()` find them.
+The options for the cluster's address are stored in the context and are not parameters of the command:
+`admin()` and `client_settings()` read them.
 """
 
 import json
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sparklog.client.settings import ClientSettings
     from sparklog.model import TopicPartition
 
-# A person waits for the answer: a broker that is not there should be said so soon.
+# A person waits for the answer, so an unreachable broker must be reported soon.
 API_TIMEOUT_MS = 10_000
 CONNECT_S_MAX = 3.0
 COMPLETIONS_MAX = 200
@@ -31,7 +31,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def reaches_cluster(command: Command) -> Command:
-    """The options that say where the cluster is and how to speak to it."""
+    """Add the options for the cluster's address and the client's settings."""
     for option in (
         click.option(
             "-X",
@@ -68,14 +68,12 @@ def reaches_cluster(command: Command) -> Command:
 
 
 def as_json(command: Command) -> Command:
-    """The option that chooses JSON."""
+    """Add the option that selects JSON."""
     return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(command)
 
 
 def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """The callback of an option that stands before many commands: its value is kept in the context's
-    `meta`.
-    """
+    """The callback of an option shared by many commands: its value is stored in the context's `meta`."""
 
     # Any: click passes the value that the option's type has parsed.
     def keep(context: click.Context, _: click.Parameter, value: Any) -> None:
@@ -132,7 +130,7 @@ def _properties(file: str) -> dict[str, str]:
 
 
 def _check_reachable(servers: Sequence[str]) -> None:
-    """Fail at once if no broker is reachable: a client would retry until its timeout, since a broker may
+    """Fail at once if no broker is reachable: a client would retry until its timeout, because a broker may
     return.
     """
     import socket
@@ -156,9 +154,7 @@ def _check_reachable(servers: Sequence[str]) -> None:
 
 
 def partitions_in(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """`topic` or `topic:0,1,2`, as Kafka's tools write it: the topic, and its partitions or None for all
-    of them.
-    """
+    """The topic and partitions of `topic` or `topic:0,1,2`, as in Kafka's tools; None for all partitions."""
     topic, colon, numbers = text.rpartition(":")
     if not colon:
         return text, None
@@ -169,7 +165,7 @@ def partitions_in(text: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 def partitions_named(admin: "Admin", texts: Iterable[str]) -> "list[TopicPartition]":
-    """The partitions that `topic` and `topic:0,1` mean, each checked to be there."""
+    """The partitions of texts such as `topic` and `topic:0,1`; each must exist."""
     from sparklog.model import TopicPartition
 
     named = [partitions_in(text) for text in texts]
@@ -187,7 +183,7 @@ def partitions_named(admin: "Admin", texts: Iterable[str]) -> "list[TopicPartiti
 
 
 def topics_named(admin: "Admin", names: Iterable[str]) -> "dict[str, Topic]":
-    """Topics by their names; the error for a name that no topic has lists those like it."""
+    """Topics by their names; the error for an unknown name suggests similar ones."""
     from sparklog.client.failures import UnknownTopic
 
     asked = list(names)
@@ -202,25 +198,25 @@ def topics_named(admin: "Admin", names: Iterable[str]) -> "dict[str, Topic]":
 
 
 def _like(name: str, existing: Iterable[str]) -> str:
-    """`; did you mean x or y?` or nothing."""
-    from difflib import get_close_matches  # only a mistake pays for its import
+    """`; did you mean x or y?` or an empty text."""
+    from difflib import get_close_matches  # imported only for an unknown name
 
     near = get_close_matches(name, list(existing), n=NAMES_LIKE_MAX, cutoff=0.7)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def topic_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of topics, for the shell to complete; none where no broker answers."""
+    """Topic names for shell completion; none if no broker answers."""
     return _completions(context, incomplete, lambda admin: admin.list_topics())
 
 
 def group_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of groups, for the shell to complete; none where no broker answers."""
+    """Group names for shell completion; none if no broker answers."""
     return _completions(context, incomplete, lambda admin: [group.group_id for group in admin.list_groups()])
 
 
 def transactional_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Completes a transactional id."""
+    """Transactional ids for shell completion."""
     return _completions(
         context,
         incomplete,
@@ -233,7 +229,7 @@ def _completions(
 ) -> list[str]:
     from sparklog.errors import SparklogError
 
-    # These may be missing from the part that click has parsed so far.
+    # Click may not have parsed these options yet.
     for name, absent in ((_SERVER, "127.0.0.1:9092"), (_SETTINGS, ()), (_FILE, None)):
         context.meta.setdefault(name, absent)
     try:
@@ -274,7 +270,7 @@ def print_table(
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     styles = emphasis or {}
     for number, row in enumerate(rows):
-        # Text, for brackets in a name are no markup.
+        # Plain text, because names may contain brackets, which are markup otherwise.
         table.add_row(
             *(Text("-" if value is None else str(value)) for value in row), style=styles.get(number)
         )
@@ -282,13 +278,13 @@ def print_table(
 
 
 def say(text: str) -> None:
-    """A remark for a person, on stderr and only where a terminal shows the answer."""
+    """A remark on stderr, only if the output goes to a terminal."""
     if sys.stdout.isatty():
         click.echo(text, err=True)
 
 
 def bytes_text(size_bytes: int | None) -> object:
-    """A size as people read it on a terminal, as a number elsewhere."""
+    """A size with a unit on a terminal, as a number elsewhere."""
     if size_bytes is None or not sys.stdout.isatty():
         return size_bytes
     size = float(size_bytes)
@@ -300,7 +296,7 @@ def bytes_text(size_bytes: int | None) -> object:
 
 
 def listed(values: Iterable[object]) -> str:
-    """With commas between."""
+    """The items separated by commas."""
     return ",".join(map(str, values))
 
 

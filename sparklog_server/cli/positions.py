@@ -1,4 +1,4 @@
-"""Times, durations and starting points as people write them."""
+"""Parsers for times, durations and start positions."""
 
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -26,8 +26,8 @@ LANDMARKS = {
 
 
 class Position(NamedTuple):
-    """Where to begin: a landmark, an offset, the last `number` records, or the first record at or after a
-    time in ms.
+    """A start position: a special offset, an offset, the last `number` records, or the first record at or
+    after a time in ms.
     """
 
     kind: Literal["earliest", "latest", "offset", "last", "time"]
@@ -47,9 +47,7 @@ def duration_ms(text: str, hint: str) -> int:
 
 
 def time_ms(text: str, hint: str) -> int:
-    """Unix time in ms of `2026-01-31T12:00:00.000` (UTC unless it says otherwise), `2026-01-31`, or of a
-    number of ms.
-    """
+    """Unix time in ms of `2026-01-31T12:00:00.000` (UTC by default), `2026-01-31`, or of a number of ms."""
     if text.isdecimal() and len(text) > len("20260131"):
         return min(int(text), INT64_MAX)
     from datetime import UTC, datetime
@@ -66,8 +64,8 @@ def time_ms(text: str, hint: str) -> int:
 
 
 def position(text: str, hint: str, now_ms: int) -> Position:
-    """`beginning`, `end`, `1234`, `-5` (the last five), `-10m` (ten minutes back), `s@<ms>` as in kcat, or
-    a time.
+    """`beginning`, `end`, `1234`, `-5` (the last five), `-10m` (ten minutes ago), `s@<ms>` as in kcat, or a
+    time.
     """
     if text in LANDMARKS:
         return Position("earliest" if LANDMARKS[text] == "earliest" else "latest")
@@ -95,7 +93,7 @@ def position(text: str, hint: str, now_ms: int) -> Position:
 def offsets_at(
     cluster: "Admin", partitions: "list[TopicPartition]", at: Position
 ) -> "dict[TopicPartition, int]":
-    """The offsets that a position means, each within its log; where no record is young enough, the end."""
+    """The offsets of a position, each within its log; the end if every record is older."""
     from sparklog.client.admin import EARLIEST, LATEST
 
     def asked(position: int) -> "dict[TopicPartition, int]":

@@ -1,4 +1,4 @@
-"""`sparklog produce`: lines, whole files or JSON become records."""
+"""`sparklog produce`: writes lines, whole files or JSON as records."""
 
 from collections.abc import Iterator
 from os import fsencode
@@ -161,7 +161,7 @@ def produce(
 
 
 def _headers(texts: tuple[str, ...]) -> tuple[tuple[str, bytes | None], ...]:
-    """`name=value`, or `name` alone for a null; a name may come twice."""
+    """The headers of `name=value` texts; `name` alone is null, and a name may occur twice."""
     parted = [text.partition("=") for text in texts]
     for name, _, _ in parted:
         if not name:
@@ -186,7 +186,7 @@ def _record(
 
 
 def _from_json(piece: bytes, number: int, common: NewRecord) -> NewRecord:
-    """A record from a line of `consume --json`; `common` has the values of missing fields."""
+    """The record of a line of `consume --json`; `common` has the values of missing fields."""
     import msgspec
 
     from sparklog_server.cli.json_record import JsonRecord, content_of
@@ -218,7 +218,7 @@ def _whole(files: tuple[str, ...]) -> Iterator[bytes]:
 
 
 def _lines(files: tuple[str, ...], delimiter: bytes) -> Iterator[bytes]:
-    """The pieces between delimiters; one at the very end counts for nothing."""
+    """The pieces between delimiters; a delimiter at the end starts no piece."""
     for file in files or ("-",):
         with click.open_file(file, "rb") as stream:
             yield from (

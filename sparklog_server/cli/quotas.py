@@ -1,4 +1,4 @@
-"""`sparklog quotas`: how much a user, a client id or an address may take."""
+"""`sparklog quotas`: the quotas of users, client ids and addresses."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar

@@ -108,7 +108,7 @@ def _offsets_in(text: str) -> "dict[TopicPartition, int]":
     for entry in content["partitions"]:
         fields = entry if isinstance(entry, dict) else {}
         topic, number, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
-        # bool is an int to Python, not to Kafka.
+        # In Python, bool is an int; in Kafka's JSON it is not.
         if (
             type(topic) is not str
             or type(number) is not int

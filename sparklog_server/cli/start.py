@@ -69,8 +69,8 @@ def start(
     import gc
     from time import perf_counter_ns
 
-    # Nothing that start-up makes is garbage: the collector would only walk it. The server turns it on again
-    # when it is ready.
+    # Nothing created during the start is garbage, so a collection would be wasted. The server enables it
+    # again when it is ready.
     gc.disable()
     from sparklog_server.broker.broker import Broker
     from sparklog_server.config.load import load
@@ -80,7 +80,7 @@ def start(
     from sparklog_server.disk.door import StorageError
     from sparklog_server.disk.os_disk import OsDisk
 
-    # The server's collection before it is ready walks only what is made from here on.
+    # The collection before the ready line walks only objects created from here on.
     gc.freeze()
     loaded = load(config, given, is_insecure_allowed=insecure)
     prepare_process()
@@ -93,7 +93,7 @@ def start(
         shares.files < loaded.settings.sparklog_open_files_max
         or shares.connections < loaded.settings.connections.max_connections
     ):
-        log.trace("few-descriptors", limit=limit, files=shares.files, connections=shares.connections)
+        log.trace("descriptor-limit-low", limit=limit, files=shares.files, connections=shares.connections)
     disk = OsDisk(open_files_max=shares.files)
     try:
         server = Server(

@@ -249,7 +249,7 @@ def _assignment(text: str) -> list[list[int]]:
 
 
 def _shown(topic: "Topic", *, under_replicated: bool, unavailable: bool) -> "list[Partition]":
-    """The partitions asked for: all, or those in one of the troubles named."""
+    """The selected partitions: all, or those with one of the named problems."""
     if not under_replicated and not unavailable:
         return list(topic.partitions)
     return [
@@ -260,8 +260,8 @@ def _shown(topic: "Topic", *, under_replicated: bool, unavailable: bool) -> "lis
 
 
 def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition | tuple[str, int], int]":
-    """Bytes of each partition's leader; nothing where the brokers do not tell, or there are too many to
-    ask for by name.
+    """The size of each partition's leader in bytes; empty if the brokers do not return it, or if there are
+    too many partitions to name.
     """
     from sparklog.errors import BrokerError
     from sparklog.model import TopicPartition
@@ -312,7 +312,7 @@ def _as_json(
 
 
 def _id_text(topic: "Topic") -> str:
-    """As Kafka's tools write it."""
+    """A topic id in the text form of Kafka's tools."""
     from base64 import urlsafe_b64encode
 
     return urlsafe_b64encode(topic.topic_id).decode().rstrip("=")

@@ -20,7 +20,7 @@ from .loader import CoordinatorLoader
 from .shard import Answer, Decision, InTransaction, Shard
 from .timers import Timer
 
-_NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
+_NONE: Final = ErrorCode.NONE  # Reading an enum member through its class costs as much as two calls.
 _TOO_LARGE: Final = ErrorCode.UNKNOWN_SERVER_ERROR
 """The code that Kafka returns for records that are too large for the log."""
 
@@ -39,7 +39,9 @@ class _Parked(NamedTuple):
 
 
 class ActiveShard:
-    """Invariant: each parked batch ends at a later offset than the one before."""
+    """A loaded shard and the partition that it writes. Invariant: each parked batch ends at a later offset
+    than the one before.
+    """
 
     __slots__ = (
         "_parked",
@@ -74,8 +76,8 @@ class ActiveShard:
         self.waits_until = Offset(-1)  # the offset of the last waiter of the partition
 
     def gather(self, decision: Decision, now: Instant) -> ErrorCode:
-        """Replay the records of a decision and add them to the batch of the turn. Returns the code if the
-        decision is refused alone.
+        """Replay the records of a decision and add them to the batch of the turn. Returns an error code if
+        only this decision is refused.
 
         Raises Refused or LogMoved, after which the shard has to be dropped.
         """
@@ -151,8 +153,8 @@ class ActiveShard:
         self.next_offset = Offset(offset + 1)
 
     def release(self, answers: list[Answer]) -> Offset | None:
-        """Move the answers that the high watermark has passed to `answers`. Returns the offset that the
-        next parked answers wait for.
+        """Move the answers that the high watermark has passed to `answers`. Returns the offset that the next
+        parked answers wait for.
         """
         parked, high_watermark = self._parked, self.partition.high_watermark
         while parked and parked[0].end_offset <= high_watermark:

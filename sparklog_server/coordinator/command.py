@@ -1,4 +1,4 @@
-"""A command: a wire request, the facts of its connection, and the token that its reply goes to."""
+"""A command: a wire request, the facts about its connection, and the token that identifies its reply."""
 
 from typing import Protocol
 
@@ -30,8 +30,8 @@ class Command(msgspec.Struct, frozen=True):
     """`request` in version `version` of its API, from a client named `client_id` at `client_host` (as
     Kafka writes it: /127.0.0.1).
 
-    `principal` is the authenticated identity of the client; `proof` is for a request within a transaction,
-    and is appended with its records.
+    `principal` is the authenticated identity of the client; `proof` belongs to a request within a
+    transaction, and is appended with its records.
     """
 
     request: Message

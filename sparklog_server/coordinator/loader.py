@@ -66,7 +66,7 @@ class CoordinatorLoader:
         self._lost += 1
         self._doubted.update(shard.unfinished())
         trace(
-            "coordinator-batch-passed-over",
+            "coordinator-batch-skipped",
             partition=self._name,
             file=lost.path,
             byte=lost.position,
@@ -74,7 +74,7 @@ class CoordinatorLoader:
             offset=-1 if lost.offset is None else lost.offset,
             next_offset=-1 if lost.next_offset is None else lost.next_offset,
             reason=lost.reason,
-            effect="the record before it of each key is in force",
+            effect="for each key in it the previous record applies",
             remedy="stop the broker and run `sparklog log repair` on its directory",
         )
 
@@ -84,7 +84,7 @@ class CoordinatorLoader:
         names = sorted(name for name, state in self._doubted.items() if now.get(name) is state)
         if names:
             trace(
-                "coordinator-state-in-doubt",
+                "coordinator-state-uncertain",
                 partition=self._name,
                 count=len(names),
                 ids=",".join(names[:_DOUBTS_TOLD_MAX]),

@@ -39,7 +39,7 @@ from .loader import CoordinatorLoader
 from .shard import Answer, Decision, Shard
 from .timers import Timers
 
-_NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
+_NONE: Final = ErrorCode.NONE  # Reading an enum member through its class costs as much as two calls.
 _RELOAD_US = 1_000_000
 """The delay before a shard is loaded anew whose batch the partition refused: the cause may last."""
 _RELOAD_FULL_US = 5_000_000
@@ -121,7 +121,7 @@ class CoordinatorRuntime:
         self._dropped[index] = None
         self.refused.extend((token, code) for token in active.unanswered())
         self._agenda.has_coordination = True
-        self._trace("shard-dropped", partition=f"{self._topic}-{index}", reason=code.name)
+        self._trace("coordinator-unloaded", partition=f"{self._topic}-{index}", reason=code.name)
 
     def _resign_for_a_moment(self, index: int, active: ActiveShard, code: ErrorCode, now: Instant) -> None:
         """Drop a shard whose partition refused a batch, and load it anew after a delay."""
@@ -169,7 +169,7 @@ class CoordinatorRuntime:
         elapsed_ms = (now.mono_us - loading.begun.mono_us) // 1000
         if loading.end_offset:
             self._trace(
-                "shard-loaded",
+                "coordinator-loaded",
                 partition=f"{self._topic}-{index}",
                 end_offset=loading.end_offset,
                 elapsed_ms=elapsed_ms,
@@ -186,7 +186,7 @@ class CoordinatorRuntime:
         if self._active.get(index) is not active or active.loading is None:
             return
         if isinstance(result, StorageError):
-            self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(result))
+            self._trace("coordinator-load-failed", partition=f"{self._topic}-{index}", reason=str(result))
             if result.call == "open":  # compaction has replaced the file since
                 self._resign_for_a_moment(index, active, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
             else:
@@ -219,7 +219,7 @@ class CoordinatorRuntime:
                     shard.replay_undecided(step.producer_id, record.key, record.value, Offset(record.offset))
         except DecodeError as error:
             # sparklog or Kafka wrote the record; without it, groups would get wrong offsets.
-            self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(error))
+            self._trace("coordinator-load-failed", partition=f"{self._topic}-{index}", reason=str(error))
             self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     # -- commands
@@ -278,7 +278,7 @@ class CoordinatorRuntime:
     def _log_moved(self, index: int, active: ActiveShard, now: Instant) -> ErrorCode:
         """Load the shard anew: the log has batches that the shard did not replay."""
         self._trace(
-            "shard-log-moved",
+            "coordinator-behind-log",
             partition=f"{self._topic}-{index}",
             log_end_offset=active.partition.log_end_offset,
         )
@@ -299,7 +299,7 @@ class CoordinatorRuntime:
         )
 
     def _append_refused(self, index: int, active: ActiveShard, refused: Refused, now: Instant) -> None:
-        self._trace("shard-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
+        self._trace("coordinator-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
         self._resign_for_a_moment(index, active, refused.code, now)
 
     def abandoned(self, index: int, token: Token) -> None:

@@ -68,7 +68,7 @@ class Admission:
             self._displaceable, lambda one: broker.has_request_in_flight(one.session)
         )
         self._is_retrying = False
-        self._is_full = False  # logged, and connections have waited ever since
+        self._is_full = False  # the event is logged, and connections have waited since
         self._displaced_logged_us = -LOGGED_EVERY_US
         self._is_ended = False
         self._held_count = 0  # accepted connections that are closed when the delay of their address is over
@@ -111,7 +111,7 @@ class Admission:
         for accepted in range(ACCEPTED_PER_TURN):
             if not self._has_slot(listener):
                 if accepted:
-                    # The reactor reports whether another connection waits; only then is one displaced.
+                    # The reactor reports whether another connection waits; only then is one closed for it.
                     return
                 if not self._displace():
                     self._hold_back(listener, bound)
@@ -173,7 +173,7 @@ class Admission:
         return [one for one in self._pump.connections.values() if one.listener not in self._protected]
 
     def _displace(self) -> bool:
-        """Close the connection that has been idle longest; False if there is none."""
+        """Close the connection that has been idle longest; returns False if there is none."""
         now_us = read_clock().mono_us
         connection = self._idle.longest(now_us)
         if connection is None:
@@ -213,7 +213,7 @@ class Admission:
                 self._watch(listener, bound)
 
     def _knocked(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> bool:
-        """Admit a connection or delay it; False if accepting is to stop until the delay is over."""
+        """Admit or delay a connection; returns False if accepting must stop until the delay is over."""
         settings = self._broker.settings
         now_ms = Millis(time.monotonic_ns() // 1_000_000)
         throttled = self._broker.quotas.connections.connecting(
@@ -223,7 +223,7 @@ class Admission:
             if len(self._pump.connections) + self._held_count >= self._slots:
                 connected.close()
             else:
-                # Unread until its delay is over, as in Kafka: a client refused at once reconnects at once.
+                # Held unread for the delay, as in Kafka: a client that is closed at once reconnects at once.
                 self._held_count += 1
                 self._after(throttled.closed_after_ms / 1000, lambda: self._drop_held(connected))
         elif throttled.admitted_after_ms:

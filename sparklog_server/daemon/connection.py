@@ -29,13 +29,13 @@ GATHERED_BYTES_MAX: Final = 256 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
 GATHERED_CHUNKS_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
-# Fewer bytes than this in one connection are not counted: a reply that waits a moment for the socket costs no
-# turn of the broker.
+# Fewer bytes than this in one connection are not counted: a reply that the socket takes a moment later costs
+# no turn of the broker.
 UNREAD_BYTES_MIN: Final = 1024
 
 
 class Owner(Protocol):
-    """The pump, as a connection calls it.
+    """The pump, for a connection.
 
     `turn_bytes` is the number of bytes of a file that one connection may send before the next has its turn.
     """
@@ -44,22 +44,24 @@ class Owner(Protocol):
     turn_bytes: int
 
     def readable(self, connection: "Connection") -> None:
-        """Bytes may have arrived."""
+        """Called when bytes may have arrived."""
 
     def lost(self, connection: "Connection", failure: str) -> None:
-        """The connection has closed."""
+        """Called when the connection has closed."""
 
     def taken(self, connection: "Connection") -> None:
-        """The peer has read some of the bytes queued for it."""
+        """Called when the peer has read some of the bytes queued for it."""
 
     def unread(self, connection: "Connection", size: int, *, has_read: bool) -> None:
-        """`size` bytes of memory wait until the peer reads; `has_read` if the socket has taken some since."""
+        """Called with the bytes of memory that wait for the peer; `has_read` if the socket has taken some
+        since the last call.
+        """
 
     def read_ahead(self, job: Callable[[], None], done: Callable[[object], None]) -> None:
         """Run a job that reads a file into the page cache."""
 
     def unreadable(self, file: Sliceable, error: StorageError) -> None:
-        """The disk cannot read a file of a slice."""
+        """Called when the file of a slice cannot be read."""
 
 
 class OpenFile(Protocol):
@@ -115,13 +117,13 @@ class Connection:
         self.peer_host = peer_host
         # On the monotonic clock, when bytes last arrived or, while a reply is unsent, left.
         self.active_us = 0
-        self.is_half_closed = False  # the peer sends no more, and was not being read when it said so
+        self.is_half_closed = False  # the peer has ended its stream while the connection was muted
         self.transport = transport
         self._reactor = reactor
         self._owner = owner
         self._waiting: list[Chunk] = []
         self._waiting_bytes = self._sliced_bytes = self._sent_bytes = 0
-        self._unread_bytes = 0  # as last told
+        self._unread_bytes = 0  # as last reported
         self._events = READ | PEER_CLOSED
         self._resident_limit = 0  # the first waiting slice is in the page cache below this position
         self._is_muted = False
@@ -190,7 +192,7 @@ class Connection:
             self.is_half_closed = True
             self._settle()
         elif not events & (READ | WRITE):
-            # Broken, and not being read: the kernel would report it again in every turn.
+            # The connection is broken and muted: the kernel would report it again in every turn.
             self.close()
 
     def _settle(self, *, has_sent: bool = False) -> None:
@@ -236,7 +238,7 @@ class Connection:
             pass
         except OSError as error:
             unread = waiting[0] if waiting and error.errno == errno.EIO else None
-            self.close()  # the peer is gone
+            self.close()  # the peer has closed the connection
             if isinstance(unread, FileSlice):
                 self._owner.unreadable(unread.file, _unreadable(unread, error))
         except StorageError as error:
@@ -244,8 +246,8 @@ class Connection:
         self._settle(has_sent=self._waiting_bytes < waiting_bytes)
 
     def _send_first(self) -> int:
-        """Send the first slice or the gathered chunks; returns the cost to the turn's budget: all once the
-        socket is full.
+        """Send the first slice or the gathered chunks; returns the part of the turn's budget that this used:
+        all of it if the socket is full.
         """
         first = self._waiting[0]
         if isinstance(first, FileSlice) and first.length > GATHERED_SLICE_BYTES_MAX:
@@ -348,19 +350,19 @@ class Connection:
         if isinstance(result, OSError | StorageError):
             self.close(f"read ahead: {result}")
             error = result if isinstance(result, StorageError) else _unreadable(part, result)
-            # The file of a closed connection may be closed too: that it cannot be opened is no fault of the
+            # The file of a closed connection may be closed too: a failure to open it is not a fault of the
             # disk.
             if was_open and error.call == "read" and not error.is_full:
                 self._owner.unreadable(part.file, error)
         elif self._is_open:
-            # Not probed again: where memory is so short that the pages are gone already, probing would read
-            # ahead for ever.
+            # Not probed again: if memory is so short that the pages are evicted already, the reads would
+            # never end.
             self._resident_limit = limit
             self._send()
 
 
 def _descriptor(part: FileSlice) -> int:
-    """Valid until control returns to the reactor."""
+    """The descriptor; valid until control returns to the reactor."""
     return cast(OpenFile, part.file).fileno()
 
 
@@ -369,7 +371,7 @@ def _unreadable(part: FileSlice, error: OSError) -> StorageError:
 
 
 def _cut(part: FileSlice) -> StorageError:
-    """The promised length cannot be kept: the file ends within the slice."""
+    """The error of a slice that extends beyond the end of its file: the length was sent already."""
     file = cast(OpenFile, part.file)
     return StorageError(
         file.path, "send", f"the file ends within [{part.position}, {part.position + part.length})"

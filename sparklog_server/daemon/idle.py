@@ -1,10 +1,10 @@
-"""Choice of the connection that a new one evicts: the longest idle, never one with a request in flight while
-its peer is connected.
+"""Choice of the connection that a new one replaces: the longest idle, never one with a request in flight
+while its peer is connected.
 
     connections ─► sorted by last activity ─► examined in this order, each once ─► sorted again
 
-A connection active since the sorting is younger than all others, so the order stays exact, and an eviction
-inspects one connection on average.
+A connection that was active after the sorting is younger than all others, so the order stays exact, and on
+average one connection is examined.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,18 +1,18 @@
-"""Runs jobs beside the loop: work over immutable inputs and the disk door that would delay other sessions if
-it ran within a turn.
+"""Runs jobs outside the event loop: work over immutable inputs and the disk that would delay other sessions
+if it ran within a turn.
 
     run ─► waiting, by rank ─► on a thread: one slice ─► result or error ─► back on the reactor's thread
                ▲                                  │
                └──────── has more steps ──────────┘
 
 The rank of a job is the time at which it starts to wait, plus a penalty for the processor time that its
-session has lately used in jobs (its logarithm: one half-life later the penalty is one less). So a session
-that uses little runs next, however many jobs of busy sessions wait, and none waits forever. A job in steps is
-interrupted after a slice, and jobs beyond their first slice leave one thread free for others. A session has
-one job at a time, since it is muted meanwhile, so it never occupies all threads.
+session has lately used in jobs (its logarithm: one half-life later the penalty is one less). A session that
+uses little therefore runs next, however many jobs of busy sessions wait, and no job waits forever. A job in
+steps is interrupted after a slice, and jobs beyond their first slice leave one thread free for others. A
+session has one job at a time, because it is muted meanwhile, so it never occupies all threads.
 
-A job with `memory_bytes` starts when there is room for them, and holds them until its result was handled.
-Large ones may have three quarters of the room together, so that small ones do not wait for them.
+A job with `memory_bytes` starts when that much memory is free, and holds it until its result was handled.
+Large jobs together may use three quarters of the memory, so that small ones do not wait for them.
 """
 
 import time
@@ -91,7 +91,7 @@ class Jobs:
         self._going_on = 0  # threads on jobs that were interrupted
         self._held = 0
         self._held_by_large = 0
-        self._used: dict[SessionId, tuple[float, float]] = {}  # processor seconds, as of when
+        self._used: dict[SessionId, tuple[float, float]] = {}  # processor seconds, and when they were counted
         self._sequence = 0
         self._threads = 0
 
@@ -131,7 +131,7 @@ class Jobs:
         )
 
     def _pop(self) -> _Work | None:
-        """The first job that may run, which holds its memory from now on."""
+        """The first job that may run; its memory is held from now on."""
         heaps = [
             heap
             for heap in (self._begun, self._ready, self._small, self._large)
@@ -181,7 +181,7 @@ class Jobs:
         if self._is_background:
             lower_priority()
         while True:
-            # a call of its own: nothing of a job may stay in the frame of a thread that waits
+            # a separate call: the frame of a waiting thread must not reference the job
             self._serve_one()
 
     def _serve_one(self) -> None:
@@ -216,7 +216,7 @@ class Jobs:
             self._post(partial(self._finish, work, result))
 
     def _work(self, work: _Work, begun_s: float) -> tuple[object, bool]:
-        """One slice: (result, whether it is done)."""
+        """Run one slice; returns the result and whether the job is done."""
         if not work.in_steps:
             return work.job(), True
         steps = work.steps
@@ -232,7 +232,7 @@ class Jobs:
             return end.value, True
 
     def _finish(self, work: _Work, result: object) -> None:
-        """On the reactor's thread: hand back the result, then its memory."""
+        """On the reactor's thread: report the result, then release the memory."""
         work.done(result)
         if work.memory_bytes:
             with self._changed:

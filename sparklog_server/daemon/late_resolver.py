@@ -1,4 +1,4 @@
-"""A resolver made lazily: its modules are imported and its objects made at the first question."""
+"""A resolver that imports its modules and creates its objects at the first call."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,8 +18,8 @@ _ANY_HOST = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 class LateResolver:
-    """`broker.transactions.Resolver` that reaches the cluster as brokers reach each other, by this
-    broker's own listener for that.
+    """Implements `broker.transaction_coordinator.Resolver`; it connects to the cluster through this broker's
+    inter-broker listener.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class LateResolver:
         self._made: tuple[SinkResolver, Resolving] | None = None
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Answer:
-        """See `broker.transactions.Resolver`."""
+        """See `broker.transaction_coordinator.Resolver`."""
         if self._made is None:
             self._made = self._make()
         resolver, resolving = self._made

@@ -1,7 +1,8 @@
-"""The process that an embedded broker belongs to: it is gone when its end of our standard input closes, or
-when our parent has changed.
+"""The parent of an embedded broker: it has ended when its end of this process's standard input closes, or
+when the parent pid changes.
 
-The pipe reports the end at once. The pid is the backstop: another child of the parent may hold the pipe open.
+The pipe reports the end at once. The pid is checked too, because another child of the parent may hold the
+pipe open.
 """
 
 import os
@@ -24,7 +25,7 @@ class Parent:
         reactor.watch(_STDIN, self._readable)
 
     def check(self) -> None:
-        """Call it every `CHECKED_EVERY_S`."""
+        """Check the pid; to be called every `CHECKED_EVERY_S`."""
         if os.getppid() != self._pid:
             self._leave()
 

@@ -10,9 +10,21 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sliceable, Sync, release
+from sparklog.effects import (
+    Disconnect,
+    Effect,
+    Halt,
+    LinkId,
+    Loss,
+    Reply,
+    Run,
+    SendTo,
+    Sliceable,
+    Sync,
+    release,
+)
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.log_settings import decompress_memory
@@ -25,9 +37,12 @@ from sparklog_server.daemon.syncer import Syncer
 from sparklog_server.daemon.transport import PlainTransport
 from sparklog_server.disk.door import Disk, StorageError
 
+if TYPE_CHECKING:
+    from sparklog_server.daemon.peers import Peers
+
 
 class Serving(Protocol):
-    """The broker, as its outside calls it."""
+    """The interface of the broker to its environment."""
 
     is_stopping: bool
     is_stopped: bool
@@ -45,6 +60,9 @@ class Serving(Protocol):
     def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]: ...
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]: ...
     def has_request_in_flight(self, session_id: SessionId) -> bool: ...
+    def link_buffer(self, link: LinkId) -> memoryview | None: ...
+    def link_received(self, link: LinkId, size: int, now: Instant) -> list[Effect]: ...
+    def link_lost(self, link: LinkId, loss: Loss, now: Instant) -> list[Effect]: ...
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]: ...
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]: ...
     def unreadable(self, file: Sliceable, error: StorageError, now: Instant) -> list[Effect]: ...
@@ -65,7 +83,7 @@ class Halted(Exception):
 
 
 def read_clock() -> Instant:
-    """The two clocks, now."""
+    """The current time of both clocks."""
     return Instant(Micros(time.monotonic_ns() // 1000), Millis(time.time_ns() // 1_000_000))
 
 
@@ -97,12 +115,13 @@ class Pump:
         self._background = Jobs(reactor.post, is_background=True)
         self._reads = Jobs(reactor.post, is_background=True)
         self._syncer = Syncer(disk, reactor.post, self._synced)
+        self._peers: Peers | None = None
         self._last_session = 0
         self._lost: list[SessionId] = []
-        self._unread: dict[SessionId, tuple[int, bool]] = {}  # not yet told to the broker
+        self._unread: dict[SessionId, tuple[int, bool]] = {}  # not yet reported to the broker
         self._is_in_turn = False
 
-    # -- the broker's life and time
+    # -- the broker's lifecycle and time
 
     def start(self) -> None:
         """Start the broker; its errors propagate."""
@@ -110,7 +129,7 @@ class Pump:
         self._carry_out(self._broker.start(now), now)
 
     def stop(self) -> None:
-        """Have the broker stop cleanly; `is_stopped` of the broker tells the end."""
+        """Begin a clean stop of the broker; its `is_stopped` becomes True at the end."""
         now = read_clock()
         self._carry_out(self._broker.stop(now), now)
 
@@ -169,9 +188,9 @@ class Pump:
         self._carry_out(self._broker.receive(connection.session, size, now), now)
 
     def lost(self, connection: Connection, failure: str) -> None:
-        """A connection has closed: the broker is told at the end of this turn, or in a turn of its own."""
+        """A connection has closed: the broker is called at the end of this turn, or in a turn of its own."""
         if failure:
-            self._trace("reply-broken-off", peer=connection.peer_host, reason=failure)
+            self._trace("reply-aborted", peer=connection.peer_host, reason=failure)
         del self.connections[connection.session]
         self._counts[connection.listener] -= 1
         if connection is self._heard:
@@ -185,8 +204,8 @@ class Pump:
         connection.active_us = time.monotonic_ns() // 1000
 
     def unread(self, connection: Connection, size: int, *, has_read: bool) -> None:
-        """`size` bytes of memory wait for the peer to read: the broker is told at the end of this turn, or in
-        a turn of its own.
+        """`size` bytes of memory wait for the peer to read: the broker is called at the end of this turn, or
+        in a turn of its own.
         """
         _, had_read = self._unread.get(connection.session, (0, False))
         self._unread[connection.session] = size, has_read or had_read
@@ -202,7 +221,7 @@ class Pump:
         self._background.run(job, done)
 
     def unreadable(self, file: Sliceable, error: StorageError) -> None:
-        """A file of a slice cannot be read: the broker is told in a turn of its own."""
+        """A file of a slice cannot be read: the broker is called in a turn of its own."""
         self._reactor.post(partial(self._unreadable, file, error))
 
     def _unreadable(self, file: Sliceable, error: StorageError) -> None:
@@ -210,7 +229,7 @@ class Pump:
         self._carry_out(self._broker.unreadable(file, error, now), now)
 
     def read_ahead(self, job: Callable[[], None], done: Done) -> None:
-        """Read ahead for a connection."""
+        """Run a job that reads the pages of a slice into the page cache, for a connection."""
         self._reads.run(job, done)
 
     def close_idle(self, idle_us_max: int) -> None:
@@ -219,6 +238,30 @@ class Pump:
         for connection in list(self.connections.values()):
             if connection.active_us < oldest_us:
                 connection.close()
+
+    # -- links
+
+    def link_buffer(self, link: LinkId) -> memoryview | None:
+        """See `daemon.peers.Owner`."""
+        return self._broker.link_buffer(link)
+
+    def link_received(self, link: LinkId, size: int) -> None:
+        """See `daemon.peers.Owner`."""
+        now = read_clock()
+        self._carry_out(self._broker.link_received(link, size, now), now)
+
+    def link_lost(self, link: LinkId, loss: Loss) -> None:
+        """See `daemon.peers.Owner`."""
+        now = read_clock()
+        self._carry_out(self._broker.link_lost(link, loss, now), now)
+
+    def _links(self) -> "Peers":
+        if self._peers is None:
+            # At its only use: a broker alone opens no link.
+            from sparklog_server.daemon.peers import Peers
+
+            self._peers = Peers(self, self._reactor)
+        return self._peers
 
     # -- effects
 
@@ -271,6 +314,10 @@ class Pump:
                 done = partial(self._finished, ticket)
                 jobs = self._background if is_background else self._jobs
                 jobs.run(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes)
+            case SendTo(link, chunks):
+                self._links().send(link, chunks)
+            case Disconnect(LinkId() as link):
+                self._links().close(link)
             case Disconnect(session, _, is_at_once):
                 if session in self.connections:
                     if is_at_once:

@@ -6,9 +6,9 @@ do little and return, and every socket gets its turn.
 A sleeping processor wakes slowly: 40 us on the virtual machines where this was measured, more than a whole
 request. While recent waits were short (a client sends its next request as soon as it has its response), the
 reactor polls for a short time before it sleeps, and yields the processor to other threads. It sleeps at once
-where waits are long, where each wait is ended by another descriptor (with a thousand idle clients, the last
-event does not predict the next), and while a sync is awaited: polling would compete with the thread of the
-sync for the interpreter.
+if waits are long, if each wait is ended by another descriptor (with a thousand idle clients, the last event
+does not predict the next), and while a sync is awaited: polling would compete with the thread of the sync for
+the GIL.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class _Poll(Protocol):
 
 
 class _Epoll:
-    """Linux."""
+    """epoll, for Linux."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -67,7 +67,7 @@ class _Epoll:
 
 
 class _PortablePoll:
-    """macOS: its cost grows with the number of sockets, which on a laptop are few."""
+    """poll, for macOS: its cost grows with the number of sockets, which on a laptop are few."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -76,7 +76,7 @@ class _PortablePoll:
         self.unregister = self._poll.unregister
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No effect: poll has no descriptor."""
 
     def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         return self._poll.poll(None if timeout_s is None else timeout_s * 1000)
@@ -94,7 +94,7 @@ class Reactor:
         self._alone_from_ns = 0
         self._is_post_due = False
         self._waited_ns = SHORT_WAIT_NS
-        # Descriptors that are ready and were not called, and for how many turns.
+        # Descriptors that were ready and not called yet, with the number of turns.
         self._passed_over: dict[int, int] = {}
         self._heard: tuple[int, ...] = ()  # descriptors that ended the last few waits, newest first
         self._is_closed = False
@@ -116,13 +116,13 @@ class Reactor:
         self._poll.modify(descriptor, events)
 
     def forget(self, descriptor: int) -> None:
-        """Before the descriptor is closed."""
+        """Stop watching a descriptor; to be called before it is closed."""
         if self._ready.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Have the reactor's thread make this call in its next turn; calls are made in the order posted,
-        and none once it is closed.
+        """Make this call on the reactor's thread in its next turn; calls are made in the order posted, and
+        none after `close`.
         """
         self._posted.append(call)
         with self._closing:
@@ -144,15 +144,16 @@ class Reactor:
         return self._wake_writer
 
     def turn(self, timeout_s: float | None) -> None:
-        """Wait until something is ready, at most so long (None: for ever), and call its callbacks.
+        """Wait until a descriptor is ready, at most for the timeout (None: no limit), and call the callbacks.
 
-        An event of a descriptor that was forgotten within the turn is dropped, also where a new connection
+        An event of a descriptor that was forgotten within the turn is dropped, even if a new connection
         reuses its number.
         """
         found = self._wait(timeout_s)
         waited, self._passed_over = self._passed_over, {}
         if waited:
-            # The longest waiting come first: the kernel reports busy descriptors in the same order each time.
+            # The descriptors that have waited longest come first: the kernel reports busy ones in the same
+            # order each time.
             found.sort(key=lambda one: waited.get(one[0], 0), reverse=True)
         due = [(descriptor, self._ready.get(descriptor), events) for descriptor, events in found]
         served_left, ended_left = SERVED_PER_TURN, ENDED_PER_TURN
@@ -182,7 +183,7 @@ class Reactor:
                 os.sched_yield()
                 before_ns, asked_ns = asked_ns, time.monotonic_ns()
                 if asked_ns - before_ns > CROWDED_NS:
-                    # Other threads want the processor: a sleeping thread gets it back at its event, a
+                    # Other threads need the processor: a sleeping thread gets it back at its event, a
                     # yielding one later.
                     self._alone_from_ns = asked_ns + CROWDED_FOR_NS
                     asked_ns += AWAKE_NS
@@ -196,8 +197,8 @@ class Reactor:
         return ready
 
     def _ended_by(self, ready: list[tuple[int, int]], waited_ns: int) -> None:
-        """Remember how short the wait was. One ended by an unfamiliar descriptor counts as long; one ended by
-        a posted call predicts nothing of the next request.
+        """Record the length of a wait. One ended by an unfamiliar descriptor counts as long; one ended by a
+        posted call does not count.
         """
         if not ready:
             self._waited_ns = waited_ns
@@ -210,8 +211,8 @@ class Reactor:
             self._heard = (descriptor, *heard[: FAMILIAR_MAX - 1])
 
     def close(self) -> None:
-        """Give back the descriptors; only for a reactor that will not turn again."""
-        # A thread may still end its work, and the number of a closed descriptor soon names another file.
+        """Close the reactor's descriptors; `turn` must not be called again."""
+        # A thread may still finish its work, and the number of a closed descriptor is soon reused.
         with self._closing:
             self._is_closed = True
             self._poll.close()
@@ -220,6 +221,6 @@ class Reactor:
 
     def _woken(self, _events: int) -> None:
         os.read(self._wake_reader, 4096)
-        # Only calls posted so far: calls that post calls must not delay the sockets.
+        # Only calls posted so far: calls that post other calls must not delay the sockets.
         for _ in range(len(self._posted)):
             self._posted.popleft()()

@@ -1,4 +1,4 @@
-"""The sockets of the resolver: a client of this cluster, on the reactor, connected only while it has
+"""The connections of the resolver, a client of this cluster: on the reactor, and open only while it has
 requests.
 
 call_soon ─► turn ─► resolver.asks ─► by broker: look up, connect, handshake, send ─► answers ─►
@@ -31,7 +31,7 @@ IDLE_US: Final = 5_000_000
 
 
 class ResolverPort(Protocol):
-    """The resolver, as its outside calls it."""
+    """The interface of the resolver to its environment."""
 
     cluster: Cluster
 
@@ -61,7 +61,7 @@ class _Link:
 
 
 class Resolving:
-    """Carries the resolver's requests. Connections stay open for at most a minute after the last request."""
+    """Sends the resolver's requests. Connections stay open for at most a minute after the last request."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Resolving:
         after: Callable[[float, Callable[[], None]], None],
         run: Callable[[Job, Done], None],
     ) -> None:
-        """`after(seconds, call)` makes a call later, on the reactor's thread; `run` runs a job beside the
-        loop.
+        """`after(seconds, call)` makes a call later, on the reactor's thread; `run` runs a job outside the
+        event loop.
         """
         self._after = after
         self._run = run
-        self._next_us: Micros | None = None  # when the next turn is due
+        self._next_us: Micros | None = None  # the time of the next turn
         self._resolver = resolver
         self._reactor = reactor
         self._buffers = ReceiveBuffers(kept_max=1)
@@ -144,12 +144,12 @@ class Resolving:
         connection = Connection(client_id=CLIENT_ID, in_flight_max=2, buffers=self._buffers)
         link = self._links[node] = _Link(connection, Micros(now + CONNECT_US))
         look_up = partial(socket.getaddrinfo, broker.host, broker.port, type=socket.SOCK_STREAM)
-        # Beside the loop: a name may take seconds to look up.
+        # Outside the event loop: a name lookup may take seconds.
         self._run(look_up, partial(self._looked_up, node, link))
         return link
 
     def _looked_up(self, node: NodeId, link: _Link, found: object) -> None:
-        """The name of a broker is resolved, or cannot be: `found` is its addresses or the error."""
+        """Take the result of a broker's name lookup: `found` has its addresses or the error."""
         if self._links.get(node) is not link:
             return
         try:

@@ -39,18 +39,18 @@ from sparklog_server.log.log_dir import DirectoryRefused
 from sparklog_server.raft.election_state import ElectionStateCorrupt
 
 IDLE_SWEEPS: Final = 8
-# How long another thread may hold the interpreter when the loop returns from a system call. Python's default
-# of 5 ms is the time of a hundred requests.
+# The time for which another thread may hold the GIL when the loop returns from a system call. Python's
+# default of 5 ms is the time of a hundred requests.
 SWITCH_INTERVAL_S: Final = 0.0005
 # Python's own thresholds but the last, which is 10 there. A full collection stops the loop for 3 ms per
-# thousand connections and finds next to nothing, since requests leave no rings of objects behind.
+# thousand connections and finds next to nothing, because requests leave no reference cycles.
 GC_THRESHOLDS: Final = (700, 10, 100)
-# How often the heap is trimmed, and by how much its free memory must have grown since: freed replies and
-# requests leave free memory between used pieces, where the allocator keeps it.
+# The interval of heap trims, and the growth of its free memory that causes one: freed replies and requests
+# leave free memory between used pieces, which the allocator keeps.
 TRIMMED_EVERY_S: Final = 5
 TRIMMED_BYTES_MIN: Final = 32 << 20
 
-# Errors that keep a broker from starting and fit in a sentence; any other error is a bug.
+# Errors that keep a broker from starting and that one sentence describes; any other error is a bug.
 REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
 
 OpenBroker = Callable[[BrokerSettings, Disk, Callable[..., None], Instant], Serving]
@@ -104,7 +104,7 @@ class Server:
             after=self._after,
             trace=log.trace,
         )
-        self._untrimmed_bytes = 0  # free in the heap when it was last trimmed, or fewer since
+        self._untrimmed_bytes = 0  # free bytes of the heap after the last trim, or fewer since
         if parent_pid is not None:
             self._watch_parent(Parent(parent_pid, self._reactor, self._want_stop))
 
@@ -131,7 +131,7 @@ class Server:
                 self._halt(str(error))
             raise
         except Exception as bug:
-            import traceback  # as `shutil` below: at its only use, because imports are most of a start
+            import traceback  # imported here, as `shutil` below, because imports are most of a start
 
             self._halt(f"{type(bug).__name__}: {bug}\n{traceback.format_exc()}")
         self._log.trace("stopped", node=self._settings.node_id)
@@ -209,7 +209,7 @@ class Server:
         self._pump.stop()
 
     def _halt(self, reason: str) -> None:
-        """End at once, without anything that a clean end would write."""
+        """End the process at once, without the writes of a clean stop."""
         self._log.halt(reason)
         os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Makes files durable beside the loop: one thread per log directory and one for the metadata log.
+"""Makes files durable outside the event loop: one thread per log directory and one for the metadata log.
 
 Each directory has its own queue, so a slow disk does not delay the others. The broker groups syncs: one sync
 per directory is in flight, and records appended meanwhile go into the next.
@@ -17,8 +17,8 @@ Synced = Callable[[Ticket, BaseException | None], None]
 
 
 class Syncer:
-    """Answers every Sync once, through `synced(ticket, error)` on the reactor's thread, in order per
-    directory.
+    """Reports the result of every Sync once, through `synced(ticket, error)` on the reactor's thread, in
+    order per directory.
     """
 
     def __init__(self, disk: Disk, post: Callable[[Callable[[], None]], None], synced: Synced) -> None:
@@ -41,6 +41,6 @@ class Syncer:
             error: BaseException | None = None
             try:
                 self._disk.sync(effect.files)
-            except BaseException as raised:  # the pump tells a disk error from a bug
+            except BaseException as raised:  # the pump distinguishes a disk error from a bug
                 error = raised
             self._post(partial(self._synced, effect.ticket, error))

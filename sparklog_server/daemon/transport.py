@@ -9,8 +9,8 @@ import socket
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-# Tells the kernel that a slice follows at once, so that a reply's first bytes do not leave in a segment of
-# their own. macOS has no such flag.
+# Announces to the kernel that a slice follows at once, so that a reply's first bytes are not sent in a
+# segment of their own. macOS has no such flag.
 _MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
@@ -45,7 +45,9 @@ class Transport(Protocol):
 
 
 class PlainTransport:
-    """A TCP socket. The two calls of every request are attributes, the methods of the socket themselves."""
+    """A TCP socket. The two methods that every request uses are attributes that hold the socket's own
+    methods, so that they cost no extra call.
+    """
 
     __slots__ = ("_connected", "receive_into", "send")
 

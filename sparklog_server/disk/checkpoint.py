@@ -6,8 +6,7 @@ back.
     orders 0 1200            one line each
     orders 1 980
 
-A file that does not parse raises CheckpointCorrupt: the reader knows whether it can be rebuilt or
-must be refused.
+A file that does not parse raises CheckpointCorrupt: its reader decides whether to rebuild or to refuse it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,5 +1,5 @@
-"""Files of the operating system and the bound on their open descriptors: positioned writes and reads,
-descriptors opened on need and taken from idle files.
+"""Files of the operating system with a limit on open descriptors: positioned reads and writes; descriptors
+are opened on demand and taken from idle files.
 
 The lock of this module guards the table of open descriptors, which the loop shares with other threads: no
 descriptor is closed between its lookup and its duplication.
@@ -23,11 +23,11 @@ _Made = TypeVar("_Made")
 
 
 class OsFile:
-    """A file of the operating system, its descriptor opened on need.
+    """A file of the operating system, whose descriptor is opened on demand.
 
-    Invariants: only `[0, size)` counts, even if a failed write left bytes behind it; a pinned file keeps
-    its descriptor regardless of the bound on open files; the descriptor of a closed file goes with the
-    last `release`, or to make way, and is never opened again. Threads other than the loop may read it;
+    Invariants: only `[0, size)` counts, even if a failed write left bytes after it; a pinned file keeps its
+    descriptor regardless of the limit on open files; the descriptor of a closed file is closed with the last
+    `release`, or for another file, and never opened again. Threads other than the loop may read the file;
     each closes the descriptors that it opened.
     """
 
@@ -70,8 +70,8 @@ class OsFile:
         self._was_read = False
 
     def append(self, data: Buffer) -> int:
-        """Write `data` at the end, whole, and return the position where it begins; on failure the file is
-        cut back to where it was.
+        """Write all of `data` at the end, and return its position; on failure the file is truncated to its
+        former size.
         """
         position = self.size
         fd = self._fd
@@ -85,7 +85,7 @@ class OsFile:
         return position
 
     def _is_cut_back(self) -> bool:
-        """Cut off the bytes of a failed write; returns whether that worked."""
+        """Truncate the bytes of a failed write; returns whether that worked."""
         try:
             os.ftruncate(self.fileno(), self.size)
         except (OSError, StorageError):
@@ -93,8 +93,8 @@ class OsFile:
         return True
 
     def _write_rest(self, data: Buffer, written: int) -> None:
-        """Linux writes at most 2 GiB - 4 KiB at once, and less where the space ends: the next call then
-        names the reason.
+        """Linux writes at most 2 GiB - 4 KiB at once, and less if the disk becomes full: the next call then
+        has the reason.
         """
         rest = memoryview(data)
         while written < len(rest):
@@ -117,7 +117,7 @@ class OsFile:
             raise storage_error(self.path, "read", error) from error
 
     def fileno(self) -> int:
-        """The open descriptor, valid until control returns to the loop; opened again if it was taken away."""
+        """The open descriptor, valid until control returns to the loop; opened again if it was taken."""
         self._was_read = True
         return self._fd if self._fd >= 0 else self._descriptors.open(self)
 
@@ -133,27 +133,27 @@ class OsFile:
         self.size = size
 
     def pin(self) -> None:
-        """Open it now and keep it open until `close`, since its name is about to change. Raises
+        """Open the file now and keep it open until `close`, because its name is about to change. Raises
         StorageError.
         """
         self.fileno()
         self.is_pinned = True
 
     def retain(self) -> None:
-        """Keep the file readable after `close`, until the `release` that belongs to this call."""
+        """Keep the file readable after `close`, until the matching `release`."""
         self._retained += 1
 
     def release(self) -> None:
-        """The reader that called `retain` is done; the last one closes a file that its owner has closed."""
+        """End one `retain`; the last one closes a file that its owner has closed."""
         self._retained -= 1
         assert self._retained >= 0, self.path
         if self.is_closed and not self._retained:
             self._descriptors.take(self)
 
     def close(self) -> None:
-        """The owner is done with the file: it closes at once, or with the last `release`."""
+        """The owner closes the file: at once, or with the last `release`."""
         if self._retained and self._fd < 0 and not self.is_closed:
-            # Its name may soon be another file's. A slice of a file that cannot be opened now fails when it
+            # Another file may soon have its name. A slice of a file that cannot be opened now fails when it
             # is sent.
             with contextlib.suppress(StorageError):
                 self.fileno()
@@ -172,12 +172,12 @@ class OsFile:
 
 class Descriptors:
     """The open descriptors of one disk's files, at most `open_files_max`, up to half of them of closed files
-    that are still read.
+    that are still being read.
 
-    Only the thread that made it, the loop's, opens descriptors under this bound and takes them away: a
-    descriptor that a job of another thread uses could be closed between its lookup and its use, and its
-    number name another file by then. Invariant: `_open` has one entry per file that holds a descriptor of
-    the loop's, in the order of a clock hand: files used since the hand last passed stay.
+    Only the loop's thread opens descriptors under this limit and takes them from files: a descriptor that a
+    job of another thread uses could be closed between its lookup and its use, and its number be reused.
+    Invariant: `_open` has one entry per file that holds a descriptor of the loop's, in the order of a clock
+    hand: files used since the hand last passed stay.
     """
 
     def __init__(self, open_files_max: int, *, is_read_only: bool) -> None:
@@ -185,7 +185,7 @@ class Descriptors:
         self._is_read_only = is_read_only
         self._open_files_max = open_files_max
         self._open: deque[Callable[[], OsFile | None]] = deque()
-        self._lingering: dict[OsFile, None] = {}  # closed and still read, in the order of closing
+        self._lingering: dict[OsFile, None] = {}  # closed and still being read, in the order of closing
         self._guard = Lock()
         self._loop_thread = get_ident()
 
@@ -195,8 +195,8 @@ class Descriptors:
         return get_ident() == self._loop_thread
 
     def open(self, file: OsFile, flags: int | None = None) -> int:
-        """Give `file` a descriptor, and take one away from a file that was not used lately if there are
-        too many.
+        """Open a descriptor for `file`, and take one from a file that was not used lately if there are too
+        many.
         """
         fd = self.retried(lambda: self._opened(file, flags))
         if not self.is_loop:
@@ -227,17 +227,15 @@ class Descriptors:
         return self.retried(duplicated)
 
     def leave(self, file: OsFile) -> None:
-        """Let a closed file be read on; of too many, the one closed first loses its descriptor, and its
-        readers their connections.
+        """Keep a closed file open for its readers; if there are too many, the one closed first loses its
+        descriptor, and its readers their connections.
         """
         self._lingering[file] = None
         if len(self._lingering) > max(1, self._open_files_max // 2):
             self.take(next(iter(self._lingering)))
 
     def take(self, file: OsFile) -> None:
-        """Close the descriptor of a file that has no reader left; no other thread is duplicating it
-        meanwhile.
-        """
+        """Close the descriptor of a file without readers; no other thread is duplicating it meanwhile."""
         with self._guard:
             self._lingering.pop(file, None)
             fd, file._fd = file._fd, _CLOSED
@@ -245,8 +243,8 @@ class Descriptors:
             os.close(fd)
 
     def retried(self, call: Callable[[], _Made]) -> _Made:
-        """Make a call that takes a descriptor. Where there is none, the loop takes one from idle files,
-        and another thread waits for one.
+        """Make a call that needs a descriptor. If there is none, the loop takes one from idle files, and
+        another thread waits for one.
 
         Raises the errors of the call; on the loop also OutOfDescriptors or OSError if no file is idle.
         """
@@ -266,8 +264,8 @@ class Descriptors:
                 time.sleep(_WAIT_FOR_DESCRIPTOR_S)
 
     def _give_back_idle(self) -> bool:
-        """Close half of the descriptors of files, those not used lately first; whether there was one to
-        close.
+        """Close half of the descriptors of files, those not used lately first; returns whether there were
+        any.
         """
         with self._guard:
             count = len(self._open)
@@ -276,7 +274,7 @@ class Descriptors:
 
     def _opened(self, file: OsFile, flags: int | None = None) -> int:
         if file.is_closed:
-            # Its path may name another file by now: a topic was deleted, and another has its name.
+            # Another file may have its path by now: a topic was deleted, and another created with its name.
             raise StorageError(file.path, "open", "the file was closed meanwhile")
         if flags is None:
             flags = os.O_RDONLY if self._is_read_only else os.O_RDWR

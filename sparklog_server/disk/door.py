@@ -1,8 +1,7 @@
-"""The port to files: the calls that the broker may make to a disk, and their errors.
+"""The port to files: the calls of the broker to a disk, and their errors.
 
-`os_disk` opens it onto the real file system, `simulation/disk` onto one that can crash. Paths are strings
-with `/`; every failure of the operating system arrives as `StorageError`, so no caller ever catches
-OSError.
+`os_disk` implements it on the real file system, `simulation/disk` in memory with crashes. Paths are strings
+with `/`; every error of the operating system is raised as `StorageError`, so callers never catch OSError.
 
     open ─► append … ─┐
     replace ──────────┴─► sync ─► durable: content, name, and the directory entry
@@ -22,8 +21,8 @@ class StorageError(Exception):
     """An error of the disk: the path, the call, the message of the operating system and, if known, the
     remedy.
 
-    `is_full` tells ENOSPC and EDQUOT apart, for calls that changed nothing: the same call may succeed once
-    there is room. A failed sync is never `is_full`, since it is unknown which pages the kernel dropped.
+    `is_full` marks ENOSPC and EDQUOT of calls that changed nothing: the same call may succeed once there is
+    space. A failed sync is never `is_full`, because it is unknown which pages the kernel dropped.
     """
 
     def __init__(self, path: str, call: str, reason: str, *, is_full: bool = False, remedy: str = "") -> None:
@@ -36,10 +35,10 @@ class StorageError(Exception):
 
 
 class OutOfDescriptors(StorageError):
-    """The process, or the system, has no descriptor left: not the disk's fault. Nothing was changed, and
-    the same call may succeed later.
+    """The process, or the system, has no descriptor left, which is not a fault of the disk. Nothing was
+    changed, and the same call may succeed later.
 
-    It counts as `is_full`, which has the same remedy: to try again.
+    It counts as `is_full`, because both are retried later.
     """
 
     def __init__(self, path: str, call: str, reason: str) -> None:
@@ -54,16 +53,16 @@ class DirectoryInUse(StorageError):
 
 
 class DiskFile(Protocol):
-    """An open file that grows at its end. `size` is the length known to us, without a system call."""
+    """An open file that grows at its end. `size` is its length, known without a system call."""
 
     path: str
     size: int
 
     def append(self, data: Buffer) -> int:
-        """Write `data` at the end, whole, and return the position where it begins; on failure the file is
-        cut back to where it was.
+        """Write all of `data` at the end, and return its position; on failure the file is truncated to its
+        former size.
 
-        A full disk on which the file cannot be cut back either is not `is_full`.
+        If the disk is full and the file cannot be truncated either, the error is not `is_full`.
         """
 
     def pread(self, position: int, length: int) -> bytes:
@@ -73,44 +72,44 @@ class DiskFile(Protocol):
         """Truncate the file to `size` bytes, which must not exceed its size."""
 
     def pin(self) -> None:
-        """Open it now and keep it open until `close`, since its name is about to change. Raises
+        """Open the file now and keep it open until `close`, because its name is about to change. Raises
         StorageError.
         """
 
     def retain(self) -> None:
-        """Keep the file readable after `close`, until the `release` that belongs to this call."""
+        """Keep the file readable after `close`, until the matching `release`."""
 
     def release(self) -> None:
-        """The reader that called `retain` is done; the last one closes a file that its owner has closed."""
+        """End one `retain`; the last one closes a file that its owner has closed."""
 
     def close(self) -> None:
-        """The owner is done with the file: it closes at once, or with the last `release`."""
+        """The owner closes the file: at once, or with the last `release`."""
 
 
 class Disk(Protocol):
-    """A file system of which nothing is durable until it was synced."""
+    """A file system in which changes are durable only once they are synced."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Open for appending and reading; with `create`, a missing file is made empty."""
+        """Open for appending and reading; with `create`, a missing file is created empty."""
 
     def read(self, path: str) -> bytes | None:
-        """A small file, whole; None if there is none."""
+        """The content of a small file; None if it does not exist."""
 
     def replace(self, path: str, content: bytes) -> DiskFile:
-        """Write a small file aside, whole; the `sync` that gets the returned file makes it durable and
-        puts it in place of `path`.
+        """Write a small file under a temporary name; the `sync` of the returned file makes it durable and
+        renames it to `path`.
 
         Until then `path` keeps its former content, also after a crash.
         """
 
     def write(self, path: str, content: bytes) -> None:
-        """`replace` and `sync` at once; on a full disk nothing is left behind. Blocks."""
+        """`replace` and `sync` at once; on a full disk no temporary file is left. Blocks."""
 
     def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
         """Rename a file or directory and sync the parent directory.
 
-        Without the sync a crash may undo it, until a lasting rename in the same directory: of `new` to
-        itself, if of nothing else.
+        Without the sync a crash may undo the rename, until a synced rename in the same directory follows,
+        which may be one of `new` to itself.
         """
 
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
@@ -119,7 +118,7 @@ class Disk(Protocol):
         """
 
     def size(self, path: str) -> int:
-        """How many bytes a file holds; 0 if there is none of that name."""
+        """The size of a file in bytes; 0 if it does not exist."""
 
     def remove(self, *paths: str) -> None:
         """Remove files, or directories with their content, and sync the parent directories; missing paths
@@ -127,24 +126,24 @@ class Disk(Protocol):
         """
 
     def list(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; empty if it is missing, or none."""
+        """The names in a directory, sorted; empty if it is missing, or not a directory."""
 
     def room(self, directory: str) -> tuple[int, int]:
-        """(total, usable) bytes of the file system that a directory lies in."""
+        """The total and usable bytes of the file system of a directory."""
 
     def make_directory(self, *paths: str) -> None:
         """Make directories and their parents, and make their entries durable."""
 
     def sync(self, files: Sequence[DiskFile]) -> None:
-        """Return when the bytes appended to these files before the call survive a power cut. Blocks: call
-        it beside the loop.
+        """Return when the bytes appended to these files before the call survive a power cut. Blocks: call it
+        outside the event loop.
         """
 
     def lock(self, directory: str) -> None:
-        """Hold the directory for this process until it ends or `unlock`. Raises DirectoryInUse."""
+        """Lock the directory for this process until it ends or `unlock`. Raises DirectoryInUse."""
 
     def unlock(self, directory: str) -> None:
-        """Let the directory go; nothing happens if it is not held."""
+        """Release the lock; no effect if it is not held."""
 
 
 def replace_all(disk: Disk, contents: Iterable[tuple[str, bytes]]) -> list[DiskFile]:
@@ -162,8 +161,8 @@ def replace_all(disk: Disk, contents: Iterable[tuple[str, bytes]]) -> list[DiskF
 
 
 def discard(disk: Disk, files: Sequence[DiskFile]) -> None:
-    """Remove files that `replace` wrote aside and that are not to be put in place; a disk that fails keeps
-    them until the next start.
+    """Remove temporary files of `replace` that are not needed; if the disk fails they stay until the next
+    start.
     """
     for file in files:
         file.close()

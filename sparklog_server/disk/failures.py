@@ -1,4 +1,4 @@
-"""Errors of the operating system as the errors of the door."""
+"""Errors of the operating system as errors of the port to files."""
 
 import contextlib
 import errno
@@ -13,15 +13,19 @@ _MAKE_ROOM = "make room on that file system, then start the broker again"
 _REMEDIES = {
     errno.ENOSPC: _MAKE_ROOM,
     errno.EDQUOT: _MAKE_ROOM,
-    errno.EROFS: "look in the kernel's log for why it is read-only, mount it read-write, then start the broker again",  # noqa: E501
-    errno.EACCES: "give the user of the broker the right to read and write there, then start the broker again",  # noqa: E501
+    errno.EROFS: (
+        "look in the kernel's log for why it is read-only, mount it read-write, then start the broker again"
+    ),
+    errno.EACCES: (
+        "give the user of the broker the right to read and write there, then start the broker again"
+    ),
     errno.EPERM: "give the user of the broker the right to read and write there, then start the broker again",
     errno.EIO: "look in the kernel's log for the device that fails, replace it, then start the broker again",
 }
 
 
 class Storage:
-    """Turns an error of the operating system into a StorageError; a class, since a generator takes longer
+    """Turns an error of the operating system into a StorageError; a class, because a generator takes longer
     than many of the calls.
     """
 
@@ -47,8 +51,8 @@ def storage_error(path: str, call: str, error: OSError, *, is_undone: bool = Tru
     """
     if error.errno in OUT_OF_DESCRIPTORS:
         return OutOfDescriptors(path, call, error.strerror or str(error))
-    # Where blocks are allocated late, a sync may be the first to meet a full disk; what it could not write is
-    # lost then (fsync(2)).
+    # With delayed allocation a sync may be the first call to find the disk full; the data that it could not
+    # write is lost (fsync(2)).
     is_full = error.errno in _FULL and is_undone and call != "sync"
     return StorageError(
         path, call, error.strerror or str(error), is_full=is_full, remedy=_REMEDIES.get(error.errno or 0, "")
@@ -65,7 +69,7 @@ def unless_gone(path: str) -> Iterator[None]:
     except StorageError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
-        from pathlib import Path  # at its only use: a start does not need it
+        from pathlib import Path  # imported at its only use: a start does not need it
 
         if Path(path).exists():
             raise

@@ -1,5 +1,5 @@
-"""The door onto the real file system: files under a bound on open descriptors, group sync, and the lock
-of a data directory.
+"""The port to files on the real file system: a limit on open descriptors, group sync, and the lock of a data
+directory.
 
 The loop appends and reads while one sync thread per log directory calls `sync`; see `Descriptors` for
 what they share.
@@ -17,28 +17,28 @@ from .failures import Storage, unless_gone
 from .syscalls import sync_descriptor, syncfs, take_lock
 
 OPEN_FILES_MAX = 512
-SYNC_ONE_BY_ONE_MAX = 32  # above it one syncfs is cheaper: 500 files take 3–7 ms instead of 73 ms
+SYNC_ONE_BY_ONE_MAX = 32  # for more files one syncfs is faster: 500 files take 3–7 ms instead of 73 ms
 LOCK_NAME = ".lock"
 ASIDE_SUFFIX = ".tmp"
 
 
 class OsDisk:
-    """The file system of this machine, with at most `open_files_max` descriptors of files, up to half of
-    them of closed files that are still read.
+    """The file system of this machine, with at most `open_files_max` descriptors of files, up to half of them
+    of closed files that are still being read.
 
-    Only the thread that made it, the loop's, keeps files open under this bound (see `Descriptors`): jobs
-    must drop the files that they open.
+    Only the loop's thread keeps files open under this limit (see `Descriptors`): jobs must close the files
+    that they open.
     """
 
     def __init__(self, *, open_files_max: int = OPEN_FILES_MAX, is_read_only: bool = False) -> None:
-        """`is_read_only` is for tools that look at files which they may not, or must not, change."""
+        """`is_read_only` is for tools that examine files which they must not change."""
         self._is_read_only = is_read_only
         self._descriptors = Descriptors(open_files_max, is_read_only=is_read_only)
         self._locks: dict[str, int] = {}
         self._replaced_count = 0
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
-        """Open for appending and reading; with `create`, a missing file is made empty."""
+        """Open for appending and reading; with `create`, a missing file is created empty."""
         with Storage(path, "open"):
             try:
                 return OsFile(self._descriptors, path, os.stat(path).st_size)
@@ -50,7 +50,7 @@ class OsDisk:
         return file
 
     def read(self, path: str) -> bytes | None:
-        """A small file, whole; None if there is none."""
+        """The content of a small file; None if it does not exist."""
         with Storage(path, "read"):
             try:
                 with self._descriptors.retried(lambda: open(path, "rb", buffering=0)) as file:
@@ -59,10 +59,10 @@ class OsDisk:
                 return None
 
     def replace(self, path: str, content: bytes) -> OsFile:
-        """Write a small file aside; the `sync` that gets the returned file makes it durable and puts it in
-        place of `path`.
+        """Write a small file under a temporary name; the `sync` of the returned file makes it durable and
+        renames it to `path`.
         """
-        # A name of its own: an earlier one for the same path may still be on its way into place.
+        # A unique name: an earlier file for the same path may not be renamed yet.
         self._replaced_count += 1
         aside = f"{path}.{self._replaced_count}{ASIDE_SUFFIX}"
         file = OsFile(self._descriptors, aside, 0, place=path)
@@ -73,12 +73,12 @@ class OsDisk:
             _remove_aside(aside)
             raise
         if not self._descriptors.is_loop:
-            # A job may write many of them, and none falls under the bound on open files.
+            # A job may write many of them, and the limit on open files does not cover them.
             self._descriptors.take(file)
         return file
 
     def write(self, path: str, content: bytes) -> None:
-        """`replace` and `sync` at once; on a full disk nothing is left behind. Blocks."""
+        """`replace` and `sync` at once; on a full disk no temporary file is left. Blocks."""
         file = self.replace(path, content)
         try:
             self.sync([file])
@@ -88,7 +88,7 @@ class OsDisk:
             raise
 
     def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
-        """Rename a file or directory and, if it is to last, sync the parent directory."""
+        """Rename a file or directory and, if it must be durable, sync the parent directory."""
         if is_lasting:
             self.rename_all([(old, new)])
             return
@@ -106,7 +106,7 @@ class OsDisk:
             self._sync_directory(parent)
 
     def size(self, path: str) -> int:
-        """How many bytes a file holds; 0 if there is none of that name."""
+        """The size of a file in bytes; 0 if it does not exist."""
         with Storage(path, "stat"):
             try:
                 found = os.stat(path)
@@ -129,7 +129,7 @@ class OsDisk:
             self._sync_directory(parent)
 
     def list(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; empty if it is missing, or none."""
+        """The names in a directory, sorted; empty if it is missing, or not a directory."""
         with Storage(directory, "list"):
             try:
                 return sorted(self._descriptors.retried(lambda: os.listdir(directory)))
@@ -137,7 +137,9 @@ class OsDisk:
                 return []
 
     def room(self, directory: str) -> tuple[int, int]:
-        """(total, usable) bytes of the file system of a directory; usable without the superuser's reserve."""
+        """The total and usable bytes of the file system of a directory; usable without the superuser's
+        reserve.
+        """
         with Storage(directory, "statvfs"):
             found = os.statvfs(directory)
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
@@ -157,7 +159,7 @@ class OsDisk:
                             raise
                         missing.append(parent)
                         continue
-                    except FileExistsError:  # perhaps made by a call whose sync failed
+                    except FileExistsError:  # perhaps created by a call whose sync failed
                         if not os.path.isdir(directory):
                             raise
                 parents[_parent(directory)] = None
@@ -166,8 +168,8 @@ class OsDisk:
             self._sync_directory(parent)
 
     def sync(self, files: Sequence[DiskFile]) -> None:
-        """Return when the bytes appended to these files before the call survive a power cut. Blocks: call
-        it beside the loop.
+        """Return when the bytes appended to these files before the call survive a power cut. Blocks: call it
+        outside the event loop.
         """
         own = [file for file in files if isinstance(file, OsFile)]
         assert len(own) == len(files), "a file of another disk"
@@ -206,10 +208,10 @@ class OsDisk:
             file.path, file.place = file.place, None
 
     def _sync_file_system(self, directories: Sequence[str]) -> bool:
-        """Sync the one file system that all of these lie on; False where that cannot be done.
+        """Sync the file system of all these files; False if that is not possible.
 
-        It fails for a file of another program too, for which a full disk had no room. Our own files keep
-        their errors, so the caller, which syncs each of them then, meets those and no others.
+        It also fails for a file of another program for which the disk had no space. The kernel keeps the
+        errors per file, so the caller, which then syncs each of its files, finds only their errors.
         """
         directory = next((directory for directory in directories if os.path.isdir(directory)), None)
         if syncfs is None or directory is None:
@@ -234,10 +236,10 @@ class OsDisk:
                 os.close(fd)
 
     def lock(self, directory: str) -> None:
-        """Hold the directory for this process until it ends or `unlock`: an exclusive lock on its `.lock`
-        file, as Kafka takes.
+        """Lock the directory for this process until it ends or `unlock`: an exclusive lock on its `.lock`
+        file, as in Kafka.
 
-        A read-only disk makes no such file: where there is none, no broker has ever held the directory,
+        A read-only disk does not create the file: if it is missing, no broker has ever used the directory,
         and nothing is locked.
         """
         if directory in self._locks:
@@ -253,13 +255,13 @@ class OsDisk:
         self._locks[directory] = fd
 
     def unlock(self, directory: str) -> None:
-        """Let the directory go; nothing happens if it is not held."""
+        """Release the lock; no effect if it is not held."""
         if (fd := self._locks.pop(directory, None)) is not None:
             os.close(fd)
 
 
 def _remove_tree(directory: str) -> None:
-    import shutil  # at its only use: it imports compression modules, which a start does not need
+    import shutil  # imported at its only use: it imports compression modules, which a start does not need
 
     shutil.rmtree(directory)
 

@@ -1,4 +1,4 @@
-"""System calls of the disk that Python has no name for, or that differ between systems."""
+"""System calls of the disk that Python does not provide, or that differ between systems."""
 
 import ctypes
 import fcntl
@@ -38,10 +38,10 @@ def take_lock(path: str, *, is_read_only: bool) -> int:
     """
     fd = os.open(path, os.O_CLOEXEC | (os.O_RDONLY if is_read_only else os.O_RDWR | os.O_CREAT), 0o644)
     try:
-        # flock keeps two of ours apart, even in one process; lockf (POSIX) is what a Java process takes.
+        # flock excludes two brokers of sparklog, even in one process; lockf (POSIX) excludes a Java process.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A descriptor that only reads can take POSIX's shared lock alone, which Java's exclusive one keeps
-        # out as well.
+        # A read-only descriptor can only have POSIX's shared lock, which excludes Java's exclusive one as
+        # well.
         fcntl.lockf(fd, (fcntl.LOCK_SH if is_read_only else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BaseException as error:
         os.close(fd)

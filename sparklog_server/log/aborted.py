@@ -40,7 +40,7 @@ def aborted_in(disk: Disk, segments: list[Segment], start: Offset, limit: Offset
 
 
 _LOOKED_UP_BYTES = 3 * 8192
-"""What is read to bear out one entry. Where that comes to more than the whole segment, a walk through this
+"""The bytes read to confirm one entry. If all entries need more than the whole segment, a walk through it
 takes a tenth of the time.
 """
 
@@ -64,7 +64,7 @@ class IndexReading:
         self._read: list[tuple[int, TxnIndex, bool]] = []
 
     def run(self) -> None:
-        """The job. Raises StorageError."""
+        """The job: read the indexes. Raises StorageError."""
         twins = Twins(self._disk, self._parts)
         for at in self._unread:
             index, is_sound = _read_index(self._disk, twins, twins[at])
@@ -78,7 +78,7 @@ class IndexReading:
         for at, index, is_sound in self._read:
             segment, file, _ = self._parts[at]
             is_current = there.get(segment.base_offset) is segment and segment.file is file
-            # While a cleaned segment is on its way to its name, another has that, or none.
+            # Until a cleaned segment has its final name, that name belongs to another file or to none.
             if is_current and segment.txn_index is None and file.path == segment.path(LOG_SUFFIX):
                 if not is_sound:
                     self._disk.write(segment.path(TXN_INDEX_SUFFIX), render(index.entries))
@@ -102,8 +102,8 @@ def is_all_read(segments: list[Segment], start: Offset, limit: Offset) -> bool:
 
 
 def index_of(disk: Disk, segments: Sequence[Segment], segment: Segment) -> TxnIndex:
-    """The index of a segment, read if it was not yet, and mended if the log does not bear it out. Raises
-    StorageError.
+    """The aborted transactions of a segment, read from the file on the first call, and rebuilt if the log
+    does not confirm an entry. Raises StorageError.
     """
     if segment.txn_index is None:
         path = segment.path(TXN_INDEX_SUFFIX)
@@ -118,7 +118,7 @@ def index_of(disk: Disk, segments: Sequence[Segment], segment: Segment) -> TxnIn
 
 
 def _read_index(disk: Disk, segments: Sequence[Segment], segment: Segment) -> tuple[TxnIndex, bool]:
-    """The index of a segment that has one, and whether its file says the same. Raises StorageError."""
+    """The index of a segment that has one, and whether the file has the same entries. Raises StorageError."""
     try:
         index = TxnIndex.load(disk, segment.path(TXN_INDEX_SUFFIX), segment.base_offset)
         if not len(index):
@@ -129,8 +129,8 @@ def _read_index(disk: Disk, segments: Sequence[Segment], segment: Segment) -> tu
             and _made_anew(disk, segments, segment).entries == index.entries
         ):
             return index, True
-        # Where compaction took some of a transaction, a replay knows less of its beginning than the entry
-        # does.
+        # Compaction may have removed the first batches of a transaction: a replay then finds a later
+        # beginning than the entry.
         if all(_is_borne_out(segments, segment, aborted) for aborted in index.entries):
             return index, True
     except TxnIndexCorrupt:
@@ -139,8 +139,8 @@ def _read_index(disk: Disk, segments: Sequence[Segment], segment: Segment) -> tu
 
 
 def recover_aborted(disk: Disk, segments: list[Segment], doubtful: int) -> list[DiskFile]:
-    """Make the indexes of the segments from `doubtful` on agree with their batches; gives what to sync
-    with them. Raises StorageError.
+    """Rebuild the indexes of the segments from `doubtful` on where their batches contradict them; returns the
+    files to sync. Raises StorageError.
     """
     unsynced: list[DiskFile] = []
     for segment in segments[doubtful:]:
@@ -164,7 +164,9 @@ def recover_aborted(disk: Disk, segments: list[Segment], doubtful: int) -> list[
 
 
 def _made_anew(disk: Disk, segments: Sequence[Segment], segment: Segment) -> TxnIndex:
-    """What a replay of the segment says, given who had a transaction open where it begins."""
+    """The index that a replay of the segment yields, given the transactions that are open at its
+    base offset.
+    """
     base_offset = segment.base_offset
     producers, _ = producers_before(
         disk, segment.directory, segments, log_start_offset=Offset(-1), end_offset=base_offset, now_ms=0
@@ -211,8 +213,8 @@ def _is_borne_out(segments: Sequence[Segment], segment: Segment, aborted: Aborte
 def _may_begin_at(
     segments: Sequence[Segment], offset: int, *, producer_id: int | None = None, but_not: int | None = None
 ) -> bool:
-    """Whether a transaction may begin at `offset`: a batch of one does, or the log has that offset no
-    more.
+    """Whether a transaction may begin at `offset`: a batch of a transaction begins there, or the log no
+    longer has that offset.
     """
     header = _batch_with(segments, offset)
     if header is None:
@@ -227,7 +229,7 @@ def _may_begin_at(
 
 
 def _batch_with(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
-    """The header of the batch that holds `offset`; None if there is none, as after compaction."""
+    """The header of the batch that holds `offset`; None if compaction has removed it."""
     index = bisect_right(segments, offset, key=base_offset_of) - 1
     if index < 0:
         return None

@@ -24,14 +24,14 @@ _UNIQUE_CHARACTERS: Final = 33  # a dot and a UUID in hex
 
 
 def doomed_name(topic_partition: TopicPartition, unique: bytes, ending: str) -> str:
-    """The name of a directory that is to go, or is set aside; a long topic's name is cut."""
+    """The name of a directory that is deleted or set aside; a topic name that is too long is cut."""
     suffix = f".{unique.hex()}{ending}"
     return f"{str(topic_partition)[: NAME_MAX - len(suffix)]}{suffix}"
 
 
 class Absent:
-    """Which of the partitions with a recovery point above 0 have no directory in a log directory with
-    these names in it.
+    """Finds the partitions with a recovery point above 0 that have no directory among `names`, the entries of
+    a log directory.
     """
 
     def __init__(self, names: Iterable[str], recovery_points: Mapping[TopicPartition, Offset]) -> None:

@@ -20,8 +20,8 @@ _CRC_BYTES = 4
 
 
 def altered_byte(content: Buffer, stored_crc: int) -> int | None:
-    """The index in `content` of the one byte whose alteration explains that its CRC-32C is not
-    `stored_crc`; None if none or several do.
+    """The index in `content` of the one byte whose alteration explains why its CRC-32C is not `stored_crc`;
+    None if no byte or several do.
 
     A negative index is one of the four bytes of the stored checksum: -4 is its first.
     """

@@ -7,8 +7,8 @@ from sparklog_server.disk.door import DiskFile, StorageError
 
 
 class AppendResult(msgspec.Struct, gc=False, frozen=True):
-    """Where a batch went: `[base_offset, last_offset]`, closed. `log_append_time_ms` is -1 where producers
-    set the time.
+    """The offsets of an appended batch, `[base_offset, last_offset]`, closed. `log_append_time_ms` is -1
+    where producers set the time.
     """
 
     base_offset: Offset
@@ -19,7 +19,7 @@ class AppendResult(msgspec.Struct, gc=False, frozen=True):
 
 
 class OffsetOutOfRange(Exception):
-    """The offset asked for is below the log start offset or beyond the log end offset."""
+    """The requested offset is below the log start offset or beyond the log end offset."""
 
 
 class BrokenFrame(StorageError):
@@ -29,7 +29,10 @@ class BrokenFrame(StorageError):
 
     def __init__(self, file: DiskFile, position: int) -> None:
         directory = file.path.rpartition("/")[0].rpartition("/")[0]
-        reason = f"no batch begins at byte {position}: restore the file, or stop the broker and run `sparklog log repair {directory}`"  # noqa: E501
+        reason = (
+            f"no batch begins at byte {position}: restore the file, or stop the broker and run `sparklog log "
+            f"repair {directory}`"
+        )
         super().__init__(file.path, "read", reason)
         self.file = file
         self.position = position

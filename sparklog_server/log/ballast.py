@@ -5,9 +5,9 @@ have filled the disk.
      ▲                                                         │                                  │
      └──────────────────────── space is available again ───────┴──────────────────────────────────┘
 
-Without it a full disk would keep the broker from writing its vote, without which it serves nothing, and an
-operator from deleting a topic. A running broker may use one half, so that the other is left for its next
-start. A file system that compresses zeros away frees no space.
+Without it a full disk would keep the broker from writing its vote, without which it cannot take part in the
+metadata quorum, and an operator from deleting a topic. A running broker may free one half; the other half is
+left for its next start. A file system that compresses zeros away frees no space.
 """
 
 import contextlib
@@ -23,25 +23,27 @@ BALLAST_BYTES = 256 << 10
 START_BYTES = BALLAST_BYTES // 2
 """The half that only a start may use."""
 _ROOM_BYTES_MIN = 64 * BALLAST_BYTES
-"""Less room than this is worth more than the ballast."""
+"""With less free space than this no ballast is created."""
 
 
 def keep(disk: Disk, directory: str) -> None:
-    """Have the ballast there, unless the disk has little room. It need not survive a crash."""
+    """Create the ballast unless it exists or the disk has little space. The file need not survive a crash."""
     path = f"{directory}/{FILE_NAME}"
     try:
         if (size := disk.size(path)) < BALLAST_BYTES and disk.room(directory)[1] >= _ROOM_BYTES_MIN:
             file = disk.open(path, create=True)
             file.append(
                 bytes(BALLAST_BYTES - size)
-            )  # what is there stays: others may take the room before it is written
+            )  # an existing file stays: another program may take the space before it is written again
             file.close()
     except StorageError:
-        pass  # a disk that fails is met by the next write that counts
+        pass  # a disk that fails is reported by the next write of data
 
 
 def halve(disk: Disk, directory: str) -> bool:
-    """Give up the half of a running broker; whether it was there. Blocks. Raises StorageError."""
+    """Free the half that a running broker may use; returns whether it was there. Blocks. Raises
+    StorageError.
+    """
     path = f"{directory}/{FILE_NAME}"
     if disk.size(path) <= START_BYTES:
         return False
@@ -53,7 +55,9 @@ def halve(disk: Disk, directory: str) -> bool:
 
 
 def give_up_if_full(disk: Disk, directory: str) -> None:
-    """At a start: remove the ballast where there is less room than it takes. Blocks. Raises StorageError."""
+    """Remove the ballast at a start if the disk has less free space than the ballast takes. Blocks. Raises
+    StorageError.
+    """
     if disk.room(directory)[1] < BALLAST_BYTES:
         disk.remove(f"{directory}/{FILE_NAME}")
 
@@ -78,10 +82,11 @@ def written(
 def rename_all(
     disk: Disk, directory: str, moves: Sequence[tuple[str, str]], *, is_again: bool = False
 ) -> None:
-    """Rename all, at the price of half the ballast of `directory` if a full disk has no room for the names.
+    """Rename all files; if a full disk has no space for the names, free half of the ballast of `directory`
+    and try again.
 
-    Where that fails too, some may have been renamed: `is_again` goes on with the others. Blocks. Raises
-    StorageError.
+    If the second attempt fails too, some files may have their new names: a call with `is_again` renames the
+    others. Blocks. Raises StorageError.
     """
     try:
         if is_again:
@@ -97,8 +102,8 @@ def rename_all(
 
 
 def rename(disk: Disk, directory: str, old: str, new: str) -> None:
-    """As `rename_all`, of one name, which is as it was where a descriptor is wanting. Blocks. Raises
-    StorageError.
+    """Rename one file as `rename_all` does; the file keeps its name if no descriptor is available. Blocks.
+    Raises StorageError.
     """
     try:
         rename_all(disk, directory, [(old, new)])
@@ -116,4 +121,4 @@ def _rename_rest(disk: Disk, moves: Sequence[tuple[str, str]]) -> None:
     left = [(old, new) for old, new in moves if old.rpartition("/")[2] in names[old.rpartition("/")[0]]]
     disk.rename_all(
         [*left, *((new, new) for _, new in moves[-1:])]
-    )  # the last makes those before it lasting, also where none is left
+    )  # the last sync makes the renames before it durable, also if no file is left to rename

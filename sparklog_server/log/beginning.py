@@ -1,4 +1,4 @@
-"""The beginning of many logs at once: a directory, an empty first segment and the topic's id for each,
+"""The creation of many logs at once: a directory, an empty first segment and the topic id of each, made
 durable with one sync.
 """
 
@@ -17,8 +17,8 @@ from .segment import LOG_SUFFIX, file_name
 
 
 class Wanted(NamedTuple):
-    """A log to be begun, and the epoch in which this node leads it from the first record on; -1 if it does
-    not.
+    """A log to create, and the epoch in which this node leads it from the first record on; -1 if it
+    does not.
     """
 
     topic_partition: TopicPartition
@@ -28,8 +28,9 @@ class Wanted(NamedTuple):
 
 
 def begin_logs(disk: Disk, path: str, wanted: Sequence[Wanted], now: Instant) -> list[PartitionLog]:
-    """The job that begins these logs in the log directory `path`. Raises StorageError."""
-    # The handles go when this returns: a job may not keep descriptors, and the logs open theirs on need.
+    """The job that creates these logs in the log directory `path`. Raises StorageError."""
+    # The handles are closed when this returns: a job may not keep descriptors, and each log opens its own
+    # when needed.
     files: list[DiskFile] = []
     directories = [f"{path}/{one.topic_partition}" for one in wanted]
     disk.make_directory(*directories)
@@ -37,13 +38,13 @@ def begin_logs(disk: Disk, path: str, wanted: Sequence[Wanted], now: Instant) ->
     for one, directory in zip(wanted, directories, strict=True):
         disk.open(
             f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True
-        )  # empty: there is only its name to lose
+        )  # the file is empty: only its name could be lost
         files.append(write_topic_id(disk, directory, one.topic_id))
     epoch_files = []
     for one, directory in zip(wanted, directories, strict=True):
         if one.leader_epoch >= 0:
-            # Now, not with the first record: a thousand first records would have a thousand more files to
-            # sync.
+            # Synced now and not with the first record: a thousand first records would have a thousand more
+            # files to sync.
             epochs = LeaderEpochCache()
             epochs.assign(one.leader_epoch, Offset(0))
             epoch_files.append((f"{directory}/{EPOCH_FILE}", epochs.render()))
@@ -59,7 +60,7 @@ def begin_logs(disk: Disk, path: str, wanted: Sequence[Wanted], now: Instant) ->
             )
             continue
         log = PartitionLog.open(disk, directory, one.topic_partition, one.topic_id, one.settings, now=now)
-        # Opening forgets an epoch that has no record yet, but the file has it.
+        # Opening drops an epoch without records, but the file has it.
         log.epochs.assign(one.leader_epoch, Offset(0))
         log.epochs.is_saved = True
         logs.append(log)

@@ -27,10 +27,10 @@ _NO_LIMITS: Mapping[TopicPartition, Offset] = {}
 
 
 class Damaged(NamedTuple):
-    """A log that cannot be opened, and what the checkpoints say of it: its damage shows only as long as
-    they keep to that.
+    """A log that cannot be opened, and its offsets in the checkpoints: the damage is detected only as long as
+    the checkpoints keep them.
 
-    Where `is_missing` there is no directory at all, and so no topic id.
+    `is_missing` means that there is no directory, so that the topic id is not known.
     """
 
     topic_id: Uuid
@@ -42,11 +42,11 @@ class Damaged(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of the directory at `path`, rendered from its `logs` and its `damaged` ones, which
-    their owner keeps up to date.
+    """The checkpoints of the directory at `path`, rendered from its `logs` and its `damaged` logs, which the
+    owner of this object keeps up to date.
 
-    Invariant: `_vouched` has the partitions that the checkpoints may name, on disk or on their way there,
-    and the greatest recovery point that they may give for each.
+    Invariant: `_vouched` has each partition that a checkpoint may name, on disk or being written, with the
+    greatest recovery point that it may give.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Checkpoints:
         try:
             return parse_offsets(content)
         except CheckpointCorrupt:
-            return {}  # nothing is known then, and recovery starts from offset 0
+            return {}  # without the checkpoint, recovery starts from offset 0
 
     def found(
         self,
@@ -86,8 +86,8 @@ class Checkpoints:
         }
 
     def is_vouched(self, topic_partition: TopicPartition, offset: Offset = _NOTHING) -> bool:
-        """Whether a checkpoint, on disk or on its way there, may name a partition, and vouch for its
-        records beyond `offset` if given.
+        """Whether a checkpoint on disk, or one being written, may name the partition; with `offset`, whether
+        its recovery point may be above `offset`.
         """
         vouched = self._vouched.get(topic_partition)
         return vouched is not None and vouched > offset
@@ -97,15 +97,15 @@ class Checkpoints:
         high_watermarks: Mapping[TopicPartition, Offset],
         limits: Mapping[TopicPartition, Offset] = _NO_LIMITS,
     ) -> Callable[[], None]:
-        """The checkpoints as of now, and the job that makes them durable; `written` follows. One at a
-        time.
+        """The checkpoints in their current state, and the job that makes them durable. Call `written` when it
+        is done. One job at a time.
 
-        They vouch for no record beyond the `limits`, where logs are about to be cut.
+        With `limits`, no recovery point is above the limit of its partition, whose log is about to be
+        truncated.
         """
         disk, path = self._disk, self._path
         recovery_points = self._recovery_points(limits)
-        # Also where the first segment begins there: until the files before it are renamed, a crash brings
-        # them back.
+        # Also if the first segment begins there: a crash restores the files before it until they are renamed.
         log_starts = {
             topic_partition: log.log_start_offset
             for topic_partition, log in self._logs.items()
@@ -127,7 +127,7 @@ class Checkpoints:
                 LOG_START_FILE: render_offsets(log_starts),
             }
             files = [(f"{path}/{name}", content) for name, content in contents.items()]
-            # What retention and deletions free waits for this.
+            # Files of retention and deletions are removed only after this.
             disk.sync(ballast.written(disk, path, lambda: replace_all(disk, files)))
 
         return write
@@ -135,15 +135,15 @@ class Checkpoints:
     def recovery_points_job(
         self, limits: Mapping[TopicPartition, Offset] = _NO_LIMITS
     ) -> Callable[[], Steps[None]]:
-        """The recovery points as of now, and the job in steps that makes them durable, the other
-        checkpoints left as they are.
+        """The current recovery points, and the job in steps that makes them durable; the other checkpoints do
+        not change.
 
-        One at a time, and none beside a `job`.
+        One such job at a time, and none while a `job` runs.
         """
         return partial(write_recovery_points, self._disk, self._path, self._recovery_points(limits))
 
     def _recovery_points(self, limits: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, Offset]:
-        """What is to be written down, for which the checkpoints may vouch from now on."""
+        """The recovery points to write; from now on the checkpoints may contain them."""
         recovery_points = {topic_partition: log.recovery_point for topic_partition, log in self._logs.items()}
         recovery_points.update(
             (topic_partition, damaged.recovery_point) for topic_partition, damaged in self._damaged.items()
@@ -158,7 +158,7 @@ class Checkpoints:
         return recovery_points
 
     def written(self) -> None:
-        """The newest checkpoint is on disk, and no other is on its way there."""
+        """Note that the newest checkpoint is on disk, and that no other is being written."""
         self._vouched = dict(self._rendered)
 
     def write(
@@ -166,6 +166,6 @@ class Checkpoints:
         high_watermarks: Mapping[TopicPartition, Offset],
         limits: Mapping[TopicPartition, Offset] = _NO_LIMITS,
     ) -> None:
-        """Write the checkpoints now. Blocks. Raises StorageError."""
+        """Write the checkpoints at once. Blocks. Raises StorageError."""
         self.job(high_watermarks, limits)()
         self.written()

@@ -47,7 +47,7 @@ class UncleanableLog(Exception):
 
 
 _ANY_RATIO = 1 << 31
-"""The batches of a log were accepted before, under the ratio that was allowed then."""
+"""The batches of a log were accepted under an earlier limit of the ratio, so none applies."""
 
 
 class Source(NamedTuple):
@@ -60,8 +60,8 @@ class Source(NamedTuple):
 
 
 class RoundPlan(NamedTuple):
-    """All that a round needs to know. `groups` cover the sources that may be cleaned, in order; keys are
-    mapped in `[dirty, end)`.
+    """The input of a round. `groups` contain the sources that may be cleaned, in order; keys are mapped in
+    `[dirty, end)`.
     """
 
     directory: str
@@ -81,8 +81,8 @@ class RoundPlan(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The result of one piece of work: bytes read and written, the finished segment if any, and whether the
-    round is done.
+    """The result of one call of `Round.work`: bytes read and written, the finished segment if there is one,
+    and whether the round is done.
     """
 
     io_bytes: int
@@ -91,7 +91,7 @@ class Progress(NamedTuple):
 
 
 class Round:
-    """A round under way.
+    """One round in progress.
 
     Invariants: one job at a time calls `work`; `end_offset` is None until the keys are mapped, and then
     the first offset that stays dirty.
@@ -112,9 +112,9 @@ class Round:
         self._steps = self._run()
 
     def work(self, io_bytes_max: int) -> Progress:
-        """Go on until about this many bytes are read and written, or a segment is finished. Blocks.
+        """Continue until about this many bytes are read and written, or a segment is finished. Blocks.
 
-        Raises StorageError, and UncleanableLog for a batch that no reader could decode either.
+        Raises StorageError, and UncleanableLog for a batch that cannot be decoded.
         """
         io_bytes = 0
         self._chunk_bytes = max(min(io_bytes_max // 2, CHUNK_BYTES), _CHUNK_BYTES_MIN)
@@ -152,7 +152,9 @@ class Round:
             self._keys.reached(source.next_offset - 1)
 
     def _map_chunk(self, view: memoryview) -> tuple[int, bool]:
-        """(bytes of whole batches mapped, whether the table is full)."""
+        """Map the keys of one chunk. Returns the bytes of the whole batches mapped, and whether the table is
+        full.
+        """
         start, at = self.plan.first_dirty_offset, 0
         while True:
             status, at = clean.map_keys(view, at, self._keys, self._rules, start)
@@ -167,8 +169,8 @@ class Round:
     # -- rewrite
 
     def _rewrite(self, group: list[Source]) -> Generator["int | Cleaned", None, None]:
-        # The last batch stays, though maybe empty: without a hole between segments, a lost end can be told
-        # from a cleaned one.
+        # The last batch stays, if need be without records: since cleaning leaves no hole between segments, a
+        # hole means lost records.
         keep_end = _next_offset(self._disk, group[-1])
         room = POSITION_MAX - sum(source.size for source in group)
         output = _Output(self._disk, self.plan, group[0].base_offset)
@@ -230,7 +232,7 @@ class Round:
             return batch
         if kept == 0:
             return bytes(memoryview(self._target)[:filled])
-        del plain  # to hold two forms of the batch at most
+        del plain  # at most two forms of the batch are in memory
         (attributes,) = unpack_from(">h", batch, CRC_START)
         records = compress(Codec(attributes & CODEC_BITS), memoryview(self._target)[HEADER_SIZE:filled])
         whole = bytearray(HEADER_SIZE + len(records))
@@ -245,7 +247,7 @@ class Round:
         return whole
 
     def _plain(self, batch: memoryview) -> bytearray:
-        """The batch as if it had not been compressed; its CRC is not made right."""
+        """The batch with its records uncompressed; its CRC is not updated."""
         (attributes,) = unpack_from(">h", batch, CRC_START)
         plain = bytearray(batch[:HEADER_SIZE])
         codec, bytes_max = Codec(attributes & CODEC_BITS), self.plan.decompressed_bytes_max
@@ -263,8 +265,8 @@ class Round:
 
 
 def grouped(sources: list[Source], segment_bytes: int) -> list[list[Source]]:
-    """Neighbours that together fit into one segment, in bytes and in offsets, however little is left out
-    of them.
+    """Groups of adjacent segments whose total size and offset range fit into one segment, however few records
+    are retained.
     """
     groups: list[list[Source]] = []
     size = 0
@@ -294,8 +296,8 @@ class _Chunk:
 
 
 class _Reader:
-    """The chunks of a segment, each beginning with a batch. Its file is its own: the log's may be closed
-    meanwhile.
+    """The chunks of a segment, each beginning with a batch. It opens the file for itself, because the log may
+    close its own handle.
     """
 
     def __init__(self, disk: Disk, source: Source, chunk_bytes: int) -> None:
@@ -322,7 +324,7 @@ class _Reader:
 
 
 class _Output:
-    """The files of one new segment, as they grow."""
+    """The files of one new segment while they are written."""
 
     def __init__(self, disk: Disk, plan: RoundPlan, base_offset: Offset) -> None:
         self._disk = disk
@@ -342,11 +344,11 @@ class _Output:
         file = self._disk.open(
             f"{self._plan.directory}/{file_name(self._base_offset, suffix)}{CLEANED_SUFFIX}", create=True
         )
-        file.truncate(0)  # a round that was given up may have left one
+        file.truncate(0)  # an interrupted round may have left the file
         return file
 
     def give_up(self) -> None:
-        """Give the room back at once: the file may stay open for a while."""
+        """Free the disk space at once: the file may stay open for a while."""
         self._file.truncate(0)
         self._file.close()
         discard(self._disk, self._plan.directory, self._base_offset)
@@ -371,7 +373,7 @@ class _Output:
             self._synced_size = self._file.size
 
     def finish(self, group: list[Source], aborted: list[AbortedTxn]) -> Cleaned:
-        """Make all of it durable under its `.cleaned` names."""
+        """Make all files durable under their `.cleaned` names."""
         max_timestamp, max_timestamp_offset = self._state[1], self._state[2]
         self._time_index.append(max_timestamp, max_timestamp_offset - self._base_offset)
         contents = {INDEX_SUFFIX: self._index.render(), TIME_INDEX_SUFFIX: self._time_index.render()}
@@ -408,7 +410,7 @@ def _size_at(view: memoryview, position: int) -> int:
 
 
 def _next_offset(disk: Disk, source: Source) -> int:
-    """The offset behind the last batch of a segment, found from its last index entry."""
+    """The offset after the last batch of a segment, found from its last index entry."""
     index = OffsetIndex(disk.read(source.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX))
     file = disk.open(source.path)
     try:

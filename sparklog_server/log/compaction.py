@@ -1,11 +1,11 @@
-"""Which logs to compact, and how far: the choice uses the state of a log, the work is done in `cleaner`.
+"""The choice of the logs to compact and of the range to compact; `cleaner` does the work.
 
     log start        first dirty offset            first uncleanable offset         active segment
         │  cleaned before   │  dirty: its keys decide     │  too young, not committed or not durable yet  │
 
-A log is due when its dirty part is larger than `min.cleanable.dirty.ratio` of what could be compacted, or
-when something in it has waited for `max.compaction.lag.ms`. All of what lies below the first uncleanable
-offset is rewritten, the cleaned part too.
+A log is due when its dirty part exceeds `min.cleanable.dirty.ratio` of the part that could be compacted, or
+when a dirty record has waited for `max.compaction.lag.ms`. All segments below the first uncleanable offset
+are rewritten, those of the cleaned part too.
 """
 
 from bisect import bisect_right
@@ -24,7 +24,7 @@ from .segments import Segments
 
 
 class CompactedLog(Protocol):
-    """The state of a log that the choice needs."""
+    """The part of a log's state that the choice needs."""
 
     directory: str
     log_start_offset: Offset
@@ -41,8 +41,8 @@ class CompactedLog(Protocol):
 
 
 class Choice(NamedTuple):
-    """How far a log could be compacted, and how much it needs it. `segments` are sealed and end at the
-    first uncleanable offset.
+    """The range of a log that could be compacted, and the reasons to do so. `segments` are sealed and end at
+    the first uncleanable offset.
     """
 
     segments: tuple[Segment, ...]
@@ -57,7 +57,7 @@ def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
     segment. Raises StorageError.
     """
     settings, settled = log.settings, log.segments.settled
-    # Unsynced records may be lost, including those that made older records superfluous.
+    # Unsynced records may be lost; the older records that they replace must stay until then.
     stable = min(log.last_stable_offset(high_watermark), log.recovery_point)
     ends = _ends(log, settled)
     count = bisect_right(ends, stable)
@@ -84,8 +84,8 @@ def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
 
 
 def _ends(log: CompactedLog, settled: Sequence[Segment]) -> list[Offset]:
-    """Where each of these segments ends: where the next one begins, which is the log's first unsettled one
-    at last.
+    """The end offset of each of these segments: the base offset of the next one, and for the last the first
+    unsettled offset.
     """
     return [segment.base_offset for segment in settled[1:]] + (
         [log.segments.first_unsettled_offset] if settled else []
@@ -95,7 +95,7 @@ def _ends(log: CompactedLog, settled: Sequence[Segment]) -> list[Offset]:
 def _count_old_enough(
     segments: Sequence[Segment], ends: Sequence[int], first_dirty: Offset, until_ms: int
 ) -> int:
-    """How many segments come before the first dirty one that holds a record younger than `until_ms`."""
+    """The number of segments before the first dirty one with a record younger than `until_ms`."""
     for index, segment in enumerate(segments):
         if ends[index] > first_dirty and segment.read_max_timestamp()[0] > until_ms:
             return index
@@ -103,7 +103,7 @@ def _count_old_enough(
 
 
 def _first_time(segments: Sequence[Segment]) -> int:
-    """The least of the segments' first timestamps; the end of time if they have none."""
+    """The least of the segments' first timestamps; the greatest possible timestamp if they have none."""
     times = []
     for segment in segments:
         header = header_at(segment.file, 0)
@@ -126,8 +126,8 @@ def plan_round(
     seed: bytes,
     now_ms: Millis,
 ) -> RoundPlan:
-    """All that the job needs to know, copied: the log may go on meanwhile. Reads what `reading_before`
-    would. Raises StorageError.
+    """The input of the job, copied, because the log may change meanwhile. Reads the files of `reading_before`
+    if no job has. Raises StorageError.
     """
     settings = log.settings
     ends = [segment.base_offset for segment in choice.segments[1:]] + [choice.first_uncleanable_offset]

@@ -1,14 +1,13 @@
-"""Whether every segment that was durable is there and reaches to the next: what a start can tell without
-scanning.
+"""Checks at a start, without a scan, that every durable segment exists and ends where the next one begins.
 
     log start                                                recovery point
        |  segment ──► segment ──► segment            segment ──►  |
        `- begins too late?    ^ an index alone?  ^ a hole?        ^ the log ends before?
 
-Each question is asked below the recovery point alone. A sealed segment is looked at from its last index
-entry on, so it costs two reads. What may be missing there: segments that retention has taken (their
-`.log.deleted` files stay until the log start is written down), and the holes that Kafka's cleaner leaves
-between segments; the cleaner of this broker leaves none.
+Each check covers only offsets below the recovery point. A sealed segment is read from its last index entry
+on, so it costs two reads. Two kinds of records may be missing: segments that retention has removed (their
+`.log.deleted` files stay until the log start offset is in its checkpoint), and the holes that Kafka's cleaner
+leaves between segments. The cleaner of this broker leaves none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,8 +35,8 @@ def check_names(
     recovery_point: Offset,
     start: Offset,
 ) -> None:
-    """`orphans` have index files and no log, `retired` are on their way out of the directory. Raises
-    LogDamaged.
+    """Check the file names: `orphans` are base offsets with index files and no log, `retired` those of
+    segments that retention has renamed. Raises LogDamaged.
     """
     if not orphans:
         return
@@ -65,13 +64,13 @@ def check_begin(
     recovery_point: Offset,
     start: Offset,
 ) -> None:
-    """The first segment begins at `first`, and the log start was written down as `start`. Raises
-    LogDamaged.
+    """Check that no durable record is missing before the first segment, whose base offset is `first`; `start`
+    is the checkpointed log start offset. Raises LogDamaged.
     """
     if epochs is None or not epochs.entries or any(base_offset < first for base_offset in retired):
         return
-    # Kafka writes down a log start only where it is above the first segment's begin; both truncate the epochs
-    # with the log start.
+    # Kafka writes a log start offset only if it is above the base offset of the first segment; both brokers
+    # truncate the epochs at the log start offset.
     begin = max(start, epochs.entries[0][1])
     end = min(first, recovery_point)
     if begin < end:
@@ -89,8 +88,8 @@ def check_seams(
     start: Offset,
     cleaned_to: Offset,
 ) -> list[tuple[Offset, Offset]]:
-    """Whether each of the first `count` segments reaches to the next; gives the holes that a cleaner may
-    have left. Raises LogDamaged.
+    """Check that each of the first `count` segments ends where the next one begins; returns the holes that a
+    cleaner may have left. Raises LogDamaged.
     """
     holes: list[tuple[Offset, Offset]] = []
     for segment, following in pairwise(segments[: count + 1]):
@@ -105,10 +104,10 @@ def check_seams(
 def check_seam(
     segment: Segment, end_offset: Offset, limit: Offset, recovery_point: Offset, cleaned_to: Offset
 ) -> None:
-    """The segment ends at `end_offset`, and the next begins at `limit`. Raises LogDamaged unless Kafka's
-    cleaner may have left it so.
+    """Check a segment that ends at `end_offset` while the next begins at `limit`. Raises LogDamaged unless
+    Kafka's cleaner may have left the hole.
 
-    Above the recovery point it may be so after a crash.
+    Above the recovery point a crash may leave a hole.
     """
     is_hole = end_offset < min(limit, recovery_point) and limit > cleaned_to
     is_overlap = limit < min(end_offset, recovery_point)
@@ -128,7 +127,7 @@ def check_seam(
 def check_end(
     directory: str, segments: Sequence[Segment], end_offset: Offset, recovery_point: Offset
 ) -> None:
-    """Whether the log reaches to the recovery point. Raises LogDamaged."""
+    """Check that the log ends at the recovery point or beyond. Raises LogDamaged."""
     if end_offset < recovery_point:
         path = segments[-1].file.path if segments else directory
         what = f"the log ends at offset {end_offset}" if segments else "there is no segment"
@@ -138,12 +137,12 @@ def check_end(
 def _checked_end(
     disk: Disk, segment: Segment, limit: Offset, recovery_point: Offset, *, cleaned_to: Offset
 ) -> Offset:
-    """The offset behind a sealed segment's last batch, found from its last index entry if that is to be
-    believed.
+    """The offset after the last batch of a sealed segment, found from its last index entry if that entry is
+    valid.
     """
     file = disk.open(
         segment.file.path
-    )  # a handle of its own, which goes with this call: a start must not hold one for every segment
+    )  # opened and closed here: a start must not hold a handle of every segment
     size = file.size
     relative_offset, indexed = _last_entry(disk, segment)
     position, end_offset = _walk_headers(
@@ -169,7 +168,7 @@ def _last_entry(disk: Disk, segment: Segment) -> tuple[int, int]:
     try:
         file = disk.open(segment.path(INDEX_SUFFIX))
     except StorageError:
-        return 0, 0  # it is missing, or refuses to be read whenever it is needed
+        return 0, 0  # the file is missing, or cannot be read
     at = file.size - _ENTRY.size
     entry: tuple[int, int] = (
         _ENTRY.unpack(file.pread(at, _ENTRY.size)) if at >= 0 and file.size % _ENTRY.size == 0 else (0, 0)
@@ -180,10 +179,10 @@ def _last_entry(disk: Disk, segment: Segment) -> tuple[int, int]:
 def _walk_headers(
     file: DiskFile, position: int, base_offset: Offset, last_offset: int | None = None
 ) -> tuple[int, Offset]:
-    """(where the batches end, the offset that follows) from `position` on, where the batch that ends with
-    `last_offset` begins.
+    """The end of the batches and the offset that follows them, walked from `position`, where the batch with
+    `last_offset` should begin.
 
-    Nowhere if it does not: no checksum covers an index entry.
+    `position` and `base_offset` themselves if that batch is not there: an index entry has no checksum.
     """
     end_offset: int = base_offset
     begin = position

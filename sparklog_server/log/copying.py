@@ -27,8 +27,8 @@ _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAP
 
 
 class Piece(NamedTuple):
-    """The bytes `[begin, end)` of a segment's log, of `size` in all; once a sealed one is whole, the index
-    files go along.
+    """The bytes `[begin, end)` of a segment's log of `size` bytes. The index files are copied with the last
+    piece of a sealed segment.
     """
 
     base_offset: Offset
@@ -60,7 +60,7 @@ class Copied(NamedTuple):
 
 
 class SourceFailed(NamedTuple):
-    """The log that is copied could not be read, which is a fault only if the file should be there."""
+    """The source log cannot be read. This is a fault only if the file should exist."""
 
     error: StorageError
 
@@ -68,7 +68,7 @@ class SourceFailed(NamedTuple):
 def copy(disk: Disk, todo: Copying) -> Copied | SourceFailed:
     """Continue a copy. Blocks. Raises StorageError for the target's disk."""
     if todo.leftovers is not None:
-        # Of an earlier move only the logs are kept, which are compared: the other files are copied again.
+        # Of an earlier move only the logs are reused, after a comparison: the other files are copied again.
         names = disk.list(todo.target)
         old = (name for name in names if not name.endswith(LOG_SUFFIX) and name != PARTITION_METADATA_FILE)
         disk.remove(*todo.leftovers, *(f"{todo.target}/{name}" for name in old))

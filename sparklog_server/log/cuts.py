@@ -1,10 +1,10 @@
-"""Copies of the bytes that recovery cuts off a log, kept beside it under a bound, for the operator.
+"""Copies of the bytes that recovery truncates, kept beside the log for the operator, within a bound.
 
     <base offset>.log.cut-<wall clock, ms>-<position>   the bytes of that log from `position` to its end
 
-The broker never reads them. The bound holds for a whole log directory. Copies that earlier starts made are
-removed first, the oldest before the others. A cut that exceeds the bound by itself, or does not fit on the
-disk, has no copy, and the event says so.
+The broker never reads them. The bound holds for a whole log directory. Copies from earlier starts are removed
+first, the oldest before the others. If a cut exceeds the bound by itself, or the disk has no space, there is
+no copy, and the event says so.
 """
 
 import re
@@ -28,10 +28,11 @@ class CutName(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """`size` bytes from `position` on were cut off the log at `path`, where the record with `offset` was due.
+    """A truncation by recovery: `size` bytes from `position` on of the log at `path`, where the record with
+    `offset` was due.
 
-    `is_followed` says whether a sound batch lay in them, or in a segment behind them; `copy` is the path
-    of the copy, None if there is none, for the `reason` that ends the event.
+    `is_followed` tells whether the bytes, or a later segment, contain a sound batch. `copy` is the path of
+    the copy; None if there is none, and `reason` then has the cause.
     """
 
     path: str
@@ -44,7 +45,7 @@ class Cut(NamedTuple):
 
     @property
     def fields(self) -> dict[str, object]:
-        """As the event `log-cut` tells it."""
+        """The fields of the event `log-cut`."""
         return {
             "path": self.path,
             "position": self.position,
@@ -68,7 +69,7 @@ class Cuts:
     def __init__(
         self, disk: Disk, directories: Callable[[], list[str]], now_ms: Millis, *, bytes_max: int = BYTES_MAX
     ) -> None:
-        """`directories` gives all that share the bound; it is asked at the first cut."""
+        """`directories` returns the directories that share the bound; it is called at the first cut."""
         self.made: list[Cut] = []
         self._disk = disk
         self._directories = directories
@@ -78,14 +79,14 @@ class Cuts:
         self._earlier: list[tuple[Millis, str, int]] | None = None  # the newest first
 
     def cut(self, file: DiskFile, position: int, offset: Offset, *, is_followed: bool, reason: str) -> None:
-        """Keep a durable copy of the bytes from `position` on, and cut them off. Raises StorageError."""
+        """Copy the bytes from `position` on durably, and truncate the log there. Raises StorageError."""
         size = file.size - position
         copy = self._copy(file, position) if self._has_room(size) else None
         file.truncate(position)
         self._note(file.path, position, offset, size, copy, is_followed=is_followed, reason=reason)
 
     def remove(self, file: DiskFile, offset: Offset, *, is_followed: bool, reason: str) -> None:
-        """Take a whole log away, under the name of a copy if there is room. Raises StorageError."""
+        """Remove a whole log file; it is renamed to a copy if the bound allows. Raises StorageError."""
         size = file.size
         copy = self._renamed(file.path) if size and self._has_room(size) else None
         if copy is None:
@@ -111,7 +112,7 @@ class Cuts:
         self.made.append(Cut(path, position, offset, size, is_followed, copy, reason))
 
     def _has_room(self, size: int) -> bool:
-        """Whether a copy of `size` bytes fits, once copies that earlier starts made have given way."""
+        """Whether a copy of `size` bytes fits once copies from earlier starts are removed."""
         if size > self._bytes_max:
             return False
         if self._earlier is None:
@@ -158,7 +159,7 @@ class Cuts:
         return path
 
     def _new_path(self, log_path: str, position: int) -> str:
-        """A name that no copy has: the clock may have been set back, or stand still."""
+        """A name that no copy has yet: the wall clock may have been set back."""
         directory, _, name = log_path.rpartition("/")
         names = frozenset(self._disk.list(directory))
         at_ms: int = self._now_ms

@@ -1,4 +1,4 @@
-"""The files that a truncation removes, and the files of an unfinished sync that it makes stale."""
+"""Files that a truncation removes, and files of an unfinished sync that become stale by it."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from .txn_index import TXN_INDEX_SUFFIX
 
 
 def remove_segment_files(disk: Disk, segment: Segment) -> None:
-    """Remove the files of a segment, the log first: recovery ignores the others without it. Raises
+    """Remove the files of a segment, its log first, because recovery ignores the others without it. Raises
     StorageError.
     """
     for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
@@ -28,8 +28,8 @@ def remove_segment_files(disk: Disk, segment: Segment) -> None:
 def remove_stale_snapshots(
     disk: Disk, directory: str, segments: Sequence[Segment], snapshot_offset: Offset
 ) -> None:
-    """The sync that was in flight during a truncation may have put snapshots of what was cut in their
-    place. Raises StorageError.
+    """Remove the snapshots of truncated offsets that a sync in flight may have renamed into place. Raises
+    StorageError.
     """
     bases = frozenset(segment.base_offset for segment in segments)
     for name in disk.list(directory):
@@ -39,7 +39,7 @@ def remove_stale_snapshots(
 
 
 def is_of_rest(path: str, active_base_offset: int) -> bool:
-    """Whether a file to be synced says nothing of the active segment, or of what lay behind it."""
+    """Whether a file to be synced describes only the log before the active segment."""
     digits, _, suffix = path.rpartition("/")[2].partition(".")
     if not digits.isdecimal():
         return True

@@ -1,8 +1,8 @@
-"""Damage: durable records are missing, so the log is not served and not changed.
+"""Damage: durable records are missing. A damaged log is not served and not changed.
 
-A crash takes only what lies above the recovery point, and a start cuts that off (`cuts`). Below the
-recovery point nothing may be missing: a crash does not remove records there, and cutting the log there
-would give their offsets to other records.
+A crash can damage only bytes above the recovery point, and recovery truncates those (`cuts`). Below the
+recovery point a crash removes nothing; to truncate the log there would give the offsets of missing records to
+other records.
 """
 
 from typing import NamedTuple
@@ -19,11 +19,11 @@ _SEARCH_BYTES_MAX = 16 << 20
 
 
 class LogDamaged(StorageError):
-    """The log at `path` has lost durable records: this log cannot be used, others beside it can.
+    """The log at `path` has lost durable records: it cannot be used, but other logs of the directory can.
 
-    `position` is the first byte known to be wrong, None where no byte of a file is. The records of
-    `[start, end)` are those that are lost or cannot be told to be whole; `recovery_point` is the offset
-    below which they were durable.
+    `position` is the first byte known to be wrong; None if the damage is not at a byte of a file. The records
+    of `[start, end)` are lost or cannot be verified; `recovery_point` is the offset below which records were
+    durable.
     """
 
     def __init__(
@@ -39,7 +39,10 @@ class LogDamaged(StorageError):
     ) -> None:
         place = "" if position is None else f"at byte {position}: "
         remedy = f"restore the file from a copy or a replica, or run: sparklog log repair {log_dir}"
-        lost = f"the records of offsets [{start}, {end}) are lost, of which all below the recovery point {recovery_point} were durable"  # noqa: E501
+        lost = (
+            f"the records of offsets [{start}, {end}) are lost, of which all below the recovery point "
+            f"{recovery_point} were durable"
+        )
         super().__init__(
             path, "recover", f"{place}{what}; {lost}. Nothing was changed: {remedy}", remedy=remedy
         )
@@ -63,8 +66,8 @@ def log_dir_of(partition_directory: str) -> str:
 
 
 class Unsound(NamedTuple):
-    """From byte `position` on, where the record with offset `start` was due, no batch is sound before the
-    one that begins with `end`.
+    """The bytes from `position` on, where the record with offset `start` was due, have no sound batch before
+    the one with base offset `end`.
     """
 
     position: int
@@ -73,7 +76,7 @@ class Unsound(NamedTuple):
 
 
 def unsound_in(file: DiskFile, base_offset: Offset, limit: Offset) -> Unsound:
-    """The first stretch of a segment without a batch with a right CRC, which ends at `limit` if none
+    """The first stretch of a segment without a batch with a valid CRC; it ends at `limit` if no such batch
     follows before.
     """
     position, due = 0, int(base_offset)
@@ -86,8 +89,8 @@ def unsound_in(file: DiskFile, base_offset: Offset, limit: Offset) -> Unsound:
 
 
 def next_sound_batch(file: DiskFile, position: int, start: int, limit: int = 1 << 63) -> int | None:
-    """The base offset, in `[start, limit)`, of the first batch with a right CRC that begins in the 16 MiB
-    from `position` on.
+    """The base offset, in `[start, limit)`, of the first batch with a valid CRC that begins within 16 MiB of
+    `position`.
     """
     content = file.pread(position, _SEARCH_BYTES_MAX)
     at = content.find(MAGIC, _MAGIC_POSITION)

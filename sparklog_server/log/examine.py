@@ -1,12 +1,12 @@
-"""The content of a `.log` file for tools, sound or not: its batches in order, and every stretch between them
-in which no batch is sound.
+"""The content of a `.log` file for tools: its batches in order, and every stretch between them without a
+sound batch.
 
     sound_batches(file) ──► [(position, header), …] … Unsound(start, limit, position, what) … [(position, …)]
 
-The broker's own walks stop at the first invalid byte; these continue, report the fault, and name the exact
-byte where that can be determined: an impossible header field, a length that would fit if it were another,
-one altered byte that explains a checksum. The file is read in windows; nothing is believed unless a CRC-32C
-confirms it.
+The walks of the broker stop at the first invalid byte; these continue, report the fault, and name the exact
+byte if it can be determined: an impossible header field, a length that contradicts the next batch, or one
+altered byte that explains a checksum. The file is read in windows; a batch counts only if its CRC-32C
+matches.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,12 +34,12 @@ EPOCH_FIELD = 12
 MAGIC_FIELD = 16
 
 Batch = tuple[int, BatchHeader]
-"""Where it begins, and its header."""
+"""The position and header of a batch."""
 
 
 class Finding(NamedTuple):
-    """One fault: the file, the byte (None: the file as a whole), a description and a remedy. `is_mended`
-    marks the trace of a crash, which the broker repairs at its next start.
+    """One fault: the file, the byte (None: the file as a whole), a description and a remedy. With `is_mended`
+    it is the trace of a crash, which the broker repairs at its next start.
     """
 
     path: str
@@ -66,10 +66,10 @@ class Unsound(NamedTuple):
 def sound_batches(
     file: DiskFile, progressed: Callable[[int], None] | None = None
 ) -> Iterator[list[Batch] | Unsound]:
-    """The whole file in order: batches with a right CRC, a window at a time, and what lies between them.
+    """The sound batches of the whole file in order, a window at a time, and the stretches between them.
     Raises StorageError.
 
-    `progressed` is told how many more bytes were done.
+    `progressed` is called with the number of bytes read since the last call.
     """
     position = 0
     while position < file.size:
@@ -79,7 +79,7 @@ def sound_batches(
             found: list[Batch] = scan.headers(content, True)
             is_refused = False
         except ValueError as error:
-            # The error lies less than a header behind its batch's start: what is whole before it is sound.
+            # The error is less than a header after the start of its batch: the batches before it are sound.
             found = scan.headers(memoryview(content)[: error.args[1]], False)
             is_refused = True
         if found:
@@ -99,8 +99,8 @@ def sound_batches(
 
 
 def judge(file: DiskFile, start: int) -> BatchHeader | Unsound:
-    """The header of the batch at `start` if its CRC is right, or what is wrong and where the next sound
-    batch is. Raises StorageError.
+    """The header of the batch at `start` if its CRC matches, else the fault and the position of the next
+    sound batch. Raises StorageError.
     """
     head = file.pread(start, HEADER_SIZE)
     if len(head) < HEADER_SIZE:
@@ -142,7 +142,10 @@ def judge(file: DiskFile, start: int) -> BatchHeader | Unsound:
 def _misfit(file: DiskFile, start: int, header: BatchHeader, limit: int) -> Unsound:
     """A batch whose CRC does not match; names the byte if one altered byte explains it."""
     size = header.size
-    what = f"CRC-32C does not match in the batch [{start}, {start + size}), which says that it begins with offset {header.base_offset}"  # noqa: E501
+    what = (
+        f"CRC-32C does not match in the batch [{start}, {start + size}), which says that it begins with "
+        f"offset {header.base_offset}"
+    )
     body_size = size - CRC_START
     if body_size <= BITS_SEARCHED_MAX:
         index = altered_byte(file.pread(start + CRC_START, body_size), header.crc)
@@ -165,8 +168,8 @@ def crc_of(file: DiskFile, begin: int, end: int) -> int:
 
 
 def next_sound_batch(file: DiskFile, position: int, offset_min: int) -> int:
-    """Where the next batch with a right CRC, and a base offset of `offset_min` or more, begins at
-    `position` or behind; else the size.
+    """The position of the next batch, at `position` or later, with a valid CRC and a base offset of at least
+    `offset_min`; the file size if there is none.
     """
     while file.size - position >= HEADER_SIZE:
         # Headers that begin in this window may end in the next: both overlap by one.
@@ -189,9 +192,7 @@ def next_sound_batch(file: DiskFile, position: int, offset_min: int) -> int:
 
 
 def header_flaw(header: BatchHeader) -> tuple[int, str] | None:
-    """(byte of the header, what is wrong with it) for one that no broker writes; None if there is nothing
-    to object to.
-    """
+    """The byte and the description of a header field that no broker writes; None if the header is valid."""
     if header.length < HEADER_SIZE - LENGTH_OVERHEAD:
         return LENGTH_FIELD, f"a length of {header.length} is shorter than a header"
     if header.leader_epoch < -1:

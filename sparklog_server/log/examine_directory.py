@@ -1,5 +1,5 @@
-"""A whole log directory of a stopped broker, partition by partition: every file read, and each held
-against the others.
+"""Checks a whole log directory of a stopped broker: every file of every partition is read and compared with
+the others.
 
 `verify` ──► one Report for the directory's own files, then one for each partition
 """
@@ -62,7 +62,7 @@ class Report:
     start_offset: int = -1
     end_offset: int = -1
     findings: list[Finding] = field(default_factory=list)
-    more: int = 0  # findings beyond those told
+    more: int = 0  # findings beyond those reported
 
     @property
     def is_damaged(self) -> bool:
@@ -84,8 +84,8 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """How to look: `also` reads files that are not the log's own, `progressed` is told of bytes done,
-    `written_at` tells a file's time.
+    """Options of a check: `also` has readers for files that are not part of a log, `progressed` is called
+    with the number of bytes read, `written_at` returns the modification time of a file.
     """
 
     also: Mapping[str, Reader] = field(default_factory=dict)
@@ -95,19 +95,19 @@ class Looking:
 
 
 def is_log_directory(names: list[str]) -> bool:
-    """Whether a directory with these names in it is a broker's, not a partition's."""
+    """Whether a directory with these entries is a log directory, and not the directory of a partition."""
     return "meta.properties" in names or (
         not any(name.endswith(LOG_SUFFIX) for name in names) and any(map(partition_of, names))
     )
 
 
 def partition_directories(names: list[str]) -> list[str]:
-    """Those of these names that are partitions' directories, moved aside or not."""
+    """The names that belong to partition directories, set aside or not."""
     return [name for name in names if partition_of(name) or name.endswith((STRAY_SUFFIX, FUTURE_SUFFIX))]
 
 
 def bytes_of(disk: Disk, path: str) -> int:
-    """How much `verify` will have to walk. Raises StorageError."""
+    """The number of bytes that `verify` will read. Raises StorageError."""
     names = disk.list(path)
     directories = (
         [f"{path}/{name}" for name in partition_directories(names)] if is_log_directory(names) else [path]
@@ -121,7 +121,7 @@ def bytes_of(disk: Disk, path: str) -> int:
 
 
 def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
-    """Look at every file of a log directory, or of one partition; nothing is changed. Raises StorageError."""
+    """Check every file of a log directory, or of one partition, without changes. Raises StorageError."""
     names = disk.list(path)
     if not is_log_directory(names):
         yield verify_partition(disk, path, path.rstrip("/").rpartition("/")[2], Promises(), looking)
@@ -197,7 +197,7 @@ def promises_of(
     checkpoints: Mapping[str, Mapping[TopicPartition, Offset]],
     looking: Looking,
 ) -> Promises:
-    """What a log directory says of the partition in one of its directories. Raises StorageError."""
+    """The checkpointed offsets of the partition in one of its directories. Raises StorageError."""
     at = partition_of(name)
     if at == METADATA_LOG:
         return _promises_of_metadata(disk, f"{path}/{name}", looking)
@@ -215,7 +215,9 @@ def promises_of(
 
 
 def _promises_of_metadata(disk: Disk, directory: str, looking: Looking) -> Promises:
-    """The metadata log has checkpoints of its own, and a snapshot of it vouches for what lies below."""
+    """The promises of the metadata log: it has its own checkpoints, and its newest snapshot covers the
+    records below its offset.
+    """
     clean = _offsets_of(disk, directory, CLEAN_STOP_FILE).get(METADATA_LOG)
     point = _offsets_of(disk, directory, METADATA_POINT_FILE).get(METADATA_LOG)
     written = looking.written_at(f"{directory}/{METADATA_POINT_FILE if clean is None else CLEAN_STOP_FILE}")
@@ -229,10 +231,13 @@ def _promises_of_metadata(disk: Disk, directory: str, looking: Looking) -> Promi
 
 
 def _of_absent(path: str, topic_partition: TopicPartition, offset: Offset, names: list[str]) -> Finding:
-    """A checkpoint names a partition that has no directory here."""
+    """The finding for a partition that a checkpoint names and that has no directory here."""
     is_moved = any(name.startswith(f"{topic_partition}.") for name in names)
     if path.endswith(RECOVERY_POINT_FILE) and offset > 0 and not is_moved:
-        what = f"says that the log of {topic_partition} was durable below {offset}, but there is no directory of it"  # noqa: E501
+        what = (
+            f"says that the log of {topic_partition} was durable below {offset}, but there is no directory "
+            "of it"
+        )
         return Finding(
             path, None, what, "restore the directory; to give it up, `sparklog log repair` takes the line out"
         )
@@ -278,7 +283,7 @@ def _of_file(disk: Disk, path: str, name: str, looking: Looking) -> list[Finding
 
 
 def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, looking: Looking) -> Report:
-    """Look at every file of a partition. Raises StorageError for a file that cannot be read."""
+    """Check every file of a partition. Raises StorageError for a file that cannot be read."""
     report = Report(name)
     names = disk.list(directory)
     bases = sorted(offset for entry in names if (offset := offset_of(entry, LOG_SUFFIX)) is not None)
@@ -290,8 +295,8 @@ def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, 
     for number, base in enumerate(bases):
         is_last = number + 1 == len(bases)
         log = disk.open(log_path(directory, base))
-        # An index is only relied on if its segment was closed below the recovery point: the others are built
-        # anew.
+        # The broker uses an index file only if its segment was sealed below the recovery point, and rebuilds
+        # the others.
         is_index_kept = promised is None or (not is_last and bases[number + 1] < promised)
         check = SegmentCheck(log.path, base, epochs=epochs, promised=promised)
         with_indexes(check, disk, directory, frozenset(names), begun)
@@ -329,7 +334,7 @@ def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, 
 def _missing(
     names: list[str], bases: list[Offset], promises: Promises, report: Report, *, is_metadata: bool
 ) -> list[str]:
-    """The files that a broker would have written beside these segments, and makes anew."""
+    """The files that a broker writes beside these segments and would create again."""
     missing = (
         [name for name in (PARTITION_METADATA_FILE, EPOCH_FILE) if name not in names]
         if report.batches
@@ -344,7 +349,7 @@ def _missing(
         (offset for name in names if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None), default=-1
     )
     if bases and not is_metadata:
-        # A roll leaves a snapshot, and so does a clean stop.
+        # A roll writes a snapshot, and so does a clean stop.
         due = (
             report.end_offset
             if promises.was_clean and report.batches
@@ -371,7 +376,7 @@ def saved_epochs(disk: Disk, directory: str, names: list[str]) -> LeaderEpochCac
 def _count(
     report: Report, check: SegmentCheck, size: int, promises: Promises, *, is_index_kept: bool
 ) -> None:
-    """Add what a segment has to the partition's report."""
+    """Add the results of a segment to the partition's report."""
     report.segments += 1
     report.bytes += size
     report.batches += check.batches
@@ -403,7 +408,7 @@ def _of_entry(
     promised: int | None,
     looking: Looking,
 ) -> list[Finding]:
-    """What is wrong with one name in a partition's directory, segments and their indexes left out."""
+    """The finding for one directory entry of a partition, except for segments and their indexes."""
     path = f"{directory}/{name}"
     if name.endswith(_LEFT_OVER):
         return [_mended(path, "left behind by work that was interrupted")]
@@ -440,8 +445,8 @@ def _check_metadata(log: DiskFile, check: SegmentCheck) -> None:
 
 
 def snapshot_findings(file: DiskFile, path: str, looking: Looking) -> list[Finding]:
-    """A snapshot of the metadata: batches from offset 0 on, whole to the end, each record of it known.
-    Raises StorageError.
+    """The findings in a metadata snapshot: its batches must begin at offset 0, be complete to the end, and
+    contain known records. Raises StorageError.
     """
     check = SegmentCheck(path, 0)
     check_segment(check, file, is_deep=looking.is_deep)

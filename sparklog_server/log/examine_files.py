@@ -1,7 +1,7 @@
 """Readers of the small files of a log directory: their rows, and the first invalid byte.
 
-None of the text files has a checksum. A line that parses is believed here; `examine_directory` holds it
-against the rest.
+The text files have no checksum. A line that parses is accepted here; `examine_directory` compares it with the
+other files.
 """
 
 import json
@@ -27,7 +27,10 @@ from .txn_index import TXN_INDEX_SUFFIX, TxnIndexCorrupt, parse
 CLEANER_FILE = "cleaner-offset-checkpoint"
 OFFSET_FILES = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_FILE)
 REBUILT = "remove the file while the broker is stopped: it is made anew from the log"
-CORRECT = "correct the line, or restore the file from a copy; `sparklog log repair` writes what is known from elsewhere"  # noqa: E501
+CORRECT = (
+    "correct the line, or restore the file from a copy; `sparklog log repair` writes what is known from "
+    "elsewhere"
+)
 _CRC_END = 6
 
 Row = Mapping[str, object]
@@ -43,7 +46,7 @@ class Contents(NamedTuple):
 
 
 def offset_index(content: bytes, path: str) -> Contents:
-    """The entries of a `.index`, offsets relative to its segment's."""
+    """The entries of a `.index`, with offsets relative to the segment's base offset."""
     index = OffsetIndex(written_entries(content, 8)[0])
     base = _base_offset(path, INDEX_SUFFIX)
     return Contents(
@@ -75,7 +78,7 @@ def time_index(content: bytes, path: str) -> Contents:
 def _first_fall(
     path: str, entry_size: int, entries: list[tuple[int, int]], *, is_strict: tuple[bool, bool]
 ) -> list[Finding]:
-    """A finding for the first entry that does not grow from the one before it."""
+    """A finding for the first entry that is not greater than the one before it."""
     before = (-1, -1)
     for number, entry in enumerate(entries):
         for column in (0, 1):
@@ -140,7 +143,7 @@ def producer_snapshot(content: bytes, path: str) -> Contents:
 
 
 def _snapshot_byte(content: bytes) -> int:
-    """The first byte of a snapshot that cannot be, as far as can be told."""
+    """The first byte of a snapshot that cannot be valid, as far as it can be determined."""
     if len(content) < _CRC_END or content[0]:
         return 0
     if content[1] != 1:
@@ -190,7 +193,7 @@ def _lines(
     """The entries of a checkpoint as rows: all that parse before the first that does not."""
     rows: list[Row] = []
     if not content:
-        return rows, []  # as Kafka makes it, until there is something to write
+        return rows, []  # the content of a new file, before Kafka writes the first entry
     lines = content.decode(errors="replace").splitlines()
     for number, line in enumerate(lines[2:], 2):
         words = line.split()
@@ -306,7 +309,7 @@ READERS: Mapping[str, Reader] = {
     TXN_INDEX_SUFFIX: txn_index,
     SNAPSHOT_SUFFIX: producer_snapshot,
 }
-"""By whole name, or by the ending of a name that is an offset."""
+"""Readers by file name, or by the suffix of a name that is an offset."""
 
 
 def reader_of(name: str, also: Mapping[str, Reader]) -> Reader | None:

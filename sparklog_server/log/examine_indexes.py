@@ -1,8 +1,8 @@
-"""The entries of a segment's indexes, held against the batches as a walk over its log meets them.
+"""Compares the entries of a segment's indexes with its batches during a walk over its log.
 
-Each check knows the place where its next entry is due, so that a walk pays one comparison per batch.
-Entries that no batch bears out are told by the very byte where that can be known: the log says what the
-other field would have to be.
+Each check knows the position or offset at which its next entry is due, so that a walk costs one comparison
+per batch. For an entry that contradicts the batches the finding names the exact byte if it can be determined:
+the log gives the correct value of each field.
 """
 
 import sys
@@ -24,12 +24,15 @@ from .txn_index import AbortedTxn, TxnIndexCorrupt, parse
 NEVER = sys.maxsize
 REBUILD = "remove the file while the broker is stopped: it is rebuilt from the log"
 HARMLESS = "nothing need be done: lookups begin with that batch, and older Kafkas wrote it so"
-EMPTY = "make an empty file of it while the broker is stopped: it is made anew from the log when a reader first needs it"  # noqa: E501
+EMPTY = (
+    "make an empty file of it while the broker is stopped: it is made anew from the log when a reader first "
+    "needs it"
+)
 
 
 def written_entries(content: bytes, entry_size: int) -> tuple[bytes, int]:
-    """(the entries that were written, bytes behind them): a broker that still runs, or was killed, leaves
-    room for more as zeros.
+    """The written entries, and the number of bytes after them: a running or killed broker leaves preallocated
+    zeros there.
     """
     whole = len(content) - len(content) % entry_size
     end = len(content[:whole].rstrip(b"\0"))
@@ -52,7 +55,9 @@ def odd_end(path: str, content: bytes, entry_size: int, remedy: str) -> list[Fin
 
 
 def altered_at(position: int, stored: bytes, due: bytes) -> int:
-    """The byte in a file at which a field that begins at `position` first differs from what it should be."""
+    """The byte of the file at which a field that begins at `position` first differs from its correct
+    value.
+    """
     return position + next(
         (at for at, (one, other) in enumerate(zip(stored, due, strict=True)) if one != other), 0
     )
@@ -78,8 +83,8 @@ class OffsetIndexCheck:
         return self._index.positions[self._order[self._at]] if self._at < len(self._order) else NEVER
 
     def met(self, position: int, last_offset: int) -> int:
-        """The walk is at the batch at `position`: judge every entry up to it; gives the position of the
-        next.
+        """Compare every entry up to the batch at `position`, which the walk has reached; returns the position
+        of the next entry.
         """
         while self.due <= position:
             entry = self._order[self._at]
@@ -92,18 +97,23 @@ class OffsetIndexCheck:
                     pack(">i", relative),
                     pack(">i", (last_offset - self._base_offset) & 0x7FFFFFFF),
                 )
-                what = f"entry {entry} says offset {self._base_offset + relative} for the batch at {position}, which ends with {last_offset}"  # noqa: E501
+                what = (
+                    f"entry {entry} says offset {self._base_offset + relative} for the batch at {position}, "
+                    f"which ends with {last_offset}"
+                )
                 self._mismatched[position] = Finding(self.path, at, what, REBUILD)
             self._at += 1
             self.due = self._next_due()
         return self.due
 
     def forgive(self, position: int) -> None:
-        """The batch at `position` has a wrong base offset: the index was right."""
+        """Drop the finding of an entry: the base offset of the batch at `position` is wrong, not the
+        entry.
+        """
         self._mismatched.pop(position, None)
 
     def passed_over(self, start: int, limit: int) -> int:
-        """No batch is sound in `[start, limit)`: entries that point there are not to blame."""
+        """Skip entries that point into `[start, limit)`, where no batch is sound."""
         while self.due < limit:
             if self.due < start:
                 self._homeless.append(self._order[self._at])
@@ -112,7 +122,7 @@ class OffsetIndexCheck:
         return self.due
 
     def finish(self, log: DiskFile) -> None:
-        """Judge the entries that met no batch. Raises StorageError."""
+        """Check the entries that no batch has reached. Raises StorageError."""
         self.findings += self._mismatched.values()
         self._homeless += self._order[self._at :]
         wanted = {self._base_offset + self._index.offsets[entry] for entry in self._homeless}
@@ -132,8 +142,8 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """The `.timeindex`: the batch with an entry's offset must have its timestamp, and none before it a
-    greater one.
+    """Checks the `.timeindex`: the batch with an entry's offset must have the entry's timestamp, and no
+    earlier batch a greater one.
 
     `due` is the offset of the next entry.
     """
@@ -156,9 +166,7 @@ class TimeIndexCheck:
         )
 
     def met(self, header: BatchHeader, greatest_before: int) -> int:
-        """The walk is at this batch: judge every entry up to its last offset; gives the offset of the
-        next.
-        """
+        """Compare every entry up to the last offset of this batch; returns the offset of the next entry."""
         last_offset = header.last_offset
         while self.due <= last_offset:
             entry = self._order[self._at]
@@ -174,22 +182,23 @@ class TimeIndexCheck:
                 what = f"entry {entry} says offset {self.due}, inside the batch that ends with {last_offset}"
                 self.findings.append(Finding(self.path, at, what, HARMLESS, is_damage=False))
             elif greatest_before > timestamp:
-                what = f"entry {entry} says {timestamp} is the greatest timestamp up to offset {self.due}, but {greatest_before} comes before"  # noqa: E501
+                what = (
+                    f"entry {entry} says {timestamp} is the greatest timestamp up to offset {self.due}, but "
+                    f"{greatest_before} comes before"
+                )
                 self.findings.append(Finding(self.path, entry * 12, what, REBUILD))
             self._at += 1
             self.due = self._next_due()
         return self.due
 
     def passed_over(self) -> None:
-        """The log is not sound, or its offsets are not: its entries are not to blame, nor can others be
-        told from them.
-        """
+        """Stop the check: the log or its offsets are damaged, so that entries cannot be compared."""
         self._wrong = []
         self._at = len(self._order)
         self.due = NEVER
 
     def finish(self, log: DiskFile, greatest: int, *, is_complete: bool) -> None:
-        """Judge the entries that no batch bore out; with `is_complete` the last must have the greatest
+        """Check the entries that no batch has confirmed; with `is_complete` the last must have the greatest
         timestamp. Raises StorageError.
         """
         if self.due != NEVER:
@@ -200,7 +209,7 @@ class TimeIndexCheck:
             if found.max_timestamp in wanted:
                 places.setdefault(found.max_timestamp, found.last_offset)
         for entry, header in sorted(self._wrong):
-            # A batch before it may have claimed this offset for itself.
+            # An earlier batch may have used this offset.
             if places.get(self._index.timestamps[entry]) != self._base_offset + self._index.offsets[entry]:
                 self.findings.append(self._judge(entry, header, places))
         if is_complete and greatest > max(self._index.last[0], NO_TIMESTAMP) and not self.findings:
@@ -210,7 +219,10 @@ class TimeIndexCheck:
     def _judge(self, entry: int, header: BatchHeader | None, places: dict[int, int]) -> Finding:
         timestamps = self._index.timestamps
         timestamp, relative = timestamps[entry], self._index.offsets[entry]
-        what = f"entry {entry} says timestamp {timestamp} at offset {self._base_offset + relative}, where the log has another"  # noqa: E501
+        what = (
+            f"entry {entry} says timestamp {timestamp} at offset {self._base_offset + relative}, where the "
+            "log has another"
+        )
         is_in_order = (entry == 0 or timestamps[entry - 1] < timestamp) and (
             entry + 1 == len(timestamps) or timestamp < timestamps[entry + 1]
         )
@@ -229,10 +241,10 @@ class TimeIndexCheck:
 
 
 class TxnIndexCheck:
-    """The `.txnindex`: at an entry's last offset stands the marker of its producer, unless compaction took
-    it; and where a transaction with records was aborted there is an entry.
+    """Checks the `.txnindex`: at an entry's last offset there must be the marker of its producer, unless
+    compaction removed it; every aborted transaction with records must have an entry.
 
-    `begun` has the producers with records since their last marker, and goes on from segment to segment.
+    `begun` has the producers with records since their last marker; it is kept from one segment to the next.
     """
 
     def __init__(self, path: str, content: bytes, base_offset: int, begun: dict[int, None]) -> None:
@@ -255,10 +267,10 @@ class TxnIndexCheck:
         self._without_entry: list[Batch] = []
 
     def met(self, position: int, header: BatchHeader) -> None:
-        """The walk is at this batch of a transaction, or control batch."""
+        """Take the next batch of a transaction, or control batch, of the walk."""
         producer_id = header.producer_id
         if not header.attributes & CONTROL_BIT:
-            if header.record_count:  # else compaction has emptied it
+            if header.record_count:  # otherwise compaction has removed its record
                 self._begun[producer_id] = None
             return
         had_records = self._begun.pop(producer_id, producer_id) is None
@@ -270,11 +282,14 @@ class TxnIndexCheck:
             at = altered_at(
                 number * 34 + 2, pack(">q", self.entries[number].producer_id), pack(">q", producer_id)
             )
-            what = f"entry {number} says producer {self.entries[number].producer_id}, but the marker at {header.base_offset} is of {producer_id}"  # noqa: E501
+            what = (
+                f"entry {number} says producer {self.entries[number].producer_id}, but the marker at "
+                f"{header.base_offset} is of {producer_id}"
+            )
             self.findings.append(Finding(self.path, at, what, EMPTY))
 
     def finish(self, log: DiskFile, end_offset: int) -> None:
-        """Judge the entries whose marker was not met, and the markers that no entry tells of. Raises
+        """Check the entries whose marker was not found, and the markers without an entry. Raises
         StorageError.
         """
         for _, header in walk(log, 0) if self._open else ():
@@ -296,7 +311,10 @@ class TxnIndexCheck:
 
     def _not_there(self, offset: int) -> None:
         number = self._open.pop(offset)
-        what = f"entry {number} says that a transaction was aborted at offset {offset}, where the log has no marker"  # noqa: E501
+        what = (
+            f"entry {number} says that a transaction was aborted at offset {offset}, where the log has no "
+            "marker"
+        )
         self.findings.append(Finding(self.path, number * TXN_ENTRY_SIZE + 18, what, EMPTY))
 
 

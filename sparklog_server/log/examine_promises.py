@@ -17,10 +17,10 @@ LOG_START = "log-start-offset-checkpoint"
 
 
 class Promises(NamedTuple):
-    """What the directory says of one partition: was the stop clean, and the offsets in its checkpoints
-    (None: not named there).
+    """The checkpointed state of one partition: whether the stop was clean, and its offsets (None: not in the
+    checkpoint).
 
-    `written` tells when the recovery point was written down, if that is known.
+    `written` is the time at which the recovery point was written, if it is known.
     """
 
     was_clean: bool = True
@@ -32,13 +32,15 @@ class Promises(NamedTuple):
 
     @property
     def point(self) -> str:
-        """The recovery point in words."""
+        """The recovery point for a message."""
         when = "" if self.written is None else f", written at {self.written}"
         return f"the last recovery point {self.recovery_point or 0}{when}"
 
 
 def tail_finding(tail: Tail, checks: Sequence[SegmentCheck], promises: Promises) -> Finding:
-    """What the next start cuts from `tail` on; `checks` are of its segment and of those behind it."""
+    """The finding for the bytes that the next start truncates, from `tail` on; `checks` are those of its
+    segment and of later ones.
+    """
     first, *others = checks
     sound = first.behind + sum(check.batches for check in others)
     end = max(check.end_offset for check in checks)
@@ -59,13 +61,16 @@ def tail_finding(tail: Tail, checks: Sequence[SegmentCheck], promises: Promises)
         f"aside and cuts the log at "
         f"offset {tail.offset}, {size} bytes here: {follows}{keep}"
     )
-    what = f"{tail.unsound.what}; offset {tail.offset} is above {promises.point}: what was not synced before a crash may end so"  # noqa: E501
+    what = (
+        f"{tail.unsound.what}; offset {tail.offset} is above {promises.point}: what was not synced before a "
+        "crash may end so"
+    )
     return Finding(tail.path, tail.unsound.position, what, remedy, is_damage=False, is_mended=True)
 
 
 def hole_finding(path: str, end: int, base: int, promises: Promises) -> Finding:
-    """The segment of `path` begins with `base`, behind `end`: compaction leaves that, and so does a file
-    that is missing.
+    """The finding for a segment at `path` that begins with `base` after `end`: compaction leaves such a hole,
+    and so does a missing file.
     """
     is_cleaned = promises.cleaned is not None and base <= promises.cleaned
     is_promised = promises.recovery_point is not None and end < promises.recovery_point
@@ -73,7 +78,10 @@ def hole_finding(path: str, end: int, base: int, promises: Promises) -> Finding:
         missing = f"offsets [{end}, {base}) are missing below {promises.point}"
         what = f"begins with offset {base}, but the segment before ends with {end - 1}: {missing}"
         return Finding(path, None, what, RESTORE)
-    what = f"the segment before ends with offset {end - 1}: compaction leaves such gaps, and so does a file that is missing"  # noqa: E501
+    what = (
+        f"the segment before ends with offset {end - 1}: compaction leaves such gaps, and so does a file "
+        "that is missing"
+    )
     return Finding(path, None, what, "look whether it belongs there", is_damage=False)
 
 
@@ -85,15 +93,23 @@ def check_promises(
     bases: list[Offset],
     epochs: LeaderEpochCache | None,
 ) -> list[Finding]:
-    """Hold the checkpoints of the directory against the ends of the log; `end` is -1 if there is none."""
+    """Compare the checkpoints of the directory with the start and the end of the log; `end` is -1 if there is
+    no log.
+    """
     findings: list[Finding] = []
     root = directory.rpartition("/")[0]
     path = log_path(directory, bases[-1]) if bases else directory
     if promises.recovery_point is not None and promises.recovery_point > max(end, 0):
-        what = f"the log ends at offset {end}, but everything below {promises.point} was durable ({RECOVERY_POINT})"  # noqa: E501
+        what = (
+            f"the log ends at offset {end}, but everything below {promises.point} was durable "
+            f"({RECOVERY_POINT})"
+        )
         findings.append(Finding(path, None, what, RESTORE))
     elif promises.high_watermark is not None and promises.high_watermark > max(end, 0):
-        what = f"the log ends at offset {end}, but records below {promises.high_watermark} were committed ({HIGH_WATERMARK})"  # noqa: E501
+        what = (
+            f"the log ends at offset {end}, but records below {promises.high_watermark} were committed "
+            f"({HIGH_WATERMARK})"
+        )
         findings.append(Finding(path, None, what, RESTORE, is_damage=promises.was_clean))
     if promises.log_start is not None and promises.log_start > max(end, 0):
         what = f"says {promises.log_start} for {name}, whose log ends at {end}"
@@ -102,7 +118,10 @@ def check_promises(
         )
     start = max(promises.log_start or 0, epochs.entries[0][1] if epochs is not None and epochs.entries else 0)
     if bases and bases[0] > start and (promises.recovery_point or 0) > start:
-        what = f"the first segment begins with offset {bases[0]}, but the log begins at {start}: offsets [{start}, {bases[0]}) are missing"  # noqa: E501
+        what = (
+            f"the first segment begins with offset {bases[0]}, but the log begins at {start}: offsets "
+            f"[{start}, {bases[0]}) are missing"
+        )
         findings.append(Finding(log_path(directory, bases[0]), None, what, RESTORE))
     return findings
 

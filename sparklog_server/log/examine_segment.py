@@ -1,8 +1,8 @@
-"""One segment, judged as a walk meets its batches: offsets and epochs that go on, counts that can be,
-indexes that agree.
+"""Checks one segment during a walk over its batches: consecutive offsets, epochs, plausible counts, and
+indexes that agree with them.
 
-Base offset and leader epoch are not under the batch's checksum: they are told wrong by their neighbours,
-and by the epochs' checkpoint.
+The CRC of a batch does not cover its base offset and leader epoch: they are compared with the neighbouring
+batches and with the leader epoch checkpoint.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,10 @@ from .txn_index import TXN_INDEX_SUFFIX
 
 FINDINGS_MAX = 100
 FILE_BYTES_MAX = 64 << 20
-RESTORE = "restore the file from a copy or a replica; to give up what lies there, `sparklog log repair` names what it takes out"  # noqa: E501
+RESTORE = (
+    "restore the file from a copy or a replica; to give up what lies there, `sparklog log repair` names what "
+    "it takes out"
+)
 EPOCHS_REBUILT = "the broker takes the epochs above the recovery point from the batches at its next start"
 _CODEC_BITS = 0x07
 _OF_TRANSACTION = TRANSACTIONAL_BIT | CONTROL_BIT
@@ -47,12 +50,11 @@ class Tail(NamedTuple):
 
 
 class SegmentCheck:
-    """What is known of a segment's log after the batches seen so far.
+    """The state of the check of one segment after the batches read so far.
 
-    `promised` is the offset below which everything was durable: None where that is not known, or where the
-    stop was clean, so that all is. `tail` is the first stretch above it without a sound batch, where the
-    broker cuts the log at its next start; `behind` counts the sound batches that follow it in this
-    segment.
+    Everything below `promised` was durable; None if that is not known, or if the stop was clean, which makes
+    all of it durable. `tail` is the first stretch above `promised` without a sound batch, where the next
+    start truncates the log; `behind` counts the sound batches of this segment after it.
     """
 
     def __init__(
@@ -84,14 +86,14 @@ class SegmentCheck:
         self._epoch = -1
         self._epoch_due = self._epochs[0][1] if self._epochs else NEVER
         self._raised: tuple[int, int, int] | None = (
-            None  # the batch with which the epoch last rose: position, epoch, epoch before
+            None  # the batch with which the epoch last increased: position, epoch, previous epoch
         )
         self._gap: tuple[int, int, int, int] | None = (
-            None  # the batch behind the last gap: position, base offset, offsets, offset due
+            None  # the batch after the last gap: position, base offset, offsets, offset due
         )
 
     def found(self, position: int, what: str, *, remedy: str = RESTORE, is_damage: bool = True) -> None:
-        """Note a finding in the log; beyond FINDINGS_MAX they are only counted."""
+        """Record a finding in the log; findings beyond FINDINGS_MAX are only counted."""
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(Finding(self.path, position, what, remedy, is_damage))
         else:
@@ -100,7 +102,7 @@ class SegmentCheck:
     # -- the walk
 
     def saw(self, batches: list[Batch]) -> None:
-        """The next sound batches."""
+        """Take the next sound batches."""
         if self._unsound is not None:
             self._judge_stretch(batches[0][1].base_offset)
         if self.tail is not None:
@@ -146,8 +148,8 @@ class SegmentCheck:
             self.found(position + flaw[0], f"in the batch at {position}, {flaw[1]}")
 
     def _jumped(self, position: int, base: int, offsets: int, due: int) -> int:
-        """A batch does not begin at the offset that is due; gives the offset that it is taken to begin
-        with.
+        """Check a batch that does not begin at the offset that is due; returns the offset at which it is
+        assumed to begin.
         """
         if base > due:
             self._gap = position, base, offsets, due
@@ -155,7 +157,7 @@ class SegmentCheck:
             return base
         gap, self._gap = self._gap, None
         if gap is not None and gap[1] + gap[2] == due and base >= gap[3] + gap[2]:
-            # It is the batch before which stands out, not this one.
+            # The previous batch is the exception, not this one.
             self._misplaced(gap, base - gap[2])
             return base
         at = altered_at(position, pack(">q", base), pack(">q", due))
@@ -185,10 +187,13 @@ class SegmentCheck:
             self._epoch_due = self._epochs[at][1] if at < len(self._epochs) else Offset(NEVER)
             self._epoch = due
             if self._gap is not None and self._gap[0] == position and epoch == self._epoch_at(self._gap[3]):
-                return  # its own offset may be what is wrong
+                return  # the base offset of this batch may be wrong
             if epoch != due:
                 where = altered_at(position + EPOCH_FIELD, pack(">i", epoch), pack(">i", due))
-                what = f"the batch at {position} says leader epoch {epoch}, but leader-epoch-checkpoint says {due}"  # noqa: E501
+                what = (
+                    f"the batch at {position} says leader epoch {epoch}, but leader-epoch-checkpoint says "
+                    f"{due}"
+                )
                 is_damage = self._promised is None or base < self._promised
                 self.found(where, what, remedy=RESTORE if is_damage else EPOCHS_REBUILT, is_damage=is_damage)
             return
@@ -214,7 +219,7 @@ class SegmentCheck:
         return max((int(epoch) for epoch, start in self._epochs if start <= offset), default=-1)
 
     def missed(self, unsound: Unsound) -> None:
-        """No batch is sound in this stretch."""
+        """Take a stretch without a sound batch."""
         self._judge_stretch(None)
         self._unsound = unsound, self.end_offset
         self.unread_bytes += unsound.limit - unsound.start
@@ -224,9 +229,7 @@ class SegmentCheck:
             self.times.passed_over()
 
     def _judge_stretch(self, following: int | None) -> None:
-        """Tell of the stretch that was passed over last; the next sound batch begins with offset
-        `following`.
-        """
+        """Report the last stretch; the sound batch after it begins with offset `following`."""
         if self._unsound is None:
             return
         (unsound, due), self._unsound = self._unsound, None
@@ -242,8 +245,8 @@ class SegmentCheck:
         )
 
     def finish(self, log: DiskFile, *, limit: int | None = None, is_sealed: bool = False) -> None:
-        """The walk is at the end; the next segment, if there is one, begins with the offset `limit`.
-        Raises StorageError.
+        """End the walk; `limit` is the base offset of the next segment, if there is one. Raises
+        StorageError.
         """
         self._judge_stretch(limit)
         self.size = log.size
@@ -266,7 +269,7 @@ class SegmentCheck:
 
     @property
     def all_findings(self) -> list[Finding]:
-        """Those of the log and of its indexes."""
+        """The findings in the log and in its indexes."""
         checks = (self.index, self.times, self.txns)
         return self.findings + [
             finding for check in checks if check is not None for finding in check.findings
@@ -276,8 +279,9 @@ class SegmentCheck:
 def with_indexes(
     check: SegmentCheck, disk: Disk, directory: str, names: frozenset[str], begun: dict[int, None]
 ) -> SegmentCheck:
-    """Let `check` look at the index files that lie beside its log as well; `begun` has who began a
-    transaction in the segments before, and is kept up to date. Raises StorageError."""
+    """Let `check` compare the index files of the segment as well. `begun` has the producers with an open
+    transaction from earlier segments, and is updated. Raises StorageError.
+    """
     base_offset = check.base_offset
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
         name = file_name(Offset(base_offset), suffix)
@@ -303,7 +307,7 @@ def check_segment(
     is_deep: bool = False,
     progressed: Callable[[int], None] | None = None,
 ) -> SegmentCheck:
-    """Walk the whole log through `check`; `is_deep` walks the records of each batch too. Raises
+    """Walk the whole log with `check`; `is_deep` also walks the records of each batch. Raises
     StorageError.
     """
     for found in sound_batches(log, progressed):
@@ -320,7 +324,7 @@ def check_segment(
 
 
 def read_bounded(disk: Disk, path: str) -> bytes:
-    """A file that has no reason to be large: its first 64 MiB. Raises StorageError."""
+    """The first 64 MiB of a file that should be small. Raises StorageError."""
     return disk.open(path).pread(0, FILE_BYTES_MAX)
 
 
@@ -328,7 +332,7 @@ def read_bounded(disk: Disk, path: str) -> bytes:
 
 
 def records_in(log: DiskFile, position: int, header: BatchHeader) -> list[Record]:
-    """The records of the batch at `position`, control records too. Raises StorageError, DecodeError."""
+    """The records of the batch at `position`, control records too. Raises StorageError and DecodeError."""
     size = header.size
     if size > DECOMPRESSED_BYTES_MAX:
         raise DecodeError(
@@ -338,8 +342,8 @@ def records_in(log: DiskFile, position: int, header: BatchHeader) -> list[Record
 
 
 def records_flaw(log: DiskFile, position: int, header: BatchHeader) -> tuple[int, str] | None:
-    """(byte, what is wrong) for a batch whose records do not fit it though its checksum is right; None if
-    they do. Raises StorageError.
+    """The byte and the description of a fault in the records of a batch whose CRC matches; None if there is
+    none. Raises StorageError.
     """
     try:
         records = records_in(log, position, header)

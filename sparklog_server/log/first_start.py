@@ -1,5 +1,5 @@
-"""Whether log directories are new, or have served: a directory that has served is never formatted, and no
-new cluster is begun over it.
+"""Tells new log directories from used ones. A used directory is never formatted, and no new cluster begins in
+it.
 
     new                     only the files that `storage format` writes: meta.properties, bootstrap.checkpoint
     has served              partitions, moved aside or not, a checkpoint of offsets, the mark of a clean stop,
@@ -34,15 +34,13 @@ _SERVED_FILES = (".kafka_cleanshutdown", *CHECKPOINTS)
 
 
 def has_metadata_log(disk: Disk, path: str) -> bool:
-    """Whether a directory holds a metadata log: a segment, or a snapshot to go on from. Raises
-    StorageError.
-    """
+    """Whether a directory contains a metadata log: a segment or a snapshot. Raises StorageError."""
     names = disk.list(f"{path}/{METADATA_DIRECTORY}")
     return any(name.endswith((LOG_SUFFIX, _SNAPSHOT_SUFFIX)) and name != _BOOTSTRAP_FILE for name in names)
 
 
 def data_in(disk: Disk, path: str) -> str | None:
-    """What shows that a directory has held partitions, in words; None if nothing does. Raises
+    """The evidence that a directory has held partitions, in words; None if there is none. Raises
     StorageError.
     """
     names = disk.list(path)
@@ -59,7 +57,7 @@ def data_in(disk: Disk, path: str) -> str | None:
 
 
 def refuse_what_was_lost(disk: Disk, path: str) -> None:
-    """Refuse to format a directory that has served. Raises DirectoryRefused, StorageError."""
+    """Refuse to format a directory that was in use before. Raises DirectoryRefused and StorageError."""
     if META_FILE in disk.list(path):
         return
     held = data_in(disk, path) or (
@@ -75,10 +73,10 @@ def refuse_what_was_lost(disk: Disk, path: str) -> None:
 
 
 def refuse_without_metadata(disk: Disk, metadata_path: str, data_paths: Sequence[str]) -> None:
-    """Refuse to begin a new cluster where the metadata log of the old one is gone. Raises
-    DirectoryRefused, StorageError.
+    """Refuse to begin a new cluster if the metadata log of the old one is missing. Raises DirectoryRefused
+    and StorageError.
 
-    A data directory that cannot be listed is passed over: its failure is reported when it is opened.
+    A data directory that cannot be listed is skipped: its failure is reported when it is opened.
     """
     if has_metadata_log(disk, metadata_path):
         return

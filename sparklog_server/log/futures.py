@@ -3,10 +3,10 @@
     <topic>-<n>                  a log
     <topic>-<n>.<uuid>-future    the copy of a log in another log directory (KIP-113)
 
-In the turn of its swap a copy gets the name of a log, and only when that name is durable is the source log
-renamed to be deleted. So at any moment there is at least one log, and a crash may leave two, or a log and a
-copy that was appended to without it: of these the longer one is right, for nothing was acknowledged on the
-other since. Byte for byte they are the same up to its end.
+In the turn of its swap a copy is renamed to the name of a log; the source log is renamed for deletion only
+once that name is durable. So there is at least one log at any moment. A crash may leave two logs, or a log
+and a copy with more records. The longer one is correct, because later records were acknowledged only in it;
+up to the end of the shorter one both have the same bytes.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class Future(NamedTuple):
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name; None if it is no partition's."""
+    """The partition whose directory has this name; None if it is not the name of a partition directory."""
     topic, dash, partition = name.rpartition("-")
     if (
         not dash
@@ -43,21 +43,21 @@ def partition_of(name: str) -> TopicPartition | None:
 
 
 def future_name(topic_partition: TopicPartition, unique: bytes) -> str:
-    """The name of a copy's directory, as Kafka has it; longer than 255 characters where the topic's name
-    is too long to be moved.
+    """The directory name of a copy, as in Kafka; longer than 255 characters if the topic name is too long for
+    a move.
     """
     return f"{topic_partition}.{unique.hex()}{FUTURE_SUFFIX}"
 
 
 def partition_of_future(name: str) -> TopicPartition | None:
-    """The partition whose copy has this name; None if it is no copy."""
+    """The partition whose copy has this name; None if it is not the name of a copy."""
     if not name.endswith(FUTURE_SUFFIX):
         return None
     return partition_of(name.removesuffix(FUTURE_SUFFIX).rpartition(".")[0])
 
 
 def may_be_further(disk: Disk, directory: str, active: Segment) -> bool:
-    """Whether a copy in `directory` may hold records that the log with this active segment has not. Raises
+    """Whether a copy in `directory` may have records that the log with this active segment does not. Raises
     StorageError.
     """
     bases = segments_in(disk, directory)

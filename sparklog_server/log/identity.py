@@ -1,5 +1,5 @@
-"""The identity of a data directory and of the partitions in it: `meta.properties`, `partition.metadata`,
-and their UUIDs.
+"""The identities in a data directory: the cluster, node and directory ids in `meta.properties`, and the topic
+ids in `partition.metadata`.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -16,7 +16,7 @@ META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
 
 
 class DirectoryRefused(Exception):
-    """The directory belongs to another cluster or node, or the file that says so is missing or cannot be
+    """The directory belongs to another cluster or node, or its `meta.properties` is missing or cannot be
     read.
     """
 
@@ -27,12 +27,12 @@ class DirectoryRefused(Exception):
 
 
 def encode_uuid(uuid: Uuid) -> str:
-    """As Kafka writes it: 22 characters, URL-safe base64 without padding."""
+    """The UUID in Kafka's text form: 22 characters, URL-safe base64 without padding."""
     return urlsafe_b64encode(uuid).decode().rstrip("=")
 
 
 def decode_uuid(text: str) -> Uuid:
-    """The sixteen bytes. Raises ValueError."""
+    """The sixteen bytes of a UUID. Raises ValueError."""
     uuid = urlsafe_b64decode(text.encode() + b"==")
     if len(uuid) != len(ZERO_UUID):
         raise ValueError(f"{text!r} is not a UUID in base64")
@@ -40,8 +40,8 @@ def decode_uuid(text: str) -> Uuid:
 
 
 def new_uuid(entropy: Callable[[int], bytes]) -> Uuid:
-    """A random UUID (version 4) whose text does not begin with a dash, which a command line would take for
-    an option.
+    """A random UUID (version 4) whose text does not begin with a dash, which a command line would parse as an
+    option.
     """
     for _ in range(64):
         raw = bytearray(entropy(16))
@@ -54,7 +54,7 @@ def new_uuid(entropy: Callable[[int], bytes]) -> Uuid:
 
 
 def write_topic_id(disk: Disk, directory: str, topic_id: Uuid) -> DiskFile:
-    """Write down which topic a partition directory belongs to; the file is to be synced."""
+    """Write the topic id of a partition directory to its file; the caller syncs the file."""
     metadata = disk.open(f"{directory}/{PARTITION_METADATA_FILE}", create=True)
     metadata.truncate(0)
     metadata.append(f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
@@ -62,7 +62,7 @@ def write_topic_id(disk: Disk, directory: str, topic_id: Uuid) -> DiskFile:
 
 
 def read_topic_id(disk: Disk, directory: str) -> Uuid:
-    """The topic id of a partition directory; zero if it is not known (the file never reached the disk)."""
+    """The topic id of a partition directory; zero if the file is missing."""
     content = disk.read(f"{directory}/{PARTITION_METADATA_FILE}")
     for line in (content or b"").decode(errors="replace").splitlines():
         key, _, value = line.partition(":")
@@ -77,7 +77,7 @@ def read_topic_id(disk: Disk, directory: str) -> Uuid:
 def read_meta(
     disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None, entropy: Callable[[int], bytes]
 ) -> dict[str, str]:
-    """meta.properties, checked, and written if it is missing or lacks the directory's id."""
+    """The content of meta.properties, validated; written if the file is missing or lacks the directory id."""
     content = disk.read(f"{path}/{META_FILE}")
     if content is None:
         meta = {

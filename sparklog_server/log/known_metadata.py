@@ -24,8 +24,8 @@ _SNAPSHOT_SUFFIX = ".checkpoint"
 
 @dataclass(slots=True)
 class KnownMetadata:
-    """Topic ids by name, the directories that each broker registered, and which directories a partition of
-    a topic lies in.
+    """Topic ids by name, the directories that each broker registered, and the directories of each
+    partition.
     """
 
     topic_ids: dict[str, Uuid] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class KnownMetadata:
     placed: dict[tuple[Uuid, int], list[Uuid]] = field(default_factory=dict)
 
     def take(self, record: Message) -> None:
-        """Take in one record."""
+        """Apply one record."""
         if isinstance(record, TopicRecord):
             self.topic_ids[record.name] = Uuid(record.topic_id)
         elif isinstance(record, RemoveTopicRecord):
@@ -56,7 +56,7 @@ def read_metadata(disk: Disk, directory: str, known: KnownMetadata) -> None:
 
 
 def records_in_file(file: DiskFile, start: int = 0) -> Iterator[Message]:
-    """The metadata records of the sound batches from byte `start` on; those of another release are left
+    """The metadata records of the sound batches from byte `start` on; records of an unknown version are left
     out. Raises StorageError.
     """
     for found in sound_batches(file):
@@ -71,7 +71,7 @@ def records_in_file(file: DiskFile, start: int = 0) -> Iterator[Message]:
 
 
 def name_of(record: Message) -> str:
-    """A record in a few words."""
+    """A short description of a record."""
     kind = type(record).__name__
     if isinstance(record, TopicRecord):
         return f"{kind} {record.name}"

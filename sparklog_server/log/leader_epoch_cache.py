@@ -1,7 +1,7 @@
-"""Which leader epoch began where: the `leader-epoch-checkpoint` of a partition, held in memory.
+"""The leader epochs of a partition with their start offsets: the `leader-epoch-checkpoint`, held in memory.
 
-Followers and leaders compare these to find where two logs part (KIP-101, KIP-279). An entry is an epoch
-and the offset of its first record.
+Followers and leaders compare these to find the offset at which two logs diverge (KIP-101, KIP-279). An entry
+is an epoch and the offset of its first record.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,8 +11,9 @@ from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_lines, rend
 
 
 class LeaderEpochCache:
-    """Invariants: epochs and start offsets both grow strictly; `is_saved` is true while the file holds
-    exactly these entries; `latest` is the newest epoch, -1 if there is none."""
+    """The leader epochs of one log. Invariants: epochs and start offsets both grow strictly; `is_saved` is
+    true while the file holds exactly these entries; `latest` is the newest epoch, -1 if there is none.
+    """
 
     __slots__ = ("_epochs", "_starts", "is_saved", "latest")
 
@@ -51,7 +52,7 @@ class LeaderEpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Let `epoch` begin at `start_offset`; entries that this contradicts go, and an older start of the
+        """Let `epoch` begin at `start_offset`. Contradicting entries are removed; an earlier start of the
         same epoch stays.
         """
         if epoch < 0 or (self._epochs and epoch <= self._epochs[-1] and start_offset >= self._starts[-1]):
@@ -90,8 +91,8 @@ class LeaderEpochCache:
         return self._epochs[found - 1] if found else NO_EPOCH
 
     def end_offset(self, epoch: LeaderEpoch, log_end_offset: Offset) -> OffsetAndEpoch:
-        """Where the greatest epoch not above `epoch` ended, and which that is; (-1, -1) if `epoch` is
-        newer than all, or none is known.
+        """The greatest epoch not above `epoch`, and its end offset; (-1, -1) if `epoch` is newer than all, or
+        no epoch is known.
         """
         if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
             return OffsetAndEpoch(NO_OFFSET, NO_EPOCH)

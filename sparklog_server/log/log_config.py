@@ -38,13 +38,13 @@ class LogConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
     decompressed_ratio_max: int = RATIO_MAX
     checking_bytes_max: int = CHECKING_BYTES_MAX
-    """How much memory the check of one batch may take; the share of `sparklog.decompress.memory.max` that
-    large batches have.
+    """The most memory for the check of one batch: the share of large batches in
+    `sparklog.decompress.memory.max`.
     """
     producer_id_expiration_ms: int = 86_400_000
     verifies_transactions: bool = False
-    """`transaction.partition.verification.enable`, which a broker sets: what opens a transaction needs its
-    coordinator's word.
+    """`transaction.partition.verification.enable`: the first batch of a transaction must be verified by its
+    coordinator.
     """
     retention_ms: int = 604_800_000
     """-1 keeps segments however old they are."""

@@ -1,4 +1,4 @@
-"""One data directory: its identity, its checkpoints, and the partitions that live in it.
+"""One data directory: its identity, its checkpoints, and its partitions.
 
     meta.properties                    version, cluster.id, node.id, directory.id
     recovery-point-offset-checkpoint   below these offsets everything is durable
@@ -72,8 +72,8 @@ _NO_BROKER_EPOCH = -1
 class LogDir:
     """The partitions of one data directory, which this process holds locked.
 
-    Invariants: each partition directory has an open log in `logs`, or is in `damaged`; `high_watermarks`
-    has what the checkpoint said on opening of the partitions that are still here.
+    Invariants: each partition directory has an open log in `logs`, or is in `damaged`; `high_watermarks` has
+    the checkpointed offsets of the partitions that have not been removed since opening.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class LogDir:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self.was_clean = False
-        self.broker_epoch = _NO_BROKER_EPOCH  # of this life, once the broker has one
-        self.previous_broker_epoch = _NO_BROKER_EPOCH  # of the former life, if that ended cleanly
+        self.broker_epoch = _NO_BROKER_EPOCH  # of this process, once the broker is registered
+        self.previous_broker_epoch = _NO_BROKER_EPOCH  # of the previous process, if it stopped cleanly
         self.damaged: dict[TopicPartition, Damaged] = {}
-        self.futures: dict[TopicPartition, list[Future]] = {}  # found on opening, and not yet dealt with
-        self.cuts: list[Cut] = []  # what opening had to cut off
+        self.futures: dict[TopicPartition, list[Future]] = {}  # found on opening and not handled yet
+        self.cuts: list[Cut] = []  # truncations by recovery on opening
         self._left_overs: list[str] = []
         self.checkpoints = Checkpoints(disk, path, self.logs, self.damaged)
         self._disk = disk
@@ -118,8 +118,8 @@ class LogDir:
     ) -> "LogDir":
         """Lock the directory, format it if it is new, and open every partition in it.
 
-        `cluster_id` None takes that of the directory, or makes one. Raises DirectoryInUse,
-        DirectoryRefused, StorageError. A log that is damaged is left as it is, in `damaged`.
+        If `cluster_id` is None, the id of the directory is used, or a new one. Raises DirectoryInUse,
+        DirectoryRefused and StorageError. A damaged log is not changed, and is in `damaged`.
         """
         disk.make_directory(path)
         disk.lock(path)
@@ -170,8 +170,8 @@ class LogDir:
             topic_id = read_topic_id(disk, f"{path}/{name}")
             recovery_point = recovery_points.get(topic_partition, Offset(0))
             log_start = log_starts.get(topic_partition, Offset(0))
-            # Both are written in one go, and no log starts above its high watermark: such a line is damaged,
-            # and must not empty the log.
+            # Both checkpoints are written together, and no log starts above its high watermark: such a line
+            # is damaged, and must not empty the log.
             doubted = log_start if log_start > self.high_watermarks.get(topic_partition, log_start) else None
             log_start = log_start if doubted is None else Offset(0)
             try:
@@ -192,10 +192,10 @@ class LogDir:
                 self._not_opened(topic_partition, topic_id, error, recovery_point, log_start)
                 continue
             if doubted is not None and doubted <= log.log_end_offset:
-                log.move_log_start(doubted)  # Kafka writes the two at different times
+                log.move_log_start(doubted)  # Kafka writes the two checkpoints at different times.
             if not self.was_clean and log.topic_id != ZERO_UUID:
-                # Of a process that was killed before it synced: it must not vanish from under records that
-                # are acknowledged now.
+                # A killed process may have left it unsynced: it must not be lost under records that are
+                # acknowledged now.
                 log.sync_with_next(disk.open(f"{path}/{name}/{PARTITION_METADATA_FILE}"))
         self.cuts = cuts.made
         absent = Absent(names, recovery_points)
@@ -210,7 +210,7 @@ class LogDir:
                 ZERO_UUID, missing, recovery_point, high_watermark, log_start, is_missing=True
             )
         self._remove_left_overs(names, absent)
-        # Gone before the first append: a crash from here on must not pass for a clean stop.
+        # Removed before the first append: from here on a crash must not look like a clean stop.
         disk.remove(f"{path}/{CLEAN_SHUTDOWN_FILE}")
 
     def _not_opened(
@@ -221,14 +221,14 @@ class LogDir:
         recovery_point: Offset,
         log_start: Offset,
     ) -> None:
-        """Know a log by its damage. Raises the error if it concerns more than that log."""
+        """Add a log to `damaged`. Raises the error if it concerns more than that log."""
         if not is_of_log_alone(error):
             raise error
         high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
         self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
 
     def _remove_left_overs(self, names: Sequence[str], absent: Absent) -> None:
-        """Remove the files of interrupted work; files that a checkpoint covers wait in `_left_overs`."""
+        """Remove the files of interrupted work; files that a checkpoint covers stay in `_left_overs`."""
         doomed = [name for name in names if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX))]
         self._disk.remove(*(f"{self.path}/{name}" for name in doomed if name not in absent.renamed))
         self._left_overs = [f"{self.path}/{name}" for name in doomed if name in absent.renamed]
@@ -236,8 +236,8 @@ class LogDir:
             self._left_overs += log.leftovers
 
     def take_left_overs(self) -> Removal | None:
-        """The job that removes the files that the last run left, if any; to be run once a checkpoint of
-        this run is on disk.
+        """The job that removes the files that the last run left, if any. It may run once a checkpoint of this
+        run is on disk.
         """
         left, self._left_overs = self._left_overs, []
         return removal(self._disk, left) if left else None
@@ -245,19 +245,19 @@ class LogDir:
     # -- partitions
 
     def keep_ballast(self) -> None:
-        """Have room that can be given up, where there is enough."""
+        """Create the ballast if the disk has enough space for it."""
         ballast.keep(self._disk, self.path)
 
     def room(self) -> tuple[int, int]:
-        """(total, usable) bytes of the file system it lies in. Raises StorageError."""
+        """The total and the usable bytes of the file system of this directory. Raises StorageError."""
         return self._disk.room(self.path)
 
     def create(
         self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogConfig, now: Instant
     ) -> PartitionLog:
-        """Make the directory of a partition and begin its log; no checkpoint may name it.
+        """Create the directory and the log of a partition; no checkpoint may name it.
 
-        Raises StorageError, and then it may be tried again: what was made is empty.
+        Raises StorageError; the call may be repeated, because the files are still empty.
         """
         assert not self.checkpoints.is_vouched(topic_partition), topic_partition
         directory = f"{self.path}/{topic_partition}"
@@ -273,18 +273,18 @@ class LogDir:
         return log
 
     def create_job(self, wanted: Sequence[Wanted], now: Instant) -> Callable[[], list[PartitionLog]]:
-        """The job that begins many logs, durably, and gives them for `adopt`; no checkpoint may name them."""
+        """The job that creates many logs durably, for `adopt`; no checkpoint may name them."""
         assert not any(self.checkpoints.is_vouched(one.topic_partition) for one in wanted)
         return partial(begin_logs, self._disk, self.path, wanted, now)
 
     def adopt(self, log: PartitionLog) -> None:
-        """Take a log that was begun into service."""
+        """Add a log that a job has created."""
         assert log.topic_partition not in self.logs, log.topic_partition
         self.logs[log.topic_partition] = log
 
     def identify(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        """Write down which topic a partition belongs to; durable with its next sync, as its first record
-        is. Raises StorageError.
+        """Write the topic id of a partition; it becomes durable with the next sync, as the first record does.
+        Raises StorageError.
         """
         log = self.logs[topic_partition]
         file = write_topic_id(self._disk, log.directory, topic_id)
@@ -292,10 +292,10 @@ class LogDir:
         log.sync_with_next(file)
 
     def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[..., Removal]:
-        """Take partitions out of service: the job that renames their directories, and gives the one that
+        """Remove partitions from this directory: the job renames their directories, and returns the job that
         removes the files.
 
-        After a full disk had no room for the names it is to be called with `is_again`.
+        If a full disk had no space for the names, call this again with `is_again`.
         """
         disk, path = self._disk, self.path
         doomed = []
@@ -314,7 +314,7 @@ class LogDir:
     # -- moves between data directories
 
     def future_path(self, topic_partition: TopicPartition) -> str:
-        """Where a copy may be begun of a log that is to move here."""
+        """The path for the copy of a log that is to be moved here."""
         return f"{self.path}/{future_name(topic_partition, self._entropy(16))}"
 
     def swap_path(self, topic_partition: TopicPartition) -> str:
@@ -322,14 +322,16 @@ class LogDir:
         return f"{self.path}/{topic_partition}"
 
     def let_go(self, log: PartitionLog) -> tuple[str, str]:
-        """A log has its files elsewhere now: where they lay here, and the name that they are to get."""
+        """Remove a log whose files have been moved elsewhere; returns its old path and the path to rename it
+        to.
+        """
         assert self.logs[log.topic_partition] is log
         del self.logs[log.topic_partition]
         self.high_watermarks.pop(log.topic_partition, None)
         return self._doomed(log.topic_partition, DELETE_SUFFIX)
 
     def may_be_further(self, future: Future, log: PartitionLog) -> bool:
-        """Whether a copy found here may hold records that `log` has not, from which it was made. Raises
+        """Whether a copy found here may have records that `log`, its source, does not. Raises
         StorageError.
         """
         return may_be_further(self._disk, f"{self.path}/{future.name}", log.segments.active)
@@ -337,8 +339,8 @@ class LogDir:
     def promote(
         self, topic_partition: TopicPartition, future: Future, settings: LogConfig, now: Instant
     ) -> None:
-        """Take a copy that was found here for the log, which is in `damaged` if it cannot be opened.
-        Blocks. Raises StorageError.
+        """Make a copy that was found here the log of its partition; it is in `damaged` if it cannot be
+        opened. Blocks. Raises StorageError.
         """
         directory = f"{self.path}/{topic_partition}"
         ballast.rename(self._disk, self.path, f"{self.path}/{future.name}", directory)
@@ -359,7 +361,7 @@ class LogDir:
             if error.is_full:
                 futures.append(
                     future._replace(name=str(topic_partition))
-                )  # to be tried again, from where it lies
+                )  # the next attempt starts from its current path
                 ballast.rename(self._disk, self.path, directory, f"{self.path}/{future.name}")
                 futures[-1] = future
             self._not_opened(
@@ -370,12 +372,12 @@ class LogDir:
             self._left_overs += log.leftovers
 
     def take_futures(self, topic_partition: TopicPartition) -> list[str]:
-        """The paths of the copies found here whose move did not finish; they are not given again."""
+        """The paths of the copies found here whose move did not finish; each is returned once."""
         return [f"{self.path}/{future.name}" for future in self.futures.pop(topic_partition, ())]
 
     def set_aside(self, topic_partition: TopicPartition) -> str:
-        """Take a partition out of service and keep its files; returns where. Blocks. Raises StorageError,
-        and then it is as it was.
+        """Remove a partition and keep its files; returns their path. Blocks. Raises StorageError, and then
+        nothing has changed.
         """
         directory, path = self._doomed(topic_partition, STRAY_SUFFIX)
         ballast.rename(self._disk, self.path, directory, path)
@@ -383,14 +385,14 @@ class LogDir:
         return path
 
     def forget_missing(self, claimed: Container[TopicPartition]) -> None:
-        """Of the partitions whose directories are missing, know those no more that no topic claims here."""
+        """Drop the partitions with missing directories that no topic has here."""
         for topic_partition in [
             one for one, damaged in self.damaged.items() if damaged.is_missing and one not in claimed
         ]:
             del self.damaged[topic_partition]
 
     def _forget(self, topic_partition: TopicPartition) -> None:
-        """Know a partition no more."""
+        """Drop a partition."""
         log = self.logs.pop(topic_partition, None)
         if log is None:
             del self.damaged[topic_partition]
@@ -399,19 +401,19 @@ class LogDir:
         self.high_watermarks.pop(topic_partition, None)
 
     def _doomed(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
-        """Where a partition lies, and the name that its directory is to get."""
+        """The path of a partition, and the path to rename its directory to."""
         return (
             f"{self.path}/{topic_partition}",
             f"{self.path}/{doomed_name(topic_partition, self._entropy(16), ending)}",
         )
 
     def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
-        """Stop cleanly: everything durable, nothing left to scan, then the mark that says so. Raises
-        StorageError.
+        """Stop cleanly: make everything durable, so that no scan is needed, then write the mark of a clean
+        stop. Raises StorageError.
 
-        No mark while a log is damaged, or was closed since a file of it could not be read: what it had is
-        promised still, and looked for at the next start. A directory for whose mark a full disk has no
-        room is let go all the same.
+        There is no mark while a log is damaged, or was closed because a file could not be read: its records
+        are still due, and the next start looks for them. If a full disk has no space for the mark, the
+        directory is closed without it.
         """
         try:
             self._close(high_watermarks, now)
@@ -439,7 +441,7 @@ class LogDir:
 
 
 def _epoch_of(mark: bytes | None) -> int:
-    """The broker epoch in the mark of a clean stop; -1 if it tells none."""
+    """The broker epoch in the mark of a clean stop; -1 if it has none."""
     try:
         found = msgspec.json.decode(mark or b"{}")
     except ValueError:

@@ -2,10 +2,10 @@
 
     0  relative offset  int32     4  position  int32     8  next entry …
 
-An entry holds the last offset of a batch, less the segment's base offset, and the position where that
-batch begins. While its segment is active the index is two arrays in memory; once the segment was sealed
-and synced it is a file, searched by reading a few blocks of it. Nothing in it is trusted: it carries no
-checksum, so a position is only where to begin to look.
+An entry has the last offset of a batch, relative to the base offset of the segment, and the position of the
+batch. The index of the active segment is two arrays in memory; that of a sealed and synced segment is a file,
+of which a lookup reads a few blocks. The index has no checksum: a position from it is only the place where a
+search begins.
 """
 
 import sys
@@ -21,10 +21,10 @@ _BLOCK_ENTRIES = 512
 
 
 class OffsetIndex:
-    """Entries in memory: what the active segment needs, and what a rebuild fills.
+    """The entries in memory: those of the active segment, or of an index that is being rebuilt.
 
-    Invariants: both columns grow strictly; the first `saved_count` entries are all that the file holds, -1
-    if it holds something else.
+    Invariants: both columns grow strictly; the file holds the first `saved_count` entries and no other, -1 if
+    it has other content.
     """
 
     __slots__ = ("offsets", "positions", "saved_count")
@@ -43,17 +43,17 @@ class OffsetIndex:
         return len(self.offsets)
 
     def append(self, relative_offset: int, position: int) -> None:
-        """Add an entry behind all others."""
+        """Add an entry after all others."""
         self.offsets.append(relative_offset)
         self.positions.append(position)
 
     def lookup(self, relative_offset: int) -> int:
-        """The greatest position known to lie at or before the batch that holds the offset."""
+        """The greatest indexed position at or before the batch that holds the offset."""
         found = bisect_right(self.offsets, relative_offset)
         return self.positions[found - 1] if found else 0
 
     def boundary(self, position: int) -> int:
-        """The greatest batch start known that is not beyond `position`."""
+        """The greatest indexed start of a batch at or before `position`."""
         found = bisect_right(self.positions, position)
         return self.positions[found - 1] if found else 0
 
@@ -66,7 +66,7 @@ class OffsetIndex:
 
     @property
     def is_plausible(self) -> bool:
-        """Whether both columns grow, as in every index that was written whole."""
+        """Whether both columns grow, as in every index that was written completely."""
         return (
             _grows(self.offsets)
             and _grows(self.positions)
@@ -84,7 +84,7 @@ class OffsetIndex:
 
 
 class StoredOffsetIndex:
-    """The index of a sealed segment, in its file."""
+    """The index of a sealed segment, read from its file."""
 
     __slots__ = ("_file",)
 
@@ -92,11 +92,11 @@ class StoredOffsetIndex:
         self._file = file
 
     def lookup(self, relative_offset: int) -> int:
-        """The greatest position known to lie at or before the batch that holds the offset."""
+        """The greatest indexed position at or before the batch that holds the offset."""
         return self._search(relative_offset, column=0)
 
     def boundary(self, position: int) -> int:
-        """The greatest batch start known that is not beyond `position`."""
+        """The greatest indexed start of a batch at or before `position`."""
         return self._search(position, column=1)
 
     def _search(self, target: int, *, column: int) -> int:

@@ -25,11 +25,11 @@ from .validate import Buffer, RecordsRefused
 
 
 class Ended(NamedTuple):
-    """What batches that are about to be appended change. `held` has (first offset, offset of the marker)
-    of each transaction they end.
+    """The changes that batches about to be appended make. `held` has (first offset, offset of the marker) of
+    each transaction that they end.
 
-    `changed` has the producers that begin a transaction and do not end it, by its first offset, and those
-    that end theirs, with None.
+    `changed` maps each producer to the first offset of the transaction that it begins, or to None if its
+    transaction ends.
     """
 
     changed: dict[int, int | None]
@@ -39,7 +39,9 @@ class Ended(NamedTuple):
 
 
 class OngoingTransactions:
-    """Invariant: open transactions, by producer id, are in the order of their first offsets."""
+    """The open and held transactions of one partition. Invariant: open transactions, by producer id, are in
+    the order of their first offsets.
+    """
 
     __slots__ = ("_held", "_open")
 
@@ -49,18 +51,18 @@ class OngoingTransactions:
             for producer_id, one in producers.producers.items()
             if one.transaction_start >= 0
         ]
-        # Ordered, since a plain one is searched from its very beginning for the first that is left: with very
-        # many, for milliseconds.
+        # Ordered: a plain dict is searched from its beginning for the first remaining key, which takes
+        # milliseconds with many transactions.
         self._open = OrderedDict((producer_id, start) for start, producer_id in sorted(starts))
         self._held: list[tuple[int, int]] = []  # a heap
 
     def began(self, producer_id: int, offset: Offset) -> None:
-        """A batch of a transaction was appended at `offset`, the first of it or a later one."""
+        """Note that a batch of a transaction was appended at `offset`, its first or a later one."""
         self._open.setdefault(producer_id, offset)
 
     def judge(self, view: memoryview, found: Iterable[tuple[int, BatchHeader]]) -> Ended:
-        """What these batches at their positions in `view` will begin and end; nothing is changed yet.
-        Raises RecordsRefused.
+        """The transactions that these batches will begin and end, at their positions in `view`; nothing is
+        changed yet. Raises RecordsRefused.
         """
         ended = Ended({}, [], [], {})
         changed = ended.changed
@@ -72,20 +74,23 @@ class OngoingTransactions:
                 if changed.get(producer_id) is None and (
                     producer_id in changed or producer_id not in self._open
                 ):
-                    changed.pop(producer_id, None)  # it ended one before: the next comes last
+                    changed.pop(producer_id, None)  # it may have ended one before: the new one is the last
                     changed[producer_id] = header.base_offset
                 continue
             marker = marker_of(view[position : position + header.length + LENGTH_OVERHEAD])
             if marker is None:
                 if header.record_count:
-                    message = f"The control batch at offset {header.base_offset} of producer {producer_id} ends no transaction."  # noqa: E501
+                    message = (
+                        f"The control batch at offset {header.base_offset} of producer {producer_id} ends no "
+                        "transaction."
+                    )
                     raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, message)
-                continue  # compaction took the whole transaction
+                continue  # compaction removed the whole transaction
             ended.coordinator_epochs[producer_id] = marker.coordinator_epoch
             first_offset = changed[producer_id] if producer_id in changed else self._open.get(producer_id)
             changed[producer_id] = None
             if first_offset is None:
-                continue  # a marker for a transaction without records here
+                continue  # a marker of a transaction without records in this partition
             last_offset = header.base_offset + header.last_offset_delta
             ended.held.append((first_offset, last_offset))
             if marker.type is ControlType.ABORT:
@@ -94,13 +99,13 @@ class OngoingTransactions:
         return ended
 
     def _first_open(self, changed: dict[int, int | None], default: int) -> int:
-        """Where the first open transaction begins, given what has changed."""
+        """The first offset of the first open transaction, with `changed` applied."""
         unchanged = (start for producer_id, start in self._open.items() if producer_id not in changed)
         begun = (start for start in changed.values() if start is not None)
         return next(chain(unchanged, begun), default)
 
     def ended(self, ended: Ended, producers: ProducerState) -> None:
-        """The batches are in the log, and `producers` have seen them."""
+        """Apply the changes of batches that are in the log now; `producers` have the batches already."""
         for producer_id, start in ended.changed.items():
             self._open.pop(producer_id, None)
             if start is not None:
@@ -111,7 +116,9 @@ class OngoingTransactions:
             heappush(self._held, one)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """Below it everything is committed and decided; the high watermark never goes back."""
+        """The offset below which every record is committed and of no open transaction; the high watermark
+        never decreases.
+        """
         held = self._held
         if not held and not self._open:
             return high_watermark
@@ -122,7 +129,7 @@ class OngoingTransactions:
 
 
 def marker_of(batch: Buffer) -> Marker | None:
-    """The marker in a control batch; None if compaction emptied it, or if it holds something else."""
+    """The marker in a control batch; None if compaction removed it, or if the record is not a marker."""
     try:
         records = decode_records(batch, include_control=True)
         said = parse_control(records[0]) if records else None

@@ -3,9 +3,8 @@
     log start offset ≤ recovery point ≤ log end offset          segments: sealed … sealed, active
          |  durable       |  written, not synced |
 
-Single-threaded; nothing here waits for the disk to sync: `begin_sync` says which files to sync and
-`synced` is told when they are. A write that fails leaves everything as it was, so the same append may be
-tried again.
+Single-threaded. No method waits for a sync: `begin_sync` returns the files to sync, and the caller reports
+the result to `synced`. A failed write changes nothing, so the same append may be tried again.
 """
 
 from collections.abc import Callable
@@ -42,7 +41,7 @@ __all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "Rec
 
 _START = Offset(0)
 _SWEPT_BY_RETENTION = 20_000
-"""How many producers one check of retention looks at: two milliseconds."""
+"""The number of producers that one check of retention examines: two milliseconds."""
 _NO_SNAPSHOT = Offset(-1)
 
 
@@ -105,7 +104,7 @@ class PartitionLog:
         self._producers: ProducerState = found.producers
         self._transactions = OngoingTransactions(found.producers)
         self._snapshot_offset = found.snapshot_offset
-        self.frozen: tuple[Offset, FrozenProducers] | None = None  # for the snapshot of a roll
+        self.frozen: tuple[Offset, FrozenProducers] | None = None  # for the snapshot of the next roll
         self._is_rendering = False
         self._unsynced = Unsynced([file for file in found.unsynced if file is not self.segments.active.file])
         self.settings = settings
@@ -127,7 +126,7 @@ class PartitionLog:
         is_metadata: bool = False,
         cuts: Cuts | None = None,
     ) -> "PartitionLog":
-        """Open the log in an existing directory, or begin one there; recovers it after a crash (`recover`).
+        """Open the log in an existing directory, or create one there; recovers it after a crash (`recover`).
 
         Raises StorageError, and LogDamaged if durable records are missing.
         """
@@ -147,20 +146,20 @@ class PartitionLog:
 
     @property
     def settings(self) -> LogConfig:
-        """May be replaced at any time; holds from the next append on."""
+        """The settings of the log: may be replaced at any time, and apply from the next append on."""
         return self._settings
 
     @settings.setter
     def settings(self, settings: LogConfig) -> None:
         self._settings = settings
-        # Both indexes have at most as many entries as the offset index; a time entry takes 12 bytes, and
-        # Kafka keeps one in reserve.
+        # The number of offset index entries bounds both indexes; a time index entry takes 12 bytes, and Kafka
+        # keeps one in reserve.
         self._index_entries_near_full = settings.segment_index_bytes // 12 - 1
         self._rolls_after_ms = NOT_KNOWN
 
     @property
     def size(self) -> int:
-        """The bytes of its segments."""
+        """The size of all segments in bytes."""
         return sum(segment.file.size for segment in self.segments.all)
 
     # -- append
@@ -168,10 +167,10 @@ class PartitionLog:
     def append(
         self, records: Sent, leader_epoch: LeaderEpoch, now: Instant, proof: Verification | None = None
     ) -> AppendResult:
-        """Append a client's batch: checked, then stamped in place with offset and epoch; `proof` is for
-        the first one of a transaction.
+        """Validate a client's batch, stamp its offset and epoch in place, and append it; `proof` belongs to
+        the first batch of a transaction.
 
-        Raises RecordsRefused, StorageError.
+        Raises RecordsRefused and StorageError.
         """
         assert not self.segments.is_cutting
         settings = self._settings
@@ -209,8 +208,8 @@ class PartitionLog:
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False)
 
     def append_own(self, batches: bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
-        """Append batches this broker made: offsets and epoch are stamped in place, nothing is judged. All
-        of them or none.
+        """Append batches of this broker: offsets and epoch are stamped in place, without validation. Appends
+        all or none.
         """
         view = memoryview(batches)
         base_offset = self.log_end_offset
@@ -226,8 +225,8 @@ class PartitionLog:
         """Append batches of a leader with their offsets and epochs; an incomplete last batch is left out.
         None if no batch is complete.
 
-        Raises RecordsRefused (CORRUPT_MESSAGE) for a CRC that differs and for offsets below the log end
-        offset.
+        Raises RecordsRefused (CORRUPT_MESSAGE) for a CRC that does not match, or for offsets below the log
+        end offset.
         """
         view = memoryview(records)
         found = check_leaders_batches(view, self.log_end_offset)
@@ -243,8 +242,8 @@ class PartitionLog:
         )
 
     def _append_whole(self, view: memoryview, found: list[tuple[int, BatchHeader]], now: Instant) -> None:
-        """Write batches with their offsets set, in one write per segment, which succeeds as a whole or
-        changes nothing.
+        """Write batches with their offsets set, in one write per segment. Writes all of them or changes
+        nothing.
         """
         assert not self.segments.is_cutting
         settings = self._settings
@@ -284,7 +283,7 @@ class PartitionLog:
         return self.segments.active
 
     def _roll(self, base_offset: Offset, now: Instant) -> None:
-        """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing
+        """Seal the active segment and begin a new one at `base_offset`. Raises StorageError, and then nothing
         has changed.
         """
         segments = self.segments
@@ -305,12 +304,12 @@ class PartitionLog:
         self._rolls_after_ms = NOT_KNOWN
         if is_saved:
             self._snapshot_offset = base_offset
-        elif self.frozen is None:  # else this roll goes without: recovery begins with an older snapshot
+        elif self.frozen is None:  # Otherwise this roll has no snapshot: recovery begins with an older one.
             self.frozen = base_offset, self._producers.freeze()
 
     def producers_to_render(self) -> FrozenProducers | None:
-        """The producers as of a roll, whose snapshot a job is to render for `producers_rendered`: once,
-        and one at a time.
+        """The producers as of the last roll, to be rendered by a job for `producers_rendered`. Each roll is
+        returned once, one at a time.
         """
         if self.frozen is None or self._is_rendering:
             return None
@@ -318,8 +317,8 @@ class PartitionLog:
         return self.frozen[1]
 
     def producers_rendered(self, frozen: FrozenProducers, content: bytes) -> DiskFile | None:
-        """Write the snapshot of those producers, if the log still needs it; returns the file to sync.
-        Raises StorageError.
+        """Write the snapshot of those producers if the log still needs it; returns the file to sync. Raises
+        StorageError.
         """
         self._is_rendering = False
         if self.frozen is None or self.frozen[1] is not frozen or self.is_closed:
@@ -331,7 +330,7 @@ class PartitionLog:
         return file
 
     def _save_producers(self, offset: Offset, now: Instant) -> DiskFile:
-        """Write the snapshot of all below `offset` aside."""
+        """Write the snapshot of the producers before `offset` to a temporary file."""
         self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
         return self._disk.replace(
             f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", self._producers.render()
@@ -343,8 +342,8 @@ class PartitionLog:
         """The whole batches of `[start, limit)`, from the one that holds `start`, in one segment and in at
         most `max_bytes`.
 
-        With `at_least_one` the first batch is given even if it is larger. None if there is nothing to
-        give. Raises OffsetOutOfRange.
+        With `at_least_one` the first batch is returned even if it is larger. None if no batch fits or exists.
+        Raises OffsetOutOfRange.
         """
         end_offset = self.log_end_offset
         if limit > end_offset:
@@ -358,11 +357,11 @@ class PartitionLog:
         return self.segments.places.slice(start, limit, end_offset, max_bytes, at_least_one=at_least_one)
 
     def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
-        """Whether batches below `limit` follow behind a slice that `read` gave for that limit."""
+        """Whether batches below `limit` follow a slice that `read` returned for that limit."""
         return self.segments.places.holds_beyond(part, limit)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """The last stable offset; the high watermark must not go back between two calls."""
+        """The last stable offset; the high watermark must not decrease between two calls."""
         stable = self._transactions.last_stable_offset(high_watermark)
         return stable if stable >= high_watermark else max(stable, min(self.log_start_offset, high_watermark))
 
@@ -381,8 +380,8 @@ class PartitionLog:
     # -- look up
 
     def time_search(self, timestamp: Millis | None, limit: Offset) -> TimeSearch:
-        """The search for the first record below `limit` that is `timestamp` or later, None for the latest:
-        to be run beside the loop.
+        """The search for the first record below `limit` at or after `timestamp`; with None, for the record
+        with the latest timestamp. A job runs it.
         """
         return TimeSearch(self._disk, self.segments.all, timestamp, start=self.log_start_offset, limit=limit)
 
@@ -394,15 +393,13 @@ class PartitionLog:
         return self.epochs.latest
 
     def assign_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Let `epoch` begin at `start_offset`. It reaches the disk with the next sync: before that no
-        record of it counts.
+        """Let `epoch` begin at `start_offset`. The entry becomes durable with the next sync; no record of the
+        epoch is acknowledged before.
         """
         self.epochs.assign(epoch, start_offset)
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> OffsetAndEpoch:
-        """Where the greatest epoch not above `epoch` ended, and which that is; (-1, -1) if it is not known
-        (KIP-101).
-        """
+        """The greatest epoch not above `epoch`, and its end offset; (-1, -1) if it is not known (KIP-101)."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
     # -- sync
@@ -415,12 +412,12 @@ class PartitionLog:
         return len(self.segments.sealed) > 0
 
     def sync_with_next(self, file: DiskFile) -> None:
-        """Let the next sync make `file` durable too."""
+        """Add `file` to the next sync."""
         self._unsynced.files.append(file)
 
     def begin_sync(self) -> tuple[list[DiskFile], Offset]:
-        """The files to sync, in this order, and the log end offset they make durable. One at a time:
-        `synced` comes before the next.
+        """The files to sync, in this order, and the log end offset that becomes durable. One sync at a time:
+        call `synced` before the next.
 
         Raises StorageError, and then nothing has changed.
         """
@@ -434,17 +431,18 @@ class PartitionLog:
         active = self.segments.active
         files.append(active.file)
         if epoch_file is not None:
-            # Last: where there are epochs recovery takes the first segment it finds for the first there was.
+            # Last: if there are epochs, recovery takes the first segment that exists for the first of the
+            # log.
             files.append(epoch_file)
             self.epochs.is_saved = True
         self.segments.places.remember(self.log_end_offset, active, active.file.size)
         return files, self.log_end_offset
 
     def synced(self, end_offset: Offset) -> None:
-        """The files of the last `begin_sync` are durable, and with them every record below `end_offset`
-        that was not cut since.
+        """Note that the files of the last `begin_sync` are durable, and with them every record below
+        `end_offset` that was not truncated since.
 
-        Raises StorageError, and then no more may be appended.
+        Raises StorageError; the log then takes no more appends.
         """
         cut_to = self._unsynced.end()
         self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset, cut_to))
@@ -456,7 +454,7 @@ class PartitionLog:
 
     @property
     def snapshot_offset(self) -> Offset:
-        """Below it the newest snapshot of producers tells everything."""
+        """The offset of the newest producer snapshot."""
         return self._snapshot_offset
 
     @property
@@ -468,11 +466,11 @@ class PartitionLog:
 
     @property
     def is_syncing(self) -> bool:
-        """Whether a sync of its files is under way."""
+        """Whether a sync of the log's files is in progress."""
         return self._unsynced.is_syncing
 
     def move_active(self, directory: str, durable_end: Offset) -> None:
-        """Go on in the copy in another directory, which is whole, and durable below `durable_end`; the
+        """Continue in the copy in another directory, which is complete, and durable below `durable_end`; the
         sealed segments follow.
 
         Raises StorageError, and then nothing has changed.
@@ -490,10 +488,10 @@ class PartitionLog:
     # -- retention
 
     def move_log_start(self, offset: Offset) -> bool:
-        """Drop the records below `offset`, which must not exceed the high watermark; retention removes
-        whole segments of them.
+        """Raise the log start offset to `offset`, which must not exceed the high watermark; retention removes
+        segments that lie entirely below it.
 
-        False if the log starts there or later already.
+        False if the log start offset is at `offset` or above already.
         """
         if offset <= self.log_start_offset:
             return False
@@ -527,25 +525,27 @@ class PartitionLog:
                 self._roll(self.log_end_offset, now)
             except StorageError as error:
                 if not error.is_full:
-                    raise  # else the sealed ones go, which makes room
+                    raise  # otherwise only the sealed segments go, which frees space
         count = min(count, len(self.segments.settled))
         if count == 0:
             return None
-        # The log start first: no reader may look for the segments that go.
+        # The log start offset first: no reader may look for the removed segments.
         self.move_log_start(segments[count].base_offset)
         retired = self.segments.retire(count)
         return partial(set_aside, self._disk, self.directory, [segment.base_offset for segment in retired])
 
-    # -- cut and close
+    # -- truncate and close
 
     @property
     def is_truncating(self) -> bool:
-        """Whether a truncation has begun and `truncated` is to follow: nothing may be appended."""
+        """Whether a truncation has begun whose `truncated` call is still to come: the log takes no
+        appends.
+        """
         return self.segments.is_cutting
 
     def begin_truncation(self, offset: Offset) -> Truncation | None:
-        """Take every batch that reaches `offset` or beyond it out of the log: the job that drops them from
-        the disk, None if there are none. `truncated` follows. Raises StorageError.
+        """Remove every batch with an offset of `offset` or above from the log. Returns the job that removes
+        them from the disk, None if there are none; `truncated` follows. Raises StorageError.
         """
         if offset >= self.log_end_offset:
             return None
@@ -555,8 +555,8 @@ class PartitionLog:
         return truncation
 
     def begin_restart(self, offset: Offset, now: Instant) -> Restart:
-        """Take every batch out of the log, which starts anew, empty, at `offset`: the job that does so on
-        the disk. `truncated` follows. Raises StorageError.
+        """Remove every batch from the log, which becomes empty with `offset` as its start. Returns the job
+        that does so on the disk; `truncated` follows. Raises StorageError.
         """
         restart = self.segments.begin_restart(self.directory, offset, now)
         self._begin_truncation(Offset(0))
@@ -573,7 +573,7 @@ class PartitionLog:
         self.frozen = None
 
     def truncated(self, truncation: Truncation | Restart) -> None:
-        """The job of a truncation is done: the log takes appends again. Raises StorageError."""
+        """Apply the result of the job of a truncation: the log takes appends again. Raises StorageError."""
         if self.is_closed:
             return
         known = self._producers
@@ -591,7 +591,7 @@ class PartitionLog:
         self._transactions = OngoingTransactions(self._producers)
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
-        """The files to sync before `close`, so that the next open scans nothing: data, indexes, epochs,
+        """The files to sync before `close`, so that the next open needs no scan: data, indexes, epochs,
         producers.
         """
         assert not self.is_truncating
@@ -603,8 +603,8 @@ class PartitionLog:
         return files
 
     def close(self, now: Instant | None = None) -> None:
-        """Forget the files, and with `now` first make a clean stop: everything synced, nothing left to
-        scan. Slices stay readable.
+        """Close the files. With `now` the stop is clean: everything is synced first, so that the next open
+        needs no scan. Slices stay readable.
         """
         if self.is_closed:
             return

@@ -16,11 +16,11 @@ Place = tuple[Segment, int]
 
 
 class Places:
-    """Where batches lie in the segments of a log, which it shares and never changes.
+    """Finds batches in the segments of a log; shares the list of segments and never changes it.
 
     Invariants: `segments` is sorted by base offset, and its last is the active one; a known place maps an
-    offset to (segment, position) of the first batch that reaches it, and is never stale: a caller that
-    cuts or replaces segments calls `clear`.
+    offset to the segment and position of the first batch that reaches it. The places are never stale: a
+    caller that truncates or replaces segments calls `clear`.
     """
 
     __slots__ = ("_known", "_segments")
@@ -32,8 +32,8 @@ class Places:
     def slice(
         self, start: Offset, limit: Offset, end_offset: Offset, max_bytes: int, *, at_least_one: bool
     ) -> FileSlice | None:
-        """The whole batches of `[start, limit)`, which is not empty and within the log, as
-        `PartitionLog.read` gives them.
+        """The whole batches of `[start, limit)`, which is not empty and within the log, as for
+        `PartitionLog.read`.
 
         Raises BrokenFrame.
         """
@@ -55,7 +55,7 @@ class Places:
         return FileSlice(segment.file, position, length) if length > 0 else None
 
     def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
-        """Whether batches below `limit` follow behind a slice that `slice` gave for that limit."""
+        """Whether batches below `limit` follow a slice that `slice` returned for that limit."""
         for segment in reversed(self._segments):
             if segment.file is part.file:
                 return part.position + part.length < self._end_within(segment, limit)
@@ -64,8 +64,8 @@ class Places:
         return False
 
     def end_of(self, part: FileSlice, limit: Offset) -> Offset:
-        """Where the batches of a slice end that `slice` gave for that limit, or where the next one begins,
-        if that is later.
+        """The end offset of a slice that `slice` returned for that limit, or the base offset of the next
+        batch if that is higher.
         """
         for segment in reversed(self._segments):
             if segment.file is part.file:
@@ -74,7 +74,7 @@ class Places:
         return limit
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
-        """The first batch that reaches `offset` is at `position`."""
+        """Note that the first batch that reaches `offset` is at `position`."""
         if len(self._known) >= _PLACES_MAX:
             self._known.clear()
         self._known[offset] = (segment, position)
@@ -84,7 +84,7 @@ class Places:
         self._known.pop(offset, None)
 
     def clear(self) -> None:
-        """Segments were cut or replaced."""
+        """Forget all positions: segments were truncated or replaced."""
         self._known.clear()
 
     def _locate(self, offset: int) -> Place | None:
@@ -94,7 +94,7 @@ class Places:
             if offset <= segment.base_offset:
                 if segment.file.size:
                     return segment, 0
-                continue  # compaction, or Kafka's, left nothing of it
+                continue  # compaction removed the rest of the segment
             found = segment.find(offset)
             if found is not None:
                 self.remember(offset, segment, found[0])
@@ -119,7 +119,7 @@ class Places:
         return found[0]
 
     def _whole_batches(self, segment: Segment, position: int, max_bytes: int, *, at_least_one: bool) -> int:
-        """How many bytes of whole batches from `position` on to give of `max_bytes`, which end before the
+        """The size of the whole batches from `position` on that fit into `max_bytes`; they end before the
         segment does.
         """
         cut, next_offset = segment.boundary(position + max_bytes, at_least=position)
@@ -134,11 +134,11 @@ class Places:
 
 
 def _check_frames(segment: Segment, offset: int) -> None:
-    """No batch of the segment reaches `offset`: that must be so up to its end, and not for a batch that
-    cannot be read. Raises BrokenFrame.
+    """Check that the frames are intact up to the end of the segment if no batch of it reaches `offset`.
+    Raises BrokenFrame.
 
-    Offsets that compaction took from the end of a segment come here too, so the walk begins where the
-    index says.
+    Offsets that compaction removed from the end of a segment are looked up here too, so the walk begins at
+    the last index entry.
     """
     end = segment.last_indexed(offset)
     for position, header in segment.walk_from(end):

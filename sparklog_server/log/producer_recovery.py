@@ -1,7 +1,7 @@
-"""Producers as of some offset, from the newest snapshot that is sound and the batches behind it.
+"""The producer state as of an offset, from the newest valid snapshot and the batches after it.
 
-The snapshot tells when its producers appended. No file tells that of the batches behind it, so they count
-as appended at `now_ms`: a producer is remembered for longer than it was silent, never for less.
+The snapshot has the times at which its producers appended. For the batches after it there is no such time, so
+they count as appended at `now_ms`: a producer is kept for too long rather than for too short a time.
 """
 
 from bisect import bisect_right
@@ -26,7 +26,7 @@ def recover_producers(
     end_offset: Offset,
     now_ms: int,
 ) -> tuple[ProducerState, Offset]:
-    """(producers, the offset of the snapshot they come from).
+    """The producer state, and the offset of the snapshot that it is based on.
 
     Removes the snapshots that recovery will not use: all but the newest and those at `bases`, the base
     offsets of the segments. Raises StorageError.
@@ -50,8 +50,8 @@ def producers_before(
     end_offset: Offset,
     now_ms: int,
 ) -> tuple[ProducerState, Offset]:
-    """(what every batch below `end_offset` says of producers, the offset of the snapshot it begins with).
-    Raises StorageError.
+    """The producer state from every batch below `end_offset`, and the offset of the snapshot that it is based
+    on. Raises StorageError.
     """
     for offset in sorted(_snapshots(disk, directory), reverse=True):
         if not log_start_offset < offset <= end_offset:
@@ -66,8 +66,8 @@ def producers_before(
             disk.remove(path)
             continue
         for producer in producers.producers.values():
-            # Later than now: the clock was set back since, or Kafka wrote the snapshot, with a client's time
-            # in it.
+            # Later than now: the wall clock was set back since, or Kafka wrote the snapshot with the
+            # timestamp of a client.
             producer.appended_ms = min(producer.appended_ms, now_ms)
         _replay(segments, producers, offset, end_offset, now_ms)
         return producers, offset
@@ -92,8 +92,8 @@ def _snapshots(disk: Disk, directory: str) -> list[Offset]:
 def _replay(
     segments: Sequence[Segment], producers: ProducerState, start: Offset, end_offset: Offset, now_ms: int
 ) -> None:
-    """Let `producers` see every batch with records in `[start, end_offset)`, also the one that
-    DeleteRecords took a part of.
+    """Let `producers` take every batch with records in `[start, end_offset)`, also one of which DeleteRecords
+    has removed a part.
     """
     if start >= end_offset:
         return

@@ -1,5 +1,5 @@
-"""The state that a partition keeps of idempotent producers: epoch and last five batches each, to tell the
-next batch from a duplicate or a gap.
+"""The state that a partition keeps of idempotent producers: the epoch and the last five batches of each, to
+distinguish the next batch from a duplicate and from a gap.
 
     next sequence             ──► appended
     one of the last five      ──► success, with the offset it had
@@ -7,9 +7,9 @@ next batch from a duplicate or a gap.
     older epoch               ──► error 47
     newer epoch               ──► must begin at sequence 0
 
-An unknown producer may begin at any sequence: its records may have been deleted by retention. A batch of
-a transaction needs the transaction open here, or a `Verification` that still holds (KIP-890). A marker's
-epoch is that of the transaction, or the next one where the producer speaks transaction version 2.
+An unknown producer may begin at any sequence: retention may have deleted its records. A batch of a
+transaction needs an open transaction in this partition, or a `Verification` that is still valid (KIP-890). A
+marker has the epoch of the transaction, or the next one if the producer uses transaction version 2.
 
 A producer expires by this broker's clock at its newest append, not by the timestamps of its records: a
 client that copies old records keeps its deduplication. Kafka expires by the records' time. The `.snapshot`
@@ -41,7 +41,7 @@ from .verification import Verification
 
 BATCHES_KEPT = 5
 MANY = 1024
-"""From so many producers on, all are visited only in a job, or some of them at a time."""
+"""From this number of producers on, all are visited only in a job, or some at a time."""
 _SWEPT_PER_APPEND = 8
 _SWEPT_AT_ONCE = 1024
 _STEP = 256
@@ -49,11 +49,11 @@ SNAPSHOT_VERSION = 1
 NO_SEQUENCE = -1
 _EPOCH_MAX = 2**15 - 1
 _VERIFICATIONS_MAX = 4096
-"""How many verifications a partition holds; one more drops the oldest, whose transaction must then be
+"""The most verifications of a partition; one more drops the oldest, whose transaction must then be
 aborted.
 """
 _VERIFICATION_KEPT_MS = 120_000
-"""Longer than any request waits for its coordinator."""
+"""Longer than a request waits for its coordinator."""
 _HEAD = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
 _CRC_END = 6
@@ -63,15 +63,16 @@ Batch = tuple[int, int, int, int, int]
 
 
 class SnapshotCorrupt(Exception):
-    """The file is not a whole snapshot."""
+    """The file is not a complete snapshot."""
 
 
 class Producer(msgspec.Struct, gc=False):
-    """One producer id. Invariants: `batches` are of `epoch`, oldest first, at most five; one of an older
-    `age` than its `ProducerState` belongs to a `FrozenProducers`, and does not change.
+    """One producer id. Invariants: `batches` are of `epoch`, oldest first, at most five. A producer with an
+    older `age` than its `ProducerState` belongs to a `FrozenProducers`, and does not change.
 
-    `last_timestamp` is the greatest of its newest batch, `appended_ms` the wall clock at the append of that.
-    The collector does not track it, nor a tuple of numbers: it would walk hundreds of thousands of them.
+    `last_timestamp` is the greatest timestamp of its newest batch, `appended_ms` the wall clock at the append
+    of that batch. The garbage collector tracks neither this object nor its tuples of numbers: walking
+    hundreds of thousands of them takes too long.
     """
 
     epoch: int
@@ -83,12 +84,12 @@ class Producer(msgspec.Struct, gc=False):
     batches: tuple[Batch, ...] = ()
 
     def copy(self, age: int) -> "Producer":
-        """One that may change."""
+        """A copy that may change."""
         return msgspec.structs.replace(self, age=age)
 
 
 class FrozenProducers:
-    """The producers of one partition as they were, for a job: they do not change any more."""
+    """An immutable copy of the producers of one partition, for a job."""
 
     __slots__ = ("producers",)
 
@@ -96,8 +97,8 @@ class FrozenProducers:
         self.producers = producers
 
     def in_order(self) -> Steps[Iterator[tuple[int, Producer]]]:
-        """The producers by id, sorted and freed in runs: one sort of all, or freeing all, would keep the
-        interpreter for too long.
+        """The producers sorted by id, in runs: to sort or to free all of them at once would hold the GIL for
+        too long.
         """
         items = iter(self.producers.items())
         runs: list[Iterator[tuple[int, Producer]]] = []
@@ -107,8 +108,8 @@ class FrozenProducers:
         return merge(*runs, key=_id_of)
 
     def render(self) -> Steps[bytes]:
-        """The content of a snapshot file: the same for the same producers, by id, as Kafka's hash table
-        has them until it grows large.
+        """The content of a snapshot file, sorted by id, so that equal producers give equal bytes; Kafka's
+        hash table has the same order while it is small.
         """
         entries = bytearray()
         items = yield from self.in_order()
@@ -120,10 +121,10 @@ class FrozenProducers:
 
 
 class ProducerState:
-    """The producers of one partition, as of everything in its log.
+    """The idempotent and transactional producers of one partition, as of the last batch of its log.
 
-    Expired ones are looked for some at a time, with each append where there are `MANY`: every client
-    brings an id of its own, and a log may seldom roll.
+    With `MANY` producers or more, each append also examines some for expiration: every new client has a new
+    id, and the check at a roll alone may come too seldom.
     """
 
     __slots__ = ("_age", "_unswept", "_verifications", "producers")
@@ -139,8 +140,8 @@ class ProducerState:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, *, adds_partitions: bool, now_ms: int
     ) -> Verification | None:
-        """The verification that a batch of a transaction needs before it is appended; None if the
-        transaction is open here. Raises RecordsRefused.
+        """The verification that a batch of a transaction needs before it is appended; None if the transaction
+        is open in this partition. Raises RecordsRefused.
         """
         producer = self.producers.get(producer_id)
         if producer is not None:
@@ -158,7 +159,7 @@ class ProducerState:
         return found
 
     def _sweep_verifications(self, now_ms: int) -> None:
-        """Drop the verifications that have expired: those that a coordinator refused remain until then."""
+        """Drop the verifications that have expired; those that a coordinator refused stay until then."""
         verifications = self._verifications
         while verifications:
             producer_id, oldest = next(iter(verifications.items()))
@@ -172,7 +173,7 @@ class ProducerState:
     def _check_verified(
         self, header: BatchHeader, producer: Producer | None, proof: Verification | None
     ) -> None:
-        """A batch of a transaction that is not open here yet. Raises RecordsRefused."""
+        """Check the first batch of a transaction in this partition. Raises RecordsRefused."""
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
         if producer is not None:
             _check_epoch(producer_id, epoch, producer.epoch)
@@ -183,21 +184,27 @@ class ProducerState:
                 f"The batch of producer {producer_id} is not part of an ongoing transaction.",
             )
         if first < 0:
-            return  # of a coordinator, which counts no sequence
+            return  # of a coordinator, which has no sequence
         if known.adds_partitions and first != 0 and (producer is None or not producer.batches):
-            message = f"Producer {producer_id} of transaction version 2 is not known here, but began with sequence {first} instead of 0."  # noqa: E501
+            message = (
+                f"Producer {producer_id} of transaction version 2 is not known here, but began with sequence "
+                f"{first} instead of 0."
+            )
             raise RecordsRefused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
         if first > known.lowest_sequence:
-            message = f"Producer {producer_id} sent sequence {first} before {known.lowest_sequence}, which was tried and is missing."  # noqa: E501
+            message = (
+                f"Producer {producer_id} sent sequence {first} before {known.lowest_sequence}, which was "
+                "tried and is missing."
+            )
             raise RecordsRefused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
 
     # -- append
 
     def check(self, header: BatchHeader, proof: Verification | None, is_verified: bool) -> Batch | None:
-        """Judge the next batch of a client that has a producer id: None to append it, or the batch it
-        repeats. Raises RecordsRefused.
+        """Check the next batch of a client with a producer id. Returns None if it is to be appended, or the
+        earlier batch that it repeats. Raises RecordsRefused.
 
-        `is_verified` tells whether batches of a transaction that is not open need a `proof`.
+        `is_verified` tells whether the first batch of a transaction needs a `proof`.
         """
         producer = self.producers.get(header.producer_id)
         epoch, first = header.producer_epoch, header.base_sequence
@@ -237,14 +244,14 @@ class ProducerState:
         return None
 
     def _repeated(self, header: BatchHeader, producer: Producer | None) -> Batch | None:
-        """The batch that this one repeats, if it is one of the last five."""
+        """The batch that this one repeats, if that is among the last five."""
         if producer is None or producer.epoch != header.producer_epoch:
             return None
         first, last = header.base_sequence, (header.base_sequence + header.last_offset_delta) & SEQUENCE_MAX
         return next((batch for batch in producer.batches if batch[0] == first and batch[1] == last), None)
 
     def check_own(self, header: BatchHeader, proof: Verification | None, *, is_verified: bool) -> None:
-        """Judge a batch that this broker's coordinator writes in a producer's transaction. Raises
+        """Check a batch that the coordinator of this broker writes in a producer's transaction. Raises
         RecordsRefused.
         """
         producer = self.producers.get(header.producer_id)
@@ -256,15 +263,15 @@ class ProducerState:
             self._check_verified(header, producer, proof)
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, is_bumped: bool) -> None:
-        """Judge a marker; `is_bumped` tells that its epoch is to be greater than the transaction's
-        (KIP-890). Raises RecordsRefused.
+        """Check a marker; `is_bumped` tells that its epoch must be greater than the transaction's (KIP-890).
+        Raises RecordsRefused.
         """
         producer = self.producers.get(producer_id)
         if producer is None:
             return
         if epoch < producer.epoch or (is_bumped and epoch == producer.epoch):
-            # The same marker once more ends nothing: its answer was lost, or the coordinator was loaded anew
-            # (KAFKA-19999).
+            # A repeated marker has no effect: the answer to the first was lost, or the coordinator was loaded
+            # anew (KAFKA-19999).
             is_repeated = (
                 is_bumped
                 and epoch == producer.epoch
@@ -272,11 +279,17 @@ class ProducerState:
             )
             if not is_repeated:
                 than = "not newer" if is_bumped else "older"
-                message = f"The marker of producer {producer_id} has epoch {epoch}, {than} than the last seen epoch {producer.epoch}."  # noqa: E501
+                message = (
+                    f"The marker of producer {producer_id} has epoch {epoch}, {than} than the last seen "
+                    f"epoch {producer.epoch}."
+                )
                 raise RecordsRefused(ErrorCode.INVALID_PRODUCER_EPOCH, message)
         if producer.coordinator_epoch > coordinator_epoch:
             known = producer.coordinator_epoch
-            message = f"The marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, older than {known}."  # noqa: E501
+            message = (
+                f"The marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, older "
+                f"than {known}."
+            )
             raise RecordsRefused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)
 
     def _check_transaction(self, header: BatchHeader, producer: Producer) -> None:
@@ -287,7 +300,7 @@ class ProducerState:
             raise RecordsRefused(ErrorCode.INVALID_TXN_STATE, message)
 
     def appended(self, header: BatchHeader, base_offset: int, max_timestamp: int, now_ms: int) -> None:
-        """Remember a batch with a producer id that is in the log now."""
+        """Take a batch with a producer id that has been appended."""
         producer = self.producers.get(header.producer_id)
         epoch = header.producer_epoch
         if producer is None:
@@ -319,10 +332,12 @@ class ProducerState:
         )
 
     def decided(self, producer_id: int, coordinator_epoch: int) -> None:
-        """A marker of this coordinator epoch, which was seen before, ended a transaction of a producer."""
+        """Note that a marker with this coordinator epoch, which `check_marker` has accepted, ended a
+        transaction of a producer.
+        """
         self.producers[
             producer_id
-        ].coordinator_epoch = coordinator_epoch  # no older than `appended` has just left it
+        ].coordinator_epoch = coordinator_epoch  # not below the one that `appended` has set
 
     def freeze(self) -> FrozenProducers:
         """All producers as they are now."""
@@ -330,7 +345,7 @@ class ProducerState:
         return FrozenProducers(self.producers.copy())
 
     def open_transactions(self) -> list[int]:
-        """Where the open transactions begin."""
+        """The first offsets of the open transactions."""
         return [
             producer.transaction_start
             for producer in self.producers.values()
@@ -338,8 +353,8 @@ class ProducerState:
         ]
 
     def last_batches(self) -> list[tuple[int, int, int]]:
-        """(producer id, last offset of its last batch of data or -1, epoch) of each producer, sorted by
-        id.
+        """Note that a marker with this coordinator epoch ended a transaction of a producer, which is in
+        `producers`.
         """
         return sorted(
             (producer_id, producer.batches[-1][3] if producer.batches else -1, producer.epoch)
@@ -347,18 +362,18 @@ class ProducerState:
         )
 
     def keep_times_of(self, known: "ProducerState") -> None:
-        """Take the times of the newest appends from what was known before the log was cut."""
+        """Take over the times of the newest appends from `known`, the state before the log was truncated."""
         for producer_id, producer in self.producers.items():
             if (before := known.producers.get(producer_id)) is not None:
                 producer.appended_ms = before.appended_ms
 
     def expire_some(self, now_ms: int, expiration_ms: int) -> None:
-        """`expire` a few, as part of an append."""
+        """Expire some producers as part of an append."""
         self.expire(now_ms, expiration_ms, _SWEPT_PER_APPEND)
 
     def expire(self, now_ms: int, expiration_ms: int, most: int = _SWEPT_AT_ONCE) -> None:
-        """Forget producers that were silent for `expiration_ms` and have no transaction open, of the next
-        `most` that are looked at.
+        """Examine the next `most` producers, and drop those without an open transaction that have not
+        appended for `expiration_ms`.
         """
         producers = self.producers
         if not self._unswept:
@@ -410,7 +425,7 @@ class ProducerState:
             if last_offset >= 0:
                 first = (
                     (last - delta) & SEQUENCE_MAX if last >= 0 else NO_SEQUENCE
-                )  # of a coordinator, which counts none
+                )  # of a coordinator, which has no sequence
                 producer.batches = ((first, last, last_offset - delta, last_offset, timestamp),)
         return state
 

@@ -1,4 +1,4 @@
-"""From the files of a partition to the state of its log, after a clean stop and after any other.
+"""The state of a log from the files of its partition, after a clean stop or a crash.
 
     clean     nothing is scanned: the indexes of the active segment are read, and the few batches after the
               last index entry
@@ -6,9 +6,9 @@
               the recovery point on; both indexes are rebuilt; the first torn batch and all after it are cut;
               then producers are loaded from the newest snapshot and the batches after it
 
-Everything below the recovery point was durable when it was set. A crash can tear only bytes above it: those
-are cut, and `cuts` keeps a copy and an event of it. Bytes missing below it are damage, after a clean stop
-too: `completeness` and `damage` report it, and nothing is changed.
+Everything below the recovery point was durable when that was set. A crash can damage only bytes above it:
+these are truncated, and `cuts` keeps a copy and reports an event. Bytes missing below it are damage, after a
+clean stop too: `completeness` and `damage` report it, and nothing is changed.
 """
 
 from bisect import bisect_left
@@ -51,11 +51,11 @@ _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class Recovered(NamedTuple):
-    """The state of a log as its files tell it. `unsynced` is what the next sync must make durable too.
+    """The state of a log from its files. `unsynced` are files that the next sync must include.
 
     `holes` are ranges of offsets between segments that a cleaner may have left. `leftovers` are files of
-    segments that retention took: they prove that the log begins where it does, and may go once the log
-    start and the epochs are written down.
+    segments that retention removed: they prove where the log begins, and may be removed once the log start
+    offset and the epochs are durable.
     """
 
     segments: list[Segment]
@@ -86,8 +86,8 @@ def recover(
     """Read the files of a partition, repair the traces of a crash, and return the state of the log. Raises
     StorageError, and LogDamaged.
 
-    Below `cleaned_to` Kafka's cleaner may have left holes between segments. In the metadata log no offset
-    is missing between batches, and whether it begins too late is told by its snapshots.
+    Below `cleaned_to` Kafka's cleaner may have left holes between segments. The metadata log has no missing
+    offsets between batches, and its snapshots tell whether it begins too late.
     """
     cuts = Cuts(disk, lambda: [directory], now_ms) if cuts is None else cuts
     settle_swaps(disk, directory)
@@ -108,8 +108,8 @@ def recover(
         and content is None
         and recovery_point <= log_start_offset < segments[0].base_offset
     ):
-        # Never synced, or its epochs were on disk: the name of the first segment was lost, and nothing of
-        # what follows was durable.
+        # It was never synced, or its epochs would be on disk: the name of the first segment was lost, and no
+        # later record was durable.
         _remove_all(
             disk,
             segments,
@@ -123,8 +123,8 @@ def recover(
         if not (was_clean and _load_active(segments[-1])):
             doubtful = len(segments) - 1
         if not was_clean:
-            # Strictly below: a sync that ended where a segment begins may be older than the roll that wrote
-            # the indexes before it.
+            # Strictly below: a sync that ended at the base offset of a segment may be older than the roll
+            # that wrote the indexes before it.
             doubtful = max(bisect_left(segments, recovery_point, key=base_offset_of) - 1, 0)
     holes = check_seams(
         disk, segments, doubtful, recovery_point=recovery_point, start=log_start_offset, cleaned_to=cleaned_to
@@ -136,8 +136,8 @@ def recover(
     known = _Known(directory, recovery_point, log_start_offset, cleaned_to, is_metadata)
     end_offset = _repair(disk, segments, doubtful, epochs, settings, known, cuts)
     if was_clean and segments and end_offset < log_start_offset:
-        # No clean stop leaves that behind: the checkpoint is damaged, and emptying the log would let one
-        # digit take every record.
+        # A clean stop never leaves that: the checkpoint is damaged, and to empty the log would let one wrong
+        # digit delete every record.
         log_start_offset = segments[0].base_offset
     if not segments or end_offset < log_start_offset:
         _remove_all(
@@ -178,7 +178,7 @@ def recover(
 
 
 class _Known(NamedTuple):
-    """The offsets of the directory's checkpoints for a log."""
+    """The checkpointed offsets of one log."""
 
     directory: str
     recovery_point: Offset
@@ -188,8 +188,8 @@ class _Known(NamedTuple):
 
 
 def begin(disk: Disk, directory: str, leader_epoch: LeaderEpoch) -> Recovered:
-    """A log that nothing was written to yet: its directory has an empty first segment and, unless it is
-    -1, `leader_epoch` in its file.
+    """Create the files of a log without records: an empty first segment and, unless it is -1, `leader_epoch`
+    in its file.
     """
     epochs = LeaderEpochCache()
     epochs.assign(leader_epoch, _START)
@@ -202,7 +202,7 @@ def begin(disk: Disk, directory: str, leader_epoch: LeaderEpoch) -> Recovered:
 def _open_segments(
     disk: Disk, directory: str, epochs: LeaderEpochCache | None, *, recovery_point: Offset, start: Offset
 ) -> tuple[list[Segment], list[str]]:
-    """The segments in the order of their base offsets, and the files that prove where the log begins.
+    """The segments by base offset, and the files that prove where the log begins.
 
     Files of interrupted work are removed, unless durable records are missing. Raises LogDamaged,
     StorageError.
@@ -230,8 +230,8 @@ def _open_segments(
     )
     if bases and start < bases[0]:
         check_begin(directory, bases[0], epochs, retired, recovery_point=recovery_point, start=start)
-    # The files of a log that retention took go before it: without it they would look like those of one that
-    # is missing.
+    # The other files of a removed segment go before its log: without it they would look like those of a
+    # missing segment.
     disk.remove(*(path for _, path in orphans))
     is_begin_told = bool(bases) and any(start < bases[0] > offset for offset in retired)
     kept = [name for name in leftovers if is_begin_told and name.endswith(DELETED_SUFFIX)]
@@ -244,9 +244,7 @@ def _open_segments(
 
 
 def _parse_epochs(content: bytes | None) -> LeaderEpochCache | None:
-    """The epochs of the checkpoint; None if it is missing or damaged: the batches carry their epochs, so
-    they are read again.
-    """
+    """The epochs of the checkpoint; None if it is missing or damaged. They are then read from the batches."""
     try:
         return None if content is None else LeaderEpochCache.parse(content)
     except CheckpointCorrupt:
@@ -254,7 +252,7 @@ def _parse_epochs(content: bytes | None) -> LeaderEpochCache | None:
 
 
 def _load_active(active: Segment) -> bool:
-    """Take the active segment as a clean stop left it. False if its files do not agree."""
+    """Load the active segment after a clean stop. False if its files contradict each other."""
     if active.file.size == 0:
         return True
     if not active.load_indexes():
@@ -278,8 +276,8 @@ def _repair(
     known: _Known,
     cuts: Cuts,
 ) -> Offset:
-    """Walk the segments from index `doubtful` on, cut at the first batch that is not whole, and give the
-    log end offset.
+    """Walk the segments from index `doubtful` on, truncate at the first incomplete batch, and return the log
+    end offset.
 
     Raises LogDamaged if durable records are missing, before anything is changed.
     """
@@ -290,7 +288,7 @@ def _repair(
         segment = segments[index]
         if index > doubtful and segment.base_offset != end_offset:
             check_seam(segments[index - 1], end_offset, segment.base_offset, recovery_point, known.cleaned_to)
-            # Above the recovery point it means that the end of the segment before was lost.
+            # Above the recovery point it means that the end of the previous segment was lost.
             if segment.base_offset < end_offset or max(end_offset, recovery_point) < segment.base_offset:
                 keep = index
                 break
@@ -308,8 +306,8 @@ def _repair(
 def _cut(
     disk: Disk, segments: list[Segment], keep: int, cut_at: int | None, end_offset: Offset, cuts: Cuts
 ) -> None:
-    """Cut the last of the first `keep` segments at a position, if one is given, and remove those behind
-    it.
+    """Truncate the last of the first `keep` segments at a position, if one is given, and remove the segments
+    after it.
     """
     lost, segments[keep:] = segments[keep:], []
     if cut_at is not None:
@@ -339,10 +337,10 @@ def _remove_all(disk: Disk, segments: list[Segment], offset: Offset, cuts: Cuts,
 def _repair_segment(
     segment: Segment, epochs: LeaderEpochCache, settings: LogConfig, known: _Known, *, is_followed: bool
 ) -> tuple[Offset, int | None]:
-    """Rebuild the indexes: (the offset that follows, where the segment is to be cut). Raises LogDamaged,
-    StorageError.
+    """Rebuild the indexes. Returns the offset after the last batch, and the position at which to truncate.
+    Raises LogDamaged and StorageError.
 
-    `is_followed` by a segment that was durable.
+    `is_followed` tells that a durable segment follows.
     """
     recovery_point = known.recovery_point
     segment.index, segment.time_index = OffsetIndex(), TimeIndex()
@@ -369,8 +367,8 @@ def _repair_segment(
             if known.is_dense and header.base_offset != end_offset:
                 break
             if header.leader_epoch != epochs.epoch_at(Offset(header.base_offset)):
-                # A truncation does not wait for the checkpoint: entries may lie beyond where the log was cut
-                # and written anew.
+                # A truncation does not wait for the checkpoint: it may have entries beyond the offset at
+                # which the log was truncated and written again.
                 epochs.truncate_end(Offset(header.base_offset))
                 epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
             segment.index_batch(position, header, settings.index_interval_bytes)
@@ -382,14 +380,14 @@ def _repair_segment(
             doubtful_from, due = end, end_offset
     if end >= segment.file.size:
         return Offset(end_offset), None
-    # The last durable batch's own offset, length or end may be what is damaged, so the search begins behind
-    # its first byte.
+    # The damage may be in the offset or length of the last durable batch, so the search begins after its
+    # first byte.
     sound = next_sound_batch(segment.file, last[0] + 1, last[1] + 1, recovery_point)
     if end_offset < recovery_point or is_followed or sound is not None:
         found = Unsound(
             doubtful_from, Offset(due), Offset(max(recovery_point if sound is None else sound, due))
         )
-        # The walk above believes lengths and offsets; the checksums may tell that the fault lies further
+        # The walk above uses lengths and offsets without a check; the checksums may place the fault further
         # ahead.
         found = min(found, unsound_in(segment.file, segment.base_offset, recovery_point))
         raise LogDamaged(
@@ -405,7 +403,7 @@ def _repair_segment(
 
 
 def _next_offset(active: Segment) -> Offset:
-    """The offset behind the last batch of a segment whose indexes are in memory."""
+    """The offset after the last batch of a segment whose indexes are in memory."""
     assert active.index is not None
     end_offset: int = active.base_offset
     for _, header in active.walk_from(active.index.positions[-1] if len(active.index) else 0):
@@ -414,7 +412,7 @@ def _next_offset(active: Segment) -> Offset:
 
 
 def _epochs_of(segments: list[Segment]) -> LeaderEpochCache:
-    """The epochs that the batches of these segments carry."""
+    """The leader epochs in the batches of these segments."""
     epochs = LeaderEpochCache()
     for segment in segments:
         for _, header in walk(segment.file, 0):

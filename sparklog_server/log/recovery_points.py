@@ -1,5 +1,5 @@
-"""The checkpoint of recovery points, written alone: twice a second while records are synced, for thousands
-of partitions.
+"""The checkpoint of recovery points, written by itself: twice a second while records are synced, for
+thousands of partitions.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _LINES_PER_STEP = 256
 def write_recovery_points(
     disk: Disk, path: str, recovery_points: Mapping[TopicPartition, Offset]
 ) -> Steps[None]:
-    """Write these down in the directory at `path`. The steps block. They raise StorageError."""
+    """Write the checkpoint in the directory at `path`, in steps. The steps block and raise StorageError."""
     lines: list[str] = []
     for topic_partition, offset in recovery_points.items():
         if len(lines) % _LINES_PER_STEP == 0:

@@ -56,8 +56,8 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """The repair of one partition, or of the directory's own files (`.`). Offsets are those of the log as
-    it will be; -1 for no log.
+    """The repair of one partition, or of the directory's own files (`.`). Offsets are those of the log after
+    the repair; -1 without a log.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Plan:
     was_clean: bool = True
 
     def add(self, step: Step, action: Action | None = None) -> None:
-        """Plan one step more."""
+        """Add a step."""
         self.steps.append(step)
         if action is not None:
             self.actions.append(action)
@@ -80,8 +80,8 @@ class Plan:
 
 
 class Repairing(NamedTuple):
-    """The disk, when this is (it names the copies), how to look, and the topic ids that the metadata log
-    knows by name.
+    """The input of a repair: the disk, the time (it names the copies), the options of the check, and the
+    topic ids by name from the metadata log.
     """
 
     disk: Disk
@@ -122,7 +122,9 @@ def plan_partition(
 
 
 def _begin_anew(repairing: Repairing, plan: Plan, directory: str, promised: int) -> None:
-    """Every segment is gone: the log goes on, empty, where the checkpoints say that it ended."""
+    """Plan an empty log if every segment is missing; it begins where the checkpoints say that the lost one
+    ended.
+    """
     path = log_path(directory, promised)
 
     def begin() -> None:
@@ -226,7 +228,10 @@ def _step_of(path: str, taken: Taken, wall_ms: int) -> Step:
     offsets = taken.next_offset - taken.base_offset
     held = f"offsets [{taken.base_offset}, {taken.next_offset})" if offsets else ""
     empty = "; an empty batch takes its place" if offsets else ""
-    action = f"bytes [{taken.start}, {taken.limit}) are copied to {path.rpartition('/')[2]}.cut-{wall_ms}-{taken.start} and taken out{empty}"  # noqa: E501
+    action = (
+        f"bytes [{taken.start}, {taken.limit}) are copied to "
+        f"{path.rpartition('/')[2]}.cut-{wall_ms}-{taken.start} and taken out{empty}"
+    )
     return Step(
         path,
         taken.start,
@@ -236,7 +241,7 @@ def _step_of(path: str, taken: Taken, wall_ms: int) -> Step:
     )
 
 
-# -- what is made from the logs
+# -- files rebuilt from the logs
 
 
 def _plan_indexes(
@@ -248,9 +253,7 @@ def _plan_indexes(
     report: Report,
     changed: list[SegmentRepair],
 ) -> None:
-    """Indexes of a segment whose log changes, and those that are damaged or missing, are made from the
-    log.
-    """
+    """Plan to rebuild the indexes of segments whose log changes, and those that are damaged or missing."""
     disk = repairing.disk
     altered = sorted(repair.base_offset for repair in changed)
     doomed: dict[int, None] = dict.fromkeys(altered)
@@ -302,7 +305,7 @@ def _plan_epochs(
     changed: list[SegmentRepair],
     epochs: LeaderEpochCache | None,
 ) -> None:
-    """`leader-epoch-checkpoint` is made from the batches where it is missing or damaged, or where they
+    """Plan to rebuild `leader-epoch-checkpoint` from the batches if it is missing or damaged, or if they
     contradict it.
     """
     path = f"{directory}/{EPOCH_FILE}"
@@ -338,7 +341,7 @@ def epochs_in(disk: Disk, directory: str, bases: list[Offset]) -> LeaderEpochCac
 
 
 def _are_epochs_of_batches(disk: Disk, directory: str, bases: list[Offset], epochs: LeaderEpochCache) -> bool:
-    """Whether the batches are to be believed and not the checkpoint: they never go back, and several
+    """Whether the epochs of the batches are right and the checkpoint wrong: they never decrease, and several
     contradict it.
     """
     latest, wrong = -1, 0

@@ -1,4 +1,4 @@
-"""The repair of a log directory's own files: whose it is, its checkpoints, and the mark of a clean stop."""
+"""The repair of a log directory's own files: its identity, its checkpoints, and the mark of a clean stop."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -27,7 +27,10 @@ from .repair import Plan, Repairing, Step, readable
 Offsets = dict[TopicPartition, Offset]
 REBUILT = {
     RECOVERY_POINT_FILE: "recovery points are set to the ends of the logs, which were checked whole",
-    HIGH_WATERMARK_FILE: "a high watermark that is not known begins at the log start and rises to the log end at the next start",  # noqa: E501
+    HIGH_WATERMARK_FILE: (
+        "a high watermark that is not known begins at the log start and rises to the log end at the next "
+        "start"
+    ),
     LOG_START_FILE: "a log whose start is not known begins with its first segment",
     CLEANER_FILE: "a log that is not named counts as dirty",
 }
@@ -35,8 +38,8 @@ _LOST = {LOG_START_FILE: "where DeleteRecords moved a log start within a segment
 
 
 def offsets_in(disk: Disk, path: str) -> tuple[Offsets, bool]:
-    """The lines of a checkpoint that parse, and whether all of it does; nothing for a file that is
-    missing. Raises StorageError.
+    """The lines of a checkpoint that parse, and whether all lines do; no lines for a missing file. Raises
+    StorageError.
     """
     content = disk.read(path)
     if not content:
@@ -55,8 +58,8 @@ def offsets_in(disk: Disk, path: str) -> tuple[Offsets, bool]:
 
 
 def plan_directory(repairing: Repairing, path: str, partitions: Sequence[Plan]) -> Plan:
-    """Plan the checkpoints as they must be for these partitions' logs, and the mark of a clean stop.
-    Raises StorageError.
+    """Plan the checkpoints for the repaired logs of these partitions, and the mark of a clean stop. Raises
+    StorageError.
     """
     disk = repairing.disk
     plan = Plan(".")
@@ -119,8 +122,8 @@ def _plan_checkpoint(
 
 
 def _raise_to_starts(plan: Plan, path: str, after: Offsets, here: Mapping[TopicPartition, Plan]) -> None:
-    """A log whose first segments are gone begins with the first that is there, and its high watermark is
-    not below that.
+    """Raise the log start offset and the high watermark of a log whose first segments are missing to the
+    first that exists.
     """
     is_start = path.endswith(LOG_START_FILE)
     for at, one in here.items():
@@ -196,7 +199,10 @@ def plan_identity(
     directory = _directory_id(disk, path, known, node, taken) or _own_id(meta)
     missing = [name for name, value in (("--cluster-id", cluster), ("--node-id", node)) if value is None]
     if missing:
-        action = f"give {' and '.join(missing)}, or another directory of the broker with --beside: neither is known from elsewhere"  # noqa: E501
+        action = (
+            f"give {' and '.join(missing)}, or another directory of the broker with --beside: neither is "
+            "known from elsewhere"
+        )
         plan.add(Step(file, None, what, action, is_possible=False))
         return plan
     assert cluster is not None
@@ -230,8 +236,8 @@ def _readable_properties(disk: Disk, path: str) -> dict[str, str]:
 def _directory_id(
     disk: Disk, path: str, known: KnownMetadata, node: int | None, taken: set[str | None]
 ) -> Uuid | None:
-    """The id under which the metadata log knows this directory: that of the partitions in it, else the
-    only one that is left.
+    """The id under which the metadata log has this directory: that of its partitions, else the only id that
+    no other directory has.
     """
     registered = [
         one

@@ -76,8 +76,8 @@ def _write_topic_id(repairing: Repairing, directory: str) -> None:
 def _plan_snapshots(
     repairing: Repairing, plan: Plan, directory: str, names: list[str], bases: list[Offset]
 ) -> int:
-    """Set damaged snapshots aside where the log can do without; gives the offset of the newest sound one,
-    0 if there is none.
+    """Plan to set damaged snapshots aside if the log does not need them. Returns the offset of the newest
+    valid one, 0 if there is none.
     """
     disk = repairing.disk
     sound_end = 0
@@ -99,11 +99,17 @@ def _plan_snapshots(
     log_start = int(bases[0]) if bases else None
     for finding in damaged:
         if log_start is not None and log_start <= sound_end:
-            action = "the file is renamed to end in .damaged: the log, with the snapshot before it if there is one, has all records"  # noqa: E501
+            action = (
+                "the file is renamed to end in .damaged: the log, with the snapshot before it if there is "
+                "one, has all records"
+            )
             rename = partial(disk.rename, finding.path, f"{finding.path}.damaged")
             plan.add(Step(finding.path, finding.position, finding.what, action), rename)
         else:
-            action = f"the log begins at offset {log_start}, so that a snapshot is needed: restore the file from a copy"  # noqa: E501
+            action = (
+                f"the log begins at offset {log_start}, so that a snapshot is needed: restore the file from "
+                "a copy"
+            )
             plan.add(Step(finding.path, finding.position, finding.what, action, is_possible=False))
     return sound_end
 
@@ -111,7 +117,9 @@ def _plan_snapshots(
 def _plan_log(
     repairing: Repairing, plan: Plan, directory: str, bases: list[Offset], snapshot_end: int
 ) -> None:
-    """Fill what lies below the snapshot, cut at the first stretch that does not."""
+    """Plan to fill unreadable stretches below the snapshot, and to truncate the log at the first one above
+    it.
+    """
     due, epoch = int(bases[0]) if bases else 0, -1
     for number, base in enumerate(bases):
         is_last = number + 1 == len(bases)
@@ -138,7 +146,10 @@ def _plan_log(
             return
         if repair.is_changed:
             what = ", ".join(taken.what for taken in repair.taken) or "the log ends before its snapshot"
-            action = f"an empty batch takes the place of what is below offset {snapshot_end}, which the snapshot holds"  # noqa: E501
+            action = (
+                f"an empty batch takes the place of what is below offset {snapshot_end}, which the snapshot "
+                "holds"
+            )
             plan.add(
                 Step(file.path, repair.taken[0].start if repair.taken else None, what, action),
                 partial(_rewrite, repairing, directory, repair),
@@ -164,7 +175,7 @@ def _drop_indexes(repairing: Repairing, directory: str, base: int) -> None:
 def _plan_cut(
     repairing: Repairing, plan: Plan, directory: str, bases: list[Offset], repair: SegmentRepair, lost: Taken
 ) -> None:
-    """Cut the log at `lost`, in the first of these segments; those behind it go whole."""
+    """Plan to truncate the log at `lost`, in the first of these segments, and to remove the later ones."""
     disk = repairing.disk
     files = [repair.file, *(disk.open(log_path(directory, base)) for base in bases[1:])]
     names: Counter[str] = Counter()
@@ -174,7 +185,10 @@ def _plan_cut(
         f"{name}{f' ×{count}' if count > 1 else ''}" for name, count in names.most_common(_NAMED_MAX)
     )
     size = sum(file.size for file in files) - lost.start
-    action = f"the log is cut at offset {lost.base_offset}: {size} bytes from byte {lost.start} of this file on are copied aside"  # noqa: E501
+    action = (
+        f"the log is cut at offset {lost.base_offset}: {size} bytes from byte {lost.start} of this file on "
+        "are copied aside"
+    )
     records = f"every record from offset {lost.base_offset} on; those that can be read: {told or 'none'}"
 
     def execute() -> None:
@@ -198,7 +212,7 @@ def _plan_cut(
 
 
 def _plan_points(repairing: Repairing, plan: Plan, directory: str, end_offset: int) -> None:
-    """The log ends elsewhere now, and its own checkpoints follow."""
+    """Plan the checkpoints of the metadata log for its new end."""
     disk = repairing.disk
 
     def execute() -> None:
@@ -221,7 +235,7 @@ def _plan_file(
     finding: Finding,
     render_vote: RenderVote,
 ) -> None:
-    """A small file of the metadata log."""
+    """Plan the repair of a small file of the metadata log."""
     disk, path = repairing.disk, finding.path
     name = path.rpartition("/")[2]
     if name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)):

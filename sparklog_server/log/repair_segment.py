@@ -4,9 +4,9 @@ place of what cannot be read.
     sound  sound  ▒▒▒▒▒▒▒▒  sound          the bytes of the stretch are copied aside
     0..4   5..9   (10..14)  15..19   ──►   sound  sound  empty 10..14  sound
 
-An empty batch is what compaction leaves (record count 0, last offset delta kept): no offset is used twice,
-and readers pass over it. Base offset and leader epoch lie outside a batch's checksum: where the neighbours
-leave one value, it is put right in place.
+An empty batch is the same that compaction leaves (record count 0, last offset delta kept): no offset is used
+twice, and readers skip it. The checksum of a batch does not cover its base offset and leader epoch: where the
+neighbouring batches allow only one value, it is corrected in place.
 """
 
 from collections.abc import Iterator
@@ -29,14 +29,14 @@ _NO_TIME = -1
 
 
 class Kept(NamedTuple):
-    """Bytes of the file that stay as they are."""
+    """Bytes of the file that do not change."""
 
     start: int
     limit: int
 
 
 class Corrected(NamedTuple):
-    """A batch whose base offset or leader epoch is put right."""
+    """A batch whose base offset or leader epoch is corrected."""
 
     start: int
     limit: int
@@ -45,7 +45,7 @@ class Corrected(NamedTuple):
 
 
 class Emptied(NamedTuple):
-    """Offsets `[base_offset, next_offset)` have no records any more."""
+    """Offsets `[base_offset, next_offset)` for which there are no records any more."""
 
     base_offset: int
     next_offset: int
@@ -56,8 +56,8 @@ Piece = Kept | Corrected | Emptied
 
 
 class Taken(NamedTuple):
-    """Bytes `[start, limit)` that are taken out, which held the offsets `[base_offset, next_offset)`, and
-    why.
+    """Bytes `[start, limit)` that are removed, the offsets `[base_offset, next_offset)` that they held, and
+    the reason.
     """
 
     start: int
@@ -68,8 +68,8 @@ class Taken(NamedTuple):
 
 
 class SegmentRepair:
-    """The new content of one segment. `end_offset` follows its last batch; `epochs` are those that its
-    batches carry.
+    """The new content of one segment. `end_offset` follows its last batch; `epochs` are those of its
+    batches.
     """
 
     def __init__(self, file: DiskFile, base_offset: int, due: int, epoch: int) -> None:
@@ -79,7 +79,7 @@ class SegmentRepair:
         self.epoch = epoch
         self.pieces: list[Piece] = []
         self.taken: list[Taken] = []
-        self.corrected: list[tuple[int, str]] = []  # the byte, and what is put right there
+        self.corrected: list[tuple[int, str]] = []  # the corrected byte, and its correction
         self.filled: list[Emptied] = []
 
     @property
@@ -87,7 +87,7 @@ class SegmentRepair:
         return bool(self.taken or self.corrected or self.filled)
 
     def keep(self, position: int, header: BatchHeader, *, base_offset: int, epoch: int) -> None:
-        """The next batch stays."""
+        """Keep the next batch."""
         limit = position + header.size
         if (base_offset, epoch) != (header.base_offset, header.leader_epoch):
             self.pieces.append(Corrected(position, limit, base_offset, epoch))
@@ -105,7 +105,7 @@ class SegmentRepair:
         self.epoch = epoch
 
     def fill(self, next_offset: int) -> bool:
-        """Have an empty batch reach up to `next_offset`; False if that is too far to be believed."""
+        """Add an empty batch up to `next_offset`; False if that is implausibly far."""
         due = self.end_offset
         if next_offset <= due:
             return True
@@ -178,7 +178,7 @@ def _place(
     next_base: int | None,
     is_deep: bool,
 ) -> tuple[int, str] | None:
-    """Keep a sound batch where it belongs; (byte, reason) if there is no place for it."""
+    """Keep a sound batch at its offset; returns the byte and the reason if its offset is impossible."""
     position, header = batch
     flaw = header_flaw(header)
     if flaw is not None:
@@ -200,7 +200,9 @@ def _place(
 
 
 def _epoch(repair: SegmentRepair, epochs: LeaderEpochCache | None, header: BatchHeader, base: int) -> int:
-    """The leader epoch of a batch: its own if it can be, else that of the checkpoint, else the one before."""
+    """The leader epoch of a batch: its own if that is possible, else that of the checkpoint, else that of the
+    batch before.
+    """
     stored = header.leader_epoch
     known = epochs.epoch_at(Offset(base)) if epochs is not None else LeaderEpoch(-1)
     if stored == known or (known < 0 and stored >= repair.epoch):
@@ -209,7 +211,7 @@ def _epoch(repair: SegmentRepair, epochs: LeaderEpochCache | None, header: Batch
 
 
 def _take(repair: SegmentRepair, stretch: list[Unsound], next_offset: int) -> None:
-    """Take a stretch out, and let the batch that follows begin with `next_offset`."""
+    """Remove a stretch; the batch after it begins with `next_offset`."""
     if stretch:
         repair.taken.append(
             Taken(stretch[0].start, stretch[-1].limit, repair.end_offset, next_offset, stretch[0].what)
@@ -240,7 +242,7 @@ def copy_aside(disk: Disk, file: DiskFile, start: int, limit: int, wall_ms: int)
 
 
 def rewrite(disk: Disk, repair: SegmentRepair) -> None:
-    """Put the new content in place of the file, durably and whole or not at all. Raises StorageError."""
+    """Replace the file by its new content, durably and atomically. Raises StorageError."""
     file = repair.file
     aside = file.path + ASIDE_SUFFIX
     disk.remove(aside)

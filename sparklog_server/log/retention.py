@@ -25,7 +25,7 @@ _READ_AT_ONCE = 64
 Ages = dict[Offset, tuple[int, int]]
 """(greatest timestamp, last offset of the batch that has it) by base offset."""
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
-"""The log first."""
+"""The suffixes of a segment's files, the log first."""
 
 
 def count_deletable(
@@ -38,12 +38,12 @@ def count_deletable(
     opened_ms: Millis,
     now_ms: Millis,
 ) -> int:
-    """How many of the oldest segments may go, the active one included unless it is empty; none that
-    reaches beyond `limit`.
+    """The number of oldest segments that may be removed, the active one included unless it is empty; a
+    segment that ends beyond `limit` may not.
 
-    In Kafka's order: those below the log start, then those that exceed `retention.bytes`, then those older
-    than `retention.ms`. A segment without timestamps is as old as its roll, or as the opening of its log.
-    Reads an index file where `unread` is not empty. Raises StorageError.
+    In Kafka's order: segments below the log start offset, then those beyond `retention.bytes`, then those
+    older than `retention.ms`. A segment without timestamps is as old as its roll, or as the opening of its
+    log. Reads an index file if `unread` is not empty. Raises StorageError.
     """
     count = 0
     while count < len(segments) - 1 and segments[count + 1].base_offset <= log_start_offset:
@@ -82,7 +82,7 @@ def unread(settled: Sequence[Segment], settings: LogConfig, now_ms: Millis) -> l
 
 
 def read_ages(segments: Sequence[Segment], oldest_kept_ms: int) -> Ages:
-    """The greatest timestamps of sealed segments, up to the first that is to be kept. Blocks: a job.
+    """The greatest timestamps of sealed segments, up to the first that is not old enough. Blocks: a job.
     Raises StorageError.
     """
     ages: Ages = {}
@@ -96,8 +96,8 @@ def read_ages(segments: Sequence[Segment], oldest_kept_ms: int) -> Ages:
 
 
 def note_ages(settled: Sequence[Segment], ages: Ages) -> None:
-    """Store the results of `read_ages` in the segments that still exist and do not know their age;
-    segments compacted since do.
+    """Store the results of `read_ages` in the segments that still exist and whose age is unknown; a segment
+    that was compacted since knows its age.
     """
     for segment in settled:
         if segment.base_offset in ages and not segment.knows_max_timestamp:
@@ -114,12 +114,12 @@ def _newest(segment: Segment, opened_ms: Millis) -> int:
 
 
 def set_aside(disk: Disk, directory: str, base_offsets: Sequence[Offset]) -> Removal:
-    """Rename the files of these segments, oldest first, so that a crash leaves a log without a hole; gives
+    """Rename the files of these segments, oldest first, so that a crash leaves a log without a hole; returns
     the job that removes them.
 
-    A segment's other files follow once its log has its new name for good: they alone are worth nothing and
-    are removed on opening, but a log whose aborted transactions were forgotten would show them. Blocks.
-    Raises StorageError.
+    The other files of a segment are renamed once the new name of its log is durable. Opening removes such
+    files without a log; a log without its `.txnindex` would expose aborted records. Blocks. Raises
+    StorageError.
     """
     names = frozenset(disk.list(directory))
     data_directory = directory.rpartition("/")[0]

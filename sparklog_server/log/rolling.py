@@ -1,6 +1,4 @@
-"""When the active segment is closed and the next begun: it is full, or old enough, however small, by
-`segment.ms` and its jitter.
-"""
+"""The conditions of a roll: the active segment is full, or older than `segment.ms` with its jitter."""
 
 from sparklog.kernels import scan
 from sparklog.model import Millis
@@ -35,8 +33,8 @@ def must_roll(
 def has_waited(
     active: Segment, settings: LogConfig, max_timestamp: int, *, opened_ms: Millis, now_ms: Millis
 ) -> bool:
-    """Whether `segment.ms` is over, by the records' own time if the segment's first batch has one, else by
-    the clock.
+    """Whether `segment.ms` has passed, by the timestamps of the records if the segment's first batch has one,
+    else by the clock.
     """
     if active.file.size == 0:
         return False
@@ -47,7 +45,7 @@ def has_waited(
 
 
 def rolls_after_ms(active: Segment, settings: LogConfig, max_timestamp: int) -> int:
-    """The timestamp up to which nothing appended closes the segment for its age, if the next batch has
+    """The greatest timestamp of a batch that does not close the segment for its age, if the next batch has
     `max_timestamp`.
     """
     first_timestamp = active.first_timestamp if active.file.size else max_timestamp
@@ -55,8 +53,8 @@ def rolls_after_ms(active: Segment, settings: LogConfig, max_timestamp: int) -> 
 
 
 def whole_that_fit(found: list[tuple[int, BatchHeader]], segment_bytes: int) -> tuple[int, int]:
-    """(bytes, count) of the first batches that one segment can hold; at least one, so that its size can be
-    refused.
+    """The bytes and the number of the first batches that fit into one segment; at least one, so that its size
+    can be refused.
     """
     size, count, first_offset = 0, 0, found[0][1].base_offset
     for _, header in found:
@@ -69,7 +67,7 @@ def whole_that_fit(found: list[tuple[int, BatchHeader]], segment_bytes: int) -> 
 
 
 def _age_max_ms(active: Segment, settings: LogConfig) -> int:
-    """`segment.ms` less the jitter of this segment, which is the same at every call."""
+    """`segment.ms` less the jitter of this segment, which does not change."""
     jitter_max_ms = min(settings.segment_jitter_ms, settings.segment_ms)
     if jitter_max_ms == 0:
         return settings.segment_ms

@@ -37,12 +37,12 @@ _SEEK_BYTES = 8192
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """Twenty digits and the suffix."""
+    """The name of a file: the offset in twenty digits, and the suffix."""
     return f"{offset:020d}{suffix}"
 
 
 def offset_of(name: str, suffix: str) -> Offset | None:
-    """The offset in a file's name; None if it is not of this kind, or the number is beyond 64 bits."""
+    """The offset in a file's name; None if the name has another form, or the number exceeds 64 bits."""
     if name[NAME_DIGITS:] != suffix:
         return None
     digits = name[:NAME_DIGITS]
@@ -59,9 +59,9 @@ def base_offset_of(segment: "Segment") -> Offset:
 class Segment:
     """The records from `base_offset` to the next segment.
 
-    Invariants: the file holds whole batches only; `max_timestamp` is the greatest of them and
-    `max_timestamp_offset` the last offset of the first batch that has it. A sealed segment's
-    `max_timestamp` may be unread (None) until the first call that needs it.
+    Invariants: the file holds whole batches only; `max_timestamp` is their greatest timestamp, and
+    `max_timestamp_offset` the last offset of the first batch that has it. The `max_timestamp` of a sealed
+    segment is None until the first call that needs it.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset: int = base_offset
         self.unindexed_bytes = 0
-        self.created_ms = 0  # the wall clock's time of the roll; 0 if that was in an earlier life
+        self.created_ms = 0  # the wall clock at the roll; 0 if an earlier process rolled the segment
         self.has_aborted = False  # whether there is a `.txnindex`
         self.has_markers = False  # whether recovery saw a transaction end here
         self.txn_index: TxnIndex | None = None  # None: not read
@@ -101,7 +101,7 @@ class Segment:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: Offset, *, create: bool = False) -> "Segment":
-        """Open the files of the segment that begins at `base_offset`, indexes unread."""
+        """Open the files of the segment at `base_offset` without reading its indexes."""
         return cls(
             disk,
             directory,
@@ -129,7 +129,7 @@ class Segment:
         return position
 
     def add_entry(self, last_offset: int, position: int) -> None:
-        """Index the batch at `position`."""
+        """Add an index entry for the batch at `position`."""
         assert self.index is not None
         assert self.time_index is not None
         self.index.append(last_offset - self.base_offset, position)
@@ -138,8 +138,8 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """The greatest timestamp of the first batch, by which the segment's age is told; -1 if it has
-        none. Raises StorageError.
+        """The greatest timestamp of the first batch, from which the age of the segment is counted; -1 if it
+        has none. Raises StorageError.
         """
         if self._first_timestamp is None:
             first = header_at(self.file, 0)
@@ -157,10 +157,10 @@ class Segment:
     # -- indexes and their files
 
     def save_indexes(self) -> list[DiskFile]:
-        """Write both index files aside; the sync of what is returned puts them in place. Nothing if they
-        are there already.
+        """Write both index files under temporary names, and return them for the next sync, which renames
+        them. Returns nothing if they exist already.
 
-        Raises StorageError, and then nothing is left aside.
+        Raises StorageError, and then there is no temporary file.
         """
         index, time_index = self.index, self.time_index
         if index is None or time_index is None:
@@ -174,8 +174,8 @@ class Segment:
         return replace_all(self._disk, contents)
 
     def save_or_drop_indexes(self) -> list[DiskFile]:
-        """`save_indexes`; on a full disk both files go, and a lookup makes them anew from the log. Raises
-        StorageError.
+        """`save_indexes`; if the disk is full, both files are removed, and the next lookup rebuilds them from
+        the log. Raises StorageError.
         """
         try:
             return self.save_indexes()
@@ -192,8 +192,8 @@ class Segment:
         self.txn_index = None
 
     def load_indexes(self) -> bool:
-        """Read the index files into memory and know the greatest timestamp by them. False if they are
-        missing or implausible.
+        """Read the index files into memory, and the greatest timestamp from them. False if they are missing
+        or implausible.
         """
         index = self._disk.read(self.path(INDEX_SUFFIX))
         times = self._disk.read(self.path(TIME_INDEX_SUFFIX))
@@ -214,26 +214,24 @@ class Segment:
 
     @property
     def knows_max_timestamp(self) -> bool:
-        """Whether `read_max_timestamp` answers without reading."""
+        """Whether `read_max_timestamp` returns without reading."""
         return self.time_index is not None or self.max_timestamp != NO_TIMESTAMP
 
     def twin(self) -> "Segment":
-        """The files of this sealed segment through handles of their own, as a job must have them. Raises
-        StorageError.
-        """
+        """A segment with the same files and its own handles, for a job. Raises StorageError."""
         twin = Segment.open(self._disk, self.directory, self.base_offset)
         twin.settle()
         return twin
 
     def read_max_timestamp(self) -> tuple[int, int]:
-        """(greatest timestamp, last offset of the batch that has it); (-1, base offset) if no record has
-        one.
+        """The greatest timestamp, and the last offset of the batch that has it; -1 and the base offset if no
+        record has one.
         """
         if self.time_index is None and self.max_timestamp == NO_TIMESTAMP:
             timestamp, offset = self._times().last
             if (
                 self.time_index is None
-            ):  # else it was rebuilt, and the greatest timestamp is known from the batches
+            ):  # otherwise it was rebuilt, and the batches gave the greatest timestamp
                 self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + offset
         return self.max_timestamp, self.max_timestamp_offset
 
@@ -254,8 +252,8 @@ class Segment:
         return self.time_index
 
     def _says(self, timestamp: int, relative_offset: int) -> bool:
-        """Whether the log bears out an entry of the time index, which has no checksum: some batch there is
-        as late as it claims.
+        """Whether the log confirms an entry of the time index, which has no checksum: the batch at its offset
+        has its timestamp.
         """
         found = self.find(self.base_offset + relative_offset)
         return found is not None and found[1].max_timestamp == timestamp
@@ -278,7 +276,7 @@ class Segment:
         return file_name(self.base_offset, suffix) not in self._disk.list(self.directory)
 
     def rebuild_index(self) -> None:
-        """Fill both indexes by walking the whole file, in memory."""
+        """Rebuild both indexes in memory by a walk over the whole file."""
         self.index, self.time_index, self._stored = OffsetIndex(), TimeIndex(), None
         self.max_timestamp, self.max_timestamp_offset, self.unindexed_bytes = (
             NO_TIMESTAMP,
@@ -292,7 +290,7 @@ class Segment:
                 self.index_batch(position, header)
 
     def index_batch(self, position: int, header: BatchHeader, index_interval_bytes: int = 4096) -> None:
-        """Count the batch at `position`, which is in the file already, as `append` would have."""
+        """Count the batch at `position`, which the file has already, as `append` does."""
         last_offset = header.base_offset + header.last_offset_delta
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, last_offset
@@ -303,7 +301,7 @@ class Segment:
     # -- find
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """(position, header) of the first batch whose last offset is `offset` or more; None if there is
+        """The position and header of the first batch whose last offset is `offset` or more; None if there is
         none.
         """
         for position, header in self.walk_from(self.last_indexed(offset)):
@@ -312,15 +310,15 @@ class Segment:
         return None
 
     def last_indexed(self, offset: int) -> int:
-        """Where `find` begins to look for `offset`. Raises StorageError."""
+        """The position at which `find` begins its search for `offset`. Raises StorageError."""
         begin = self._index().lookup(offset - self.base_offset)
         header = header_at(self.file, begin) if begin else None
         is_sound = header is not None and self.base_offset <= header.base_offset <= offset
-        return begin if is_sound else 0  # else the index lies
+        return begin if is_sound else 0  # otherwise the index is wrong
 
     def boundary(self, position: int, *, at_least: int) -> tuple[int, int]:
-        """(batch start in `[at_least, position]`, its base offset): the greatest one that is indexed, or
-        the greatest if none is.
+        """The greatest indexed batch start in `[at_least, position]` and its base offset; if none is indexed,
+        the greatest that a walk finds.
 
         `at_least` must be a batch start.
         """
@@ -343,8 +341,8 @@ class Segment:
         return walk(self.file, position, chunk_bytes=_SEEK_BYTES)
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each batch, in order, that may hold a record at `timestamp` or later and
-        at `start_offset` or beyond.
+        """The position and header of each batch, in order, that may hold a record at or after `timestamp` and
+        `start_offset`.
         """
         below, relative = self._times().entry_below(timestamp)
         if below != NO_TIMESTAMP and not self._says(below, relative):
@@ -361,10 +359,10 @@ class Segment:
         """The whole batch."""
         return self.file.pread(position, header.length + LENGTH_OVERHEAD)
 
-    # -- cut
+    # -- truncate
 
     def truncate(self, position: int) -> None:
-        """Cut at a batch start: the segment becomes the active one again."""
+        """Truncate at a batch start: the segment becomes the active one again."""
         if self.index is None or self.time_index is None:
             self._stored = None
             if not self.load_indexes():
@@ -378,8 +376,8 @@ class Segment:
         self.count_tail()
 
     def truncate_indexes(self, position: int, offset: int) -> None:
-        """Drop the entries of batches from `position` on, whose offsets are `offset` or more, once the file
-        ends there.
+        """Drop the index entries of batches from `position` and `offset` on, once the file is truncated
+        there.
         """
         assert self.index is not None
         assert self.time_index is not None
@@ -391,15 +389,15 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + relative_offset
 
     def take_indexes(self, twin: "Segment") -> None:
-        """Go on with the indexes that a job has read and cut."""
+        """Take over indexes that a job has read and truncated."""
         self.index, self.time_index = twin.index, twin.time_index
         self.max_timestamp, self.max_timestamp_offset = twin.max_timestamp, twin.max_timestamp_offset
         self._stored = None
         self._first_timestamp = None
 
     def count_tail(self) -> BatchHeader | None:
-        """Walk the batches behind the last index entry, as after a clean stop; gives the last batch's
-        header.
+        """Walk the batches after the last index entry, as after a clean stop; returns the header of the last
+        batch.
         """
         assert self.index is not None
         begin = self.index.positions[-1] if len(self.index) else 0
@@ -418,9 +416,7 @@ class Segment:
     # -- move and close
 
     def move(self, directory: str) -> None:
-        """Use the copy in another directory from now on, which is the same byte for byte. Raises
-        StorageError.
-        """
+        """Use the copy in another directory from now on, which has the same bytes. Raises StorageError."""
         file = self._disk.open(f"{directory}/{file_name(self.base_offset, LOG_SUFFIX)}")
         if file.size != self.file.size:
             raise StorageError(file.path, "move", f"{file.size} bytes, where {self.file.size} were copied")
@@ -439,7 +435,7 @@ class Segment:
 
 
 def header_at(file: DiskFile, position: int) -> BatchHeader | None:
-    """The header at `position`; None if no batch of format v2 can begin there."""
+    """The header at `position`; None if it is not that of a batch of format v2."""
     content = file.pread(position, HEADER_SIZE)
     if len(content) < HEADER_SIZE:
         return None
@@ -451,8 +447,8 @@ def header_at(file: DiskFile, position: int) -> BatchHeader | None:
 def walk(
     file: DiskFile, position: int, *, verify_crc: bool = False, chunk_bytes: int = _WALK_BYTES
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch from `position` on, up to the first that is none or, if
-    asked, whose CRC differs.
+    """The position and header of every whole batch from `position` on, up to the first invalid one; with a
+    check of the CRC if asked.
     """
     while position < file.size:
         content = file.pread(position, chunk_bytes)
@@ -460,7 +456,7 @@ def walk(
         try:
             found: list[tuple[int, BatchHeader]] = scan.headers(content, verify_crc)
         except ValueError as error:
-            # The error lies less than a header behind its batch's start: what is whole before it is sound.
+            # The error is less than a header after the start of its batch: the batches before it are sound.
             is_broken = True
             found = scan.headers(memoryview(content)[: error.args[1]], verify_crc)
         for at, header in found:

@@ -1,4 +1,4 @@
-"""The segments of one log, and their way to the disk.
+"""The segments of one log, and the sync of their files.
 
     active ── roll ──► sealed ── begin_settling ──► settling ── settle ──► settled
        ▲                                                                      │
@@ -24,11 +24,11 @@ from .txn_index import AbortedTxn
 
 
 class Segments:
-    """Invariants: `all` is never empty, sorted by base offset, and one list for life, shared with
-    `places`; its last is `active`.
+    """The segments of one log. Invariants: `all` is never empty and sorted by base offset; it is one list
+    object, shared with `places`; its last element is `active`.
 
-    While `is_swapping` nothing may remove or cut the files of a settled segment: some are on their way to
-    their names.
+    While `is_swapping`, the files of settled segments must not be removed or truncated: some are being
+    renamed.
     """
 
     __slots__ = (
@@ -55,13 +55,13 @@ class Segments:
             segment for segment in segments[:-1] if segment.index is not None
         ]  # since the last `begin_settling`
         self._settling: list[Segment] = []
-        self._moving_to = ""  # the directory in which every segment is to be, once a move has come that far
+        self._moving_to = ""  # the directory of every segment at the end of a move that has begun
         self.cuts = 0
 
-    # -- towards the disk
+    # -- sync
 
     def roll(self, directory: str, base_offset: Offset, now: Instant) -> None:
-        """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing
+        """Seal the active segment and begin a new one at `base_offset`. Raises StorageError, and then nothing
         has changed.
         """
         segment = Segment.open(self._disk, directory, base_offset, create=True)
@@ -73,31 +73,31 @@ class Segments:
         self.active = segment
 
     def begin_settling(self) -> None:
-        """A sync begins that makes the sealed segments durable."""
+        """Note the sealed segments that the sync now beginning makes durable."""
         self._settling += self.sealed
         self.sealed = []
 
     def settle(self) -> None:
-        """That sync is done."""
+        """Settle the segments of `begin_settling`: the sync is done."""
         for segment in self._settling:
             segment.settle()
         self._settling = []
 
     @property
     def settled(self) -> list[Segment]:
-        """The sealed segments up to the first whose index files are not durable yet."""
+        """The sealed segments before the first whose index files are not durable yet."""
         return self.all[: bisect_left(self.all, self.first_unsettled_offset, key=base_offset_of)]
 
     @property
     def first_unsettled_offset(self) -> Offset:
-        """Where `settled` ends."""
+        """The end offset of `settled`."""
         return min(segment.base_offset for segment in (*self.sealed, *self._settling, self.active))
 
     # -- compaction, retention, truncation
 
     def swap_in(self, cleaned: Cleaned) -> bool:
-        """Read from a cleaned segment instead of those it was made from; False if these are not there any
-        more, or the log is being cut. Raises StorageError.
+        """Replace segments by the cleaned segment made from them; False if they no longer exist, or the log
+        is being truncated. Raises StorageError.
         """
         assert not self.is_swapping
         if self.is_cutting:
@@ -112,7 +112,7 @@ class Segments:
         return True
 
     def swapped(self, base_offset: Offset) -> None:
-        """The files of the segment that was swapped in have their names. Raises StorageError."""
+        """Note that the files of the cleaned segment have their final names. Raises StorageError."""
         self.is_swapping = False
         for segment in self.all:
             if segment.base_offset == base_offset:
@@ -121,7 +121,7 @@ class Segments:
                 segment.settle()
 
     def retire(self, count: int) -> Sequence[Segment]:
-        """Take the oldest ones out, and close them; retained slices of them stay readable."""
+        """Remove the oldest segments from the log and close them; retained slices of them stay readable."""
         retired, self.all[:count] = self.all[:count], []
         self.places.clear()
         for segment in retired:
@@ -129,8 +129,8 @@ class Segments:
         return retired
 
     def move_active(self, directory: str) -> None:
-        """Go on in the copy that lies in another directory; the sealed ones follow. Raises StorageError,
-        and then nothing has changed.
+        """Continue in the copy in another directory; the sealed segments follow. Raises StorageError, and
+        then nothing has changed.
         """
         assert self.is_all_settled
         self.active.move(directory)
@@ -138,7 +138,7 @@ class Segments:
         self.places.clear()
 
     def move_sealed(self, count: int) -> bool:
-        """Read `count` more sealed segments from where the log is now; True if all are. Raises
+        """Use the copies of the next `count` sealed segments; True if all segments are moved. Raises
         StorageError.
         """
         for segment in self.all:
@@ -153,8 +153,8 @@ class Segments:
         return not self.sealed and not self._settling
 
     def begin_cut(self, offset: Offset, log_start_offset: Offset) -> Truncation:
-        """Take every batch that reaches `offset` or beyond it out of the log: the job that removes them
-        from the disk, before which nothing may be appended. Raises StorageError.
+        """Remove every batch with an offset of `offset` or above from the log. Returns the job that removes
+        them from the disk; the log takes no appends until it is done. Raises StorageError.
         """
         dropped = self._begin_dropping(offset)
         truncation = Truncation(
@@ -169,8 +169,8 @@ class Segments:
         return Restart(self._disk, directory, [*dropped, self.active], offset=offset, now=now)
 
     def _begin_dropping(self, offset: Offset) -> list[Segment]:
-        """Take the segments that begin at `offset` or beyond it out, all but the first: those taken out,
-        the newest first.
+        """Remove the segments with a base offset of `offset` or above, except the first; returns them, the
+        newest first.
         """
         assert not self.is_swapping, "compacted segments are committed: no truncation reaches them"
         assert not self.is_cutting
@@ -189,7 +189,7 @@ class Segments:
         return dropped
 
     def cut(self, truncation: Truncation) -> Offset:
-        """The job is done: gives the offset that follows the last batch."""
+        """Apply the result of the job; returns the offset after the last batch."""
         active, twin = self.active, truncation.twin
         assert twin is not None
         active.file.truncate(truncation.position)
@@ -206,7 +206,7 @@ class Segments:
         return Offset(active.base_offset if last is None else last.next_offset)
 
     def restarted(self, restart: Restart) -> None:
-        """The job is done: the log is one empty segment."""
+        """Apply the result of the job: the log is one empty segment."""
         assert restart.segment is not None
         self.active.close()
         self.active = restart.segment
@@ -222,7 +222,7 @@ class Segments:
         return aborted_in(self._disk, self.all, start, limit)
 
     def aborted_within(self, part: FileSlice, start: Offset, limit: Offset) -> list[AbortedTxn]:
-        """The aborted transactions that a reader from `start` on may meet in a slice of what is below
+        """The aborted transactions that a reader from `start` on may find in a slice of the records below
         `limit`. Raises StorageError.
         """
         if not any(segment.has_aborted for segment in self.all):
@@ -244,14 +244,15 @@ class Segments:
     def write(
         self, batches: memoryview, base_offset: int, aborted: Sequence[AbortedTxn]
     ) -> tuple[int, list[DiskFile]]:
-        """Append whole batches, and note what their markers aborted: (their position, more files to sync).
+        """Append whole batches, and the index entries of the transactions that their markers aborted. Returns
+        their position and the additional files to sync.
 
         Raises StorageError, and then nothing has changed.
         """
         if not aborted:
             return self.active.file.append(batches), []
-        # The entries first: where the log cannot be written they are taken back, which costs less than to
-        # take back the log.
+        # The entries first: if the log cannot be written, it costs less to remove them than to truncate the
+        # log.
         index = index_of(self._disk, self.all, self.active)
         file = index.append(aborted)
         self.active.has_aborted = True

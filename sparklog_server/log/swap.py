@@ -1,4 +1,4 @@
-"""A cleaned segment replaces the segments it was made from, also if a crash comes in between.
+"""The replacement of segments by a cleaned segment, safe against a crash at any step.
 
     X.log.cleaned   job: written, synced; durable, counts for nothing: a crash leaves garbage
          ▼
@@ -8,10 +8,10 @@
          ▼          X.log does not exist: the files X.index … belong to the new segment from here on
     X.index …       index files first, the log last; done
 
-In memory the broker's turn swaps at once, before the commit: the new segment is read through an open
-handle that needs no name, and after a crash either the old records or the new ones are found. So a reader
-may read a record again that compaction had removed, and never misses one. Every rename is durable when
-it returns, so a job does all of this.
+In memory the turn of the broker replaces the segments at once, before the commit: the new segment is read
+through an open handle that does not depend on a name, and after a crash either the old records or the new
+ones are found. A reader may therefore read a record again that compaction had removed, and never misses one.
+Every rename is durable when it returns, so a job does all of this.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ _NAME_DIGITS = 20
 
 
 class Swap(NamedTuple):
-    """The segment at `base_offset` comes in for those at `replaced`, of which it is the first."""
+    """The segment at `base_offset` replaces those at `replaced`, of which it is the first."""
 
     directory: str
     base_offset: Offset
@@ -39,7 +39,9 @@ class Swap(NamedTuple):
 
 
 def commit(disk: Disk, swap: Swap) -> None:
-    """Give the cleaned files their names and take the old ones away. Blocks. Raises StorageError."""
+    """Rename the cleaned files to their final names, and the old logs to `.deleted`. Blocks. Raises
+    StorageError.
+    """
     _rename(disk, swap, CLEANED_SUFFIX, SWAP_SUFFIX)
     finish(disk, swap)
 
@@ -50,7 +52,7 @@ def finish(disk: Disk, swap: Swap) -> None:
     for base_offset in sorted(swap.replaced, reverse=True):
         log = file_name(base_offset, LOG_SUFFIX)
         if base_offset == swap.base_offset and log not in names:
-            break  # the indexes of this name may be the new ones
+            break  # the indexes with this name may be the new ones
         suffixes = _INDEX_SUFFIXES if base_offset == swap.base_offset else (*_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
         old = (file_name(base_offset, suffix) for suffix in suffixes)
         disk.remove(*(f"{swap.directory}/{name}" for name in old if name in names))
@@ -66,7 +68,7 @@ def finish(disk: Disk, swap: Swap) -> None:
 
 
 def _rename(disk: Disk, swap: Swap, old_suffix: str, new_suffix: str) -> None:
-    """Rename the files of the new segment, its log once the others have their names for good."""
+    """Rename the files of the new segment, its log once the names of the others are durable."""
     names = frozenset(disk.list(swap.directory))
     for suffixes in (_INDEX_SUFFIXES, (LOG_SUFFIX,)):
         new = (file_name(swap.base_offset, suffix) for suffix in suffixes)
@@ -75,7 +77,7 @@ def _rename(disk: Disk, swap: Swap, old_suffix: str, new_suffix: str) -> None:
 
 
 def discard(disk: Disk, directory: str, base_offset: Offset) -> None:
-    """Remove the cleaned files of a segment that is not to come in after all. Blocks. Raises StorageError."""
+    """Remove the cleaned files of a segment that will not be used. Blocks. Raises StorageError."""
     disk.remove(
         *(
             f"{directory}/{file_name(base_offset, suffix)}{CLEANED_SUFFIX}"
@@ -85,7 +87,7 @@ def discard(disk: Disk, directory: str, base_offset: Offset) -> None:
 
 
 def settle_swaps(disk: Disk, directory: str) -> None:
-    """Complete the swaps that a crash interrupted after their commit, undo the others. Raises
+    """Complete the swaps that a crash interrupted after their commit; remove the files of the others. Raises
     StorageError.
     """
     names = disk.list(directory)
@@ -110,7 +112,7 @@ def settle_swaps(disk: Disk, directory: str) -> None:
 
 
 def _end_of(disk: Disk, directory: str, base_offset: Offset) -> int:
-    """The offset behind the last batch of a segment that is to come in."""
+    """The offset after the last batch of a new segment."""
     log = disk.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{SWAP_SUFFIX}")
     path = f"{directory}/{file_name(base_offset, INDEX_SUFFIX)}"
     content = disk.read(f"{path}{SWAP_SUFFIX}")
@@ -127,7 +129,7 @@ def _end_of(disk: Disk, directory: str, base_offset: Offset) -> int:
 
 
 def _log_offset(name: str) -> Offset | None:
-    """The base offset in the name of a log file; None if it is another file's."""
+    """The base offset in the name of a log file; None for another file."""
     digits = name.removesuffix(LOG_SUFFIX)
     return (
         Offset(int(digits))

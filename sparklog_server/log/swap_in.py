@@ -1,5 +1,5 @@
-"""A cleaned segment as the job gives it back, and the turn of the broker that reads from it from then on;
-`swap` tells of its files.
+"""A cleaned segment as the result of a job, and the turn of the broker that begins to read from it; `swap`
+renames its files.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex
 class Cleaned(NamedTuple):
     """A cleaned segment, durable under its `.cleaned` names, that replaces others.
 
-    `before` has (base offset, bytes) of each segment it was made from, in order; the new one begins where
-    the first of them did.
+    `before` has the base offset and the size of each segment it was made from, in order; the new one begins
+    at the first of these offsets.
     """
 
     directory: str
@@ -43,13 +43,13 @@ class Cleaned(NamedTuple):
 
 
 def take_over(disk: Disk, cleaned: Cleaned, replaced: Sequence[Segment]) -> Segment:
-    """The new segment, open under its `.cleaned` name; the old ones are closed, retained slices of them
-    stay readable.
+    """Open the new segment under its `.cleaned` name, and close the old ones; retained slices of them stay
+    readable.
 
     Raises StorageError.
     """
     file = disk.open(f"{cleaned.directory}/{file_name(cleaned.base_offset, LOG_SUFFIX)}{CLEANED_SUFFIX}")
-    file.pin()  # the name changes under this handle
+    file.pin()  # the file is renamed under this handle
     for segment in replaced:
         segment.close()
     segment = Segment(disk, cleaned.directory, cleaned.base_offset, file)

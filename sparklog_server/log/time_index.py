@@ -1,10 +1,10 @@
-"""The `.timeindex` of a segment: how late the timestamps had become by which offset.
+"""The `.timeindex` of a segment: a sparse map from timestamps to offsets.
 
     0  timestamp  int64     8  relative offset  int32     12  next entry …
 
-An entry says: up to this offset no record has a greater timestamp. Timestamps grow strictly from entry to
-entry. It lives in memory with its segment while that is active, and is read whole from its file when a
-lookup by timestamp needs a sealed one.
+An entry says that no record up to this offset has a greater timestamp. Timestamps grow strictly from entry to
+entry. The index of the active segment is in memory; that of a sealed one is read completely from its file
+when a lookup by timestamp needs it.
 """
 
 from array import array
@@ -18,7 +18,9 @@ _ENTRY = Struct(">qi")
 
 
 class TimeIndex:
-    """Invariants: timestamps grow strictly, offsets grow; `saved_count` as in `OffsetIndex`."""
+    """The time index of the active segment, or one that was read or rebuilt. Invariants: timestamps grow
+    strictly, offsets grow; `saved_count` as in `OffsetIndex`.
+    """
 
     __slots__ = ("offsets", "saved_count", "timestamps")
 
@@ -36,8 +38,8 @@ class TimeIndex:
         return len(self.timestamps)
 
     def append(self, timestamp: int, relative_offset: int) -> None:
-        """Note that `timestamp` is the greatest up to the offset; nothing happens if it is not greater
-        than the last entry's.
+        """Add the greatest timestamp up to the offset; no effect if it is not greater than that of the last
+        entry.
         """
         timestamps = self.timestamps
         if timestamp > (timestamps[-1] if timestamps else NO_TIMESTAMP):
@@ -46,15 +48,16 @@ class TimeIndex:
 
     @property
     def last(self) -> tuple[int, int]:
-        """(timestamp, relative offset) of the last entry; (-1, 0) if there is none."""
+        """The timestamp and relative offset of the last entry; (-1, 0) if there is none."""
         return (self.timestamps[-1], self.offsets[-1]) if self.timestamps else (NO_TIMESTAMP, 0)
 
     def entry_below(self, timestamp: int) -> tuple[int, int]:
-        """(timestamp, relative offset) of the last entry older than `timestamp`; (-1, 0) if there is none.
+        """The timestamp and relative offset of the last entry older than `timestamp`; (-1, 0) if there is
+        none.
 
         Every record before that offset is older than `timestamp`.
         """
-        # A record exactly as old as an entry's timestamp may stand before the entry's offset.
+        # A record with exactly the timestamp of an entry may be before the entry's offset.
         found = bisect_right(self.timestamps, timestamp - 1)
         return (self.timestamps[found - 1], self.offsets[found - 1]) if found else (NO_TIMESTAMP, 0)
 
@@ -67,7 +70,7 @@ class TimeIndex:
 
     @property
     def is_plausible(self) -> bool:
-        """Whether it looks like an index that was written whole."""
+        """Whether the entries have the order of an index that was written completely."""
         timestamps, offsets = self.timestamps, self.offsets
         steps = range(len(timestamps) - 1)
         return all(

@@ -1,10 +1,11 @@
-"""Records by their time: over all segments of a log, the first that is late enough, and the latest of all.
+"""Lookup by timestamp over all segments of a log: the first record at or after a time, and the record with
+the greatest timestamp.
 
-Segments and time indexes narrow it down to a batch; the batch is read to find the record. So this reads
-data, also cold data, and runs in a job: a `TimeSearch` holds the parts of the log that it needs, and `run`
-opens the files itself.
+Segments and time indexes narrow the search to a batch, which is then read to find the record. The search
+reads data, also data that is not in the page cache, and so runs in a job: a `TimeSearch` holds the parts of
+the log that it needs, and `run` opens the files itself.
 
-    TimeSearch(log) ─► run, in a job ─► is_current? ─► learn what the indexes said; else search again
+    TimeSearch(log) ─► run, in a job ─► is_current? ─► learn: keep the index entries; else search again
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,21 +25,22 @@ from .segment import LOG_SUFFIX, Segment, header_at, walk
 from .validate import RecordsRefused
 
 SEARCH_BYTES = 8 << 20
-"""What a search may hold, in lz4 blocks of 4 MiB; in fact a tenth of it, but for such blocks and zstd
-windows.
+"""The most memory of a search, with lz4 blocks of 4 MiB; other searches take a tenth of it, except with large
+zstd windows.
 """
 _INT64_MIN = -(1 << 63)
 _SEEK_BYTES = 8192
 _ANY_RATIO = 1 << 31
-"""Stored batches were admitted under the ratio of that time, which is not known."""
+"""Stored batches were accepted under an earlier limit of the ratio, so none applies."""
 
 Found = tuple[int, int, int]
 """(timestamp, offset, leader epoch) of a record."""
 
 
 class _Part(NamedTuple):
-    """A segment as it was when the search began. `begin` is where to look, or None if the index files must
-    tell; with it goes the entry of the time index that led there: (timestamp, relative offset)."""
+    """A segment as it was when the search began. `begin` is the position to search from, or None if the index
+    files must be read; the second part is the time index entry that gave it: (timestamp, relative offset).
+    """
 
     segment: Segment
     file: DiskFile
@@ -49,8 +51,8 @@ class _Part(NamedTuple):
 
 
 class TimeSearch:
-    """A search for the first record in `[start, limit)` that is `timestamp` or later; with None, for the
-    greatest timestamp of all.
+    """A search for the first record in `[start, limit)` at or after `timestamp`; with None, for the greatest
+    timestamp.
 
     Invariant: `run` reads nothing that the loop changes, and may run in any thread, once.
     """
@@ -81,13 +83,15 @@ class TimeSearch:
         return all(
             there.get(part.segment.base_offset) is part.segment
             and part.segment.file is part.file
-            # While a cleaned segment is on its way to its name, another has that, or none.
+            # Until a cleaned segment has its final name, that name belongs to another file or to none.
             and part.file.path == part.segment.path(LOG_SUFFIX)
             for part in self._parts
         )
 
     def learn(self) -> None:
-        """Keep the index entries that the job has read in the segments; only while `is_current`."""
+        """Store the index entries that the job has read in the segments; to be called only while
+        `is_current`.
+        """
         for index, twin in self._twins.items():
             segment = self._parts[index].segment
             if segment.time_index is None:
@@ -95,14 +99,14 @@ class TimeSearch:
                     twin.max_timestamp,
                     twin.max_timestamp_offset,
                 )
-                if twin.time_index is not None:  # rebuilt, since the files cannot be believed
+                if twin.time_index is not None:  # rebuilt, because the files are invalid
                     segment.index, segment.time_index = twin.index, twin.time_index
 
     # -- in the job
 
     def run(self) -> Found | None:
-        """The result of the search; None if there is none. Raises StorageError, and RecordsRefused
-        (CORRUPT_MESSAGE) for a batch that is broken.
+        """The result of the search; None if no record matches. Raises StorageError, and RecordsRefused
+        (CORRUPT_MESSAGE) for an invalid batch.
         """
         return take_all(self._steps())
 
@@ -148,7 +152,7 @@ class TimeSearch:
         return None
 
     def _max_timestamp(self, index: int, part: _Part) -> tuple[int, int]:
-        """(greatest timestamp, last offset of the first batch that has it)."""
+        """The greatest timestamp, and the last offset of the first batch that has it."""
         return (
             part.known
             if part.begin is not None or part.known[0] != NO_TIMESTAMP
@@ -156,7 +160,7 @@ class TimeSearch:
         )
 
     def _batches(self, index: int, part: _Part, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches from the first one on that may be at `timestamp` or later."""
+        """The batches from the first one on that may have a record at or after `timestamp`."""
         twin = self._twin(index, part)
         if part.begin is None:
             return twin.find_timestamp(timestamp, self._start)
@@ -176,7 +180,7 @@ class TimeSearch:
     def _record(
         self, index: int, part: _Part, position: int, header: BatchHeader, timestamp: int, start: int
     ) -> Steps[Found | None]:
-        """The first record of a batch that is `timestamp` or later, at `start` or beyond."""
+        """The first record of a batch at or after `timestamp`, and at or after `start`."""
         twin = self._twin(index, part)
         body = memoryview(twin.read_batch(position, header))[HEADER_SIZE:]
         append_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
@@ -205,8 +209,8 @@ class TimeSearch:
 def _find_in_pieces(
     body: memoryview, header: BatchHeader, append_timestamp: int | None, timestamp: int, start: int
 ) -> Steps[tuple[int, int] | None]:
-    """(timestamp, offset) as `scan.find_timestamp` gives them, of a compressed batch. Raises DecodeError,
-    ValueError.
+    """The timestamp and offset that `scan.find_timestamp` returns, of a compressed batch. Raises DecodeError
+    and ValueError.
     """
     if append_timestamp is None:
         low, high = _INT64_MIN, max(timestamp - 1, _INT64_MIN)
@@ -243,7 +247,7 @@ def run_all(searches: Sequence[TimeSearch]) -> Steps[list[Found | RecordsRefused
 
 
 def _bears_out(twin: Segment, part: _Part) -> bool:
-    """Whether the log bears out what the indexes in memory say, which came from files without checksums."""
+    """Whether the log confirms the index entries in memory, which came from files without checksums."""
     assert part.begin is not None
     timestamp, relative = part.entry
     if timestamp == NO_TIMESTAMP:
@@ -262,14 +266,15 @@ def _part(segment: Segment, timestamp: int | None) -> _Part:
     known = segment.max_timestamp, segment.max_timestamp_offset
     begin, entry = None, (NO_TIMESTAMP, 0)
     if segment.index is not None and segment.time_index is not None:
-        # In memory, and growing: what they say now bounds where to look. An index says only where to begin.
+        # The index in memory grows with the log: its entries of now bound the search, and are only places to
+        # begin at.
         entry = segment.time_index.entry_below(known[0] if timestamp is None else timestamp)
         begin = segment.index.lookup(entry[1]) if entry[0] != NO_TIMESTAMP else 0
     return _Part(segment, segment.file, segment.file.size, known, begin, entry)
 
 
 class _Searched(Protocol):
-    """A log as `offset_for_timestamp` and `max_timestamp` need it."""
+    """The interface of a log that `offset_for_timestamp` and `max_timestamp` need."""
 
     log_end_offset: Offset
 
@@ -279,8 +284,8 @@ class _Searched(Protocol):
 def offset_for_timestamp(
     log: _Searched, timestamp: Millis, limit: Offset
 ) -> tuple[Millis, Offset, LeaderEpoch] | None:
-    """(timestamp, offset, leader epoch) of the first record below `limit` that is `timestamp` or later;
-    None if there is none.
+    """The timestamp, offset and leader epoch of the first record below `limit` at or after `timestamp`; None
+    if there is none.
 
     Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if a batch cannot be decoded.
     """
@@ -291,8 +296,8 @@ def offset_for_timestamp(
 
 
 def max_timestamp(log: _Searched) -> tuple[Millis, Offset]:
-    """(greatest timestamp, offset of the first record that has it in its batch); (-1, -1) if no record has
-    one. Reads data.
+    """The greatest timestamp, and the offset of the first record in its batch that has it; (-1, -1) if no
+    record has one. Reads data.
     """
     found = log.time_search(None, log.log_end_offset).run()
     return (Millis(found[0]), Offset(found[1])) if found is not None else (Millis(NO_TIMESTAMP), Offset(-1))

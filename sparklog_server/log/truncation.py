@@ -4,8 +4,9 @@
     run (job)         files removed, the newest first; the last file cut; one sync; producers replayed
     truncated (turn)  indexes cut or taken over, producers replaced; the log takes appends again
 
-A crash before `truncated` leaves a prefix of the log that ends at the cut or beyond it. Recovery opens it if
-no checkpoint vouches for more than the cut, which the caller sees to before `begin`.
+A crash before `truncated` leaves a prefix of the log that ends at the truncation offset or beyond it.
+Recovery opens it if no checkpoint has an offset above the truncation offset; the caller ensures that before
+`begin`.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from .twins import Twins, parts_of
 
 
 class Truncation:
-    """The job of a cut at `offset`, which lies in or behind the last of the segments that are kept.
+    """The job of a truncation to `offset`, which lies in or after the last of the segments that are kept.
 
     Invariant: `run` reads nothing that the loop changes, and may run in any thread, once.
     """
@@ -52,7 +53,7 @@ class Truncation:
         offset: Offset,
         log_start_offset: Offset,
     ) -> None:
-        """`dropped` has the segments that go, the newest first. Raises StorageError."""
+        """`dropped` are the segments to remove, the newest first. Raises StorageError."""
         active = kept[-1]
         self._disk = disk
         self._dropped = dropped
@@ -69,7 +70,7 @@ class Truncation:
         self.snapshot_offset = offset
 
     def run(self) -> None:
-        """The job. Raises StorageError."""
+        """The job: truncate the files. Raises StorageError."""
         for segment in self._dropped:
             remove_segment_files(self._disk, segment)
         twins = Twins(self._disk, self._parts)
@@ -79,7 +80,7 @@ class Truncation:
         else:
             twin.truncate(self.position)
         txn_file = index_of(self._disk, twins, twin).truncate_to(self.cut_offset)
-        # Before anything is appended: else a crash could bring back the old end under a new segment.
+        # Before any append: otherwise a crash could restore the old end below a new segment.
         self._disk.sync([twin.file] if txn_file is None else [twin.file, txn_file])
         self.producers, self.snapshot_offset = recover_producers(
             self._disk,
@@ -93,7 +94,7 @@ class Truncation:
 
 
 class Restart:
-    """The job of a log that drops all it has and starts anew, empty, at `offset`.
+    """The job that removes all records of a log, which becomes empty with `offset` as its start.
 
     Invariant: as for `Truncation`.
     """
@@ -103,7 +104,7 @@ class Restart:
     def __init__(
         self, disk: Disk, directory: str, dropped: Sequence[Segment], *, offset: Offset, now: Instant
     ) -> None:
-        """`dropped` has the segments of the log, the newest first."""
+        """`dropped` are the segments of the log, the newest first."""
         self._disk = disk
         self._directory = directory
         self._dropped = dropped
@@ -112,8 +113,9 @@ class Restart:
         self.segment: Segment | None = None
 
     def run(self) -> None:
-        """The job. Raises StorageError."""
-        # No epoch may survive its records. While records are left recovery learns theirs from the batches.
+        """The job: remove the segments and begin a new one. Raises StorageError."""
+        # No epoch may outlive its records: while records are left, recovery reads the epochs from the
+        # batches.
         self._disk.write(f"{self._directory}/{EPOCH_FILE}", LeaderEpochCache().render())
         for segment in self._dropped:
             remove_segment_files(self._disk, segment)

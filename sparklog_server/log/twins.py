@@ -1,4 +1,4 @@
-"""The segments of a log as a job reads them: through its own handles, up to the sizes they had at first."""
+"""The segments of a log for a job: read through its own handles, up to the sizes at its start."""
 
 from collections.abc import Sequence
 from typing import overload
@@ -12,7 +12,7 @@ Part = tuple[Segment, DiskFile, int]
 
 
 def parts_of(segments: Sequence[Segment]) -> list[Part]:
-    """The parts of the segments that `Twins` needs, to be taken in the turn that begins the job."""
+    """The parts of the segments that `Twins` needs, copied in the turn that starts the job."""
     return [(segment, segment.file, segment.file.size) for segment in segments]
 
 

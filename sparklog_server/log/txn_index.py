@@ -1,5 +1,4 @@
-"""The `.txnindex` of a segment: the transactions that were aborted by a marker in it, for readers of
-committed records alone.
+"""The `.txnindex` of a segment: the transactions that a marker in it aborted, for read_committed readers.
 
      0  version = 0         int16
      2  producer id         int64
@@ -7,8 +6,8 @@ committed records alone.
     18  last offset         int64
     26  last stable offset  int64
 
-34 bytes an entry, appended when the marker is, in the order of their last offsets. A segment without
-aborts has no such file.
+An entry has 34 bytes and is appended with its marker, so entries are in the order of their last offsets. A
+segment without aborts has no such file.
 """
 
 from bisect import bisect_left
@@ -28,14 +27,15 @@ _last_offset_of = attrgetter("last_offset")
 
 
 class TxnIndexCorrupt(Exception):
-    """The file does not hold whole entries in the order of their offsets."""
+    """The file has an incomplete entry, or entries out of order."""
 
 
 class AbortedTxn(NamedTuple):
-    """One aborted transaction: its records lie in `[first_offset, last_offset]`, closed, and the last is
-    the marker's.
+    """One aborted transaction: its records lie in `[first_offset, last_offset]`, closed; the last offset is
+    that of the marker.
 
-    `last_stable_offset` is what it was once this transaction was over: everything below is decided.
+    `last_stable_offset` is the last stable offset once this transaction had ended: every transaction with
+    records below it has ended.
     """
 
     producer_id: int
@@ -45,7 +45,7 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    """The entries of one segment's file. The file is made with the first entry.
+    """The entries of one segment's file. The file is created with the first entry.
 
     Invariant: last offsets grow strictly from entry to entry.
     """
@@ -53,7 +53,7 @@ class TxnIndex:
     __slots__ = ("_base_offset", "_disk", "_entries", "_file", "_path")
 
     def __init__(self, disk: Disk, path: str, base_offset: int, entries: Iterable[AbortedTxn] = ()) -> None:
-        """The index at `path`, which holds these entries."""
+        """The index at `path` with these entries."""
         self._disk = disk
         self._path = path
         self._base_offset = base_offset
@@ -62,7 +62,9 @@ class TxnIndex:
 
     @classmethod
     def load(cls, disk: Disk, path: str, base_offset: int) -> "TxnIndex":
-        """The index at `path`, read whole if there is one. Raises StorageError, TxnIndexCorrupt."""
+        """The index at `path`, read completely if the file exists. Raises StorageError and
+        TxnIndexCorrupt.
+        """
         content = disk.read(path)
         return cls(disk, path, base_offset, () if content is None else parse(content, base_offset))
 
@@ -71,12 +73,12 @@ class TxnIndex:
 
     @property
     def entries(self) -> tuple[AbortedTxn, ...]:
-        """All of them, in order."""
+        """All entries, in order."""
         return tuple(self._entries)
 
     def append(self, aborted: Sequence[AbortedTxn]) -> DiskFile:
-        """Add entries, in order, and give the file for the next sync. Raises StorageError, and then
-        nothing has changed.
+        """Add entries, in order, and return the file for the next sync. Raises StorageError, and then nothing
+        has changed.
         """
         last_offsets = [
             self._entries[-1].last_offset if self._entries else self._base_offset - 1,
@@ -90,10 +92,11 @@ class TxnIndex:
         return file
 
     def aborted_in(self, start: int, limit: int) -> tuple[list[AbortedTxn], bool]:
-        """The aborted transactions with records in `[start, limit)`, and whether later segments cannot
-        hold another one.
+        """The aborted transactions with records in `[start, limit)`, and whether later segments cannot have
+        another one.
 
-        They cannot once an entry's last stable offset reaches `limit`: no transaction was open below it then.
+        They cannot if the last stable offset of an entry reaches `limit`: no transaction was open below it
+        then.
         """
         found = []
         for aborted in self._entries[bisect_left(self._entries, start, key=_last_offset_of) :]:
@@ -104,7 +107,7 @@ class TxnIndex:
         return found, False
 
     def truncate_to(self, offset: int) -> DiskFile | None:
-        """Drop the entries whose marker lies at `offset` or beyond; gives the file to sync, if any. Raises
+        """Drop the entries whose marker is at `offset` or above; returns the file to sync, if any. Raises
         StorageError.
         """
         if not self._entries:
@@ -118,7 +121,7 @@ class TxnIndex:
         return file
 
     def close(self) -> None:
-        """Forget the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -129,7 +132,7 @@ def render(entries: Iterable[AbortedTxn]) -> bytes:
 
 
 def parse(content: bytes, base_offset: int) -> Iterator[AbortedTxn]:
-    """The entries of a file. Raises TxnIndexCorrupt at the first that cannot be."""
+    """The entries of a file. Raises TxnIndexCorrupt at the first invalid one."""
     if len(content) % ENTRY_SIZE:
         raise TxnIndexCorrupt(f"{len(content)} bytes are no whole entries of {ENTRY_SIZE}")
     last_offset = base_offset - 1

@@ -1,6 +1,6 @@
-"""The files of a log that are written and not yet synced, and the sync that is under way.
+"""The files of a log that are written and not synced yet, and the sync in progress.
 
-begin ──► the files, in this order ──► end: how far the log still holds what they held
+begin ──► the files, in this order ──► end: the lowest offset that the log was truncated to
                   │
                   └── cut, by a truncation: lowers that
 """
@@ -14,8 +14,8 @@ NO_CUT = Offset((1 << 63) - 1)
 
 
 class Unsynced:
-    """Invariants: at most one sync is under way; the active segment's own file, which every sync has, is
-    not in `files`.
+    """The files to sync of one log. Invariants: at most one sync is in progress; the log file of the active
+    segment, which every sync includes, is not in `files`.
     """
 
     __slots__ = ("_cut_to", "files", "is_syncing")
@@ -32,13 +32,15 @@ class Unsynced:
         return files
 
     def cut(self, end_offset: Offset, active_base_offset: Offset) -> None:
-        """The log was truncated to `end_offset`, which lies in the active segment."""
+        """Note that the log was truncated to `end_offset`, which lies in the active segment."""
         self.files = [file for file in self.files if is_of_rest(file.path, active_base_offset)]
         if self.is_syncing:
             self._cut_to = min(self._cut_to, end_offset)
 
     def end(self) -> Offset:
-        """The sync is done: the lowest end that the log was cut to meanwhile, `NO_CUT` if it was not."""
+        """End the sync. Returns the lowest offset to which the log was truncated meanwhile, `NO_CUT` if it
+        was not.
+        """
         cut_to, self._cut_to = self._cut_to, NO_CUT
         self.is_syncing = False
         return cut_to

@@ -1,4 +1,4 @@
-"""Which batches of a client may enter the log, judged as Kafka's broker judges them, with its error codes.
+"""Validation of a client's batches before an append, with the rules and error codes of Kafka's broker.
 
 One kernel call checks the bytes (CRC, counts, every record); this module checks the limits of the topic:
 sizes, timestamps, keys, codecs. A check changes nothing, so it may run in a job; `admitted` then stamps
@@ -46,20 +46,20 @@ TARGET_CODEC = {
 
 INT64_MIN = -(1 << 63)
 NAMED_RECORDS_MAX = 1000
-"""How many records at fault are named; clients fail those that are not named as well, since the batch is
-refused whole.
+"""The most records named in an error; clients also fail the others, because the batch is refused as
+a whole.
 """
 _COMPRESSED_INLINE_BYTES_MAX = 16 << 10
 """Compressing is far slower than decompressing: gzip takes 1 ms for 40 KiB."""
 
 
 class NeedsJob(Exception):
-    """The batch is too large to be checked within a turn."""
+    """The batch is too large to be validated within a turn."""
 
 
 class RecordsRefused(Exception):
-    """A client's batch breaks a rule. `record_errors` names the records at fault: (index in the batch,
-    message).
+    """A client's batch violates a rule. `record_errors` has the index in the batch and a message for each
+    record at fault.
     """
 
     def __init__(
@@ -73,7 +73,9 @@ class RecordsRefused(Exception):
 
 @final
 class Checked(msgspec.Struct, frozen=True, gc=False):
-    """A client's batch that may enter a log under `settings`, as sent or compressed anew; not stamped yet."""
+    """A validated batch that may be appended under `settings`, as sent or compressed anew; not
+    stamped yet.
+    """
 
     batch: memoryview | bytearray
     header: BatchHeader
@@ -96,10 +98,10 @@ def check_client_batch(
     *,
     inline_bytes_max: int | None = None,
 ) -> Checked:
-    """Check one batch of a client, which stays as it is. Raises RecordsRefused, and NeedsJob if it would
-    take more than allowed here.
+    """Check one batch of a client without a change to it. Raises RecordsRefused, and NeedsJob if the check
+    would take more than is allowed here.
 
-    With `inline_bytes_max`, no more may be decompressed; what then cannot be judged needs a job.
+    With `inline_bytes_max`, no more bytes may be decompressed; a batch that needs more is checked in a job.
     """
     batch, header, greatest, decompressed_bytes = _checked(records, settings, now_ms, inline_bytes_max)
     return Checked(batch, header, greatest, settings, decompressed_bytes)
@@ -108,7 +110,9 @@ def check_client_batch(
 def _checked(
     records: memoryview | bytearray, settings: LogConfig, now_ms: int, inline_bytes_max: int | None
 ) -> tuple[memoryview | bytearray, BatchHeader, int, int]:
-    """(the batch to append, its header as sent, its greatest timestamp, the bytes decompressed)."""
+    """The batch to append, its header as sent, its greatest timestamp, and the number of
+    decompressed bytes.
+    """
     header, least, greatest = checked_bytes(records, settings, now_ms)
     attributes = header.attributes
     plain: Buffer | None = None
@@ -139,8 +143,8 @@ def _checked(
 def checked_bytes(
     records: memoryview | bytearray, settings: LogConfig, now_ms: int
 ) -> tuple[BatchHeader, int, int]:
-    """(header, least and greatest timestamp) of a batch whose bytes are in order; its records too, unless
-    they are compressed.
+    """The header, and the least and greatest timestamp of a batch after a check of its bytes; its records are
+    checked too unless they are compressed.
     """
     if len(records) > settings.max_message_bytes:
         message = (
@@ -163,7 +167,7 @@ def checked_bytes(
 
 
 def is_recoded(header: BatchHeader, settings: LogConfig) -> bool:
-    """Whether the topic stores the batch in another codec."""
+    """Whether the topic stores the batch with another codec."""
     return (
         settings.compression_type != "producer"
         and TARGET_CODEC[settings.compression_type] != header.attributes & CODEC_BITS
@@ -171,7 +175,9 @@ def is_recoded(header: BatchHeader, settings: LogConfig) -> bool:
 
 
 def check_timestamp_type(header: BatchHeader) -> None:
-    """Raises RecordsRefused for a batch that claims a time of the broker."""
+    """Raises RecordsRefused for a batch with the timestamp type LogAppendTime, which only a broker
+    may set.
+    """
     if header.attributes & TIMESTAMP_TYPE_BIT:
         message = "A producer may not set the timestamp type to LogAppendTime."
         named = range(min(header.record_count, NAMED_RECORDS_MAX))
@@ -181,14 +187,14 @@ def check_timestamp_type(header: BatchHeader) -> None:
 def admitted(
     records: Sent, settings: LogConfig, now_ms: int
 ) -> tuple[memoryview | bytearray, BatchHeader, int]:
-    """Check what was not checked yet, and stamp the times: (the batch to append, its header as sent, its
-    greatest timestamp).
+    """Check the rest, and stamp the timestamps: the batch to append, its header as sent, and its greatest
+    timestamp.
 
     Raises RecordsRefused.
     """
     if type(records) is not Checked:
         batch, header, greatest, _ = _checked(records, settings, now_ms, None)
-    else:  # The settings of the start of its check count: the topic may be altered while a job runs.
+    else:  # The settings from the start of the check apply: the topic may be altered while a job runs.
         batch, header, greatest = records.batch, records.header, records.greatest_timestamp
     if settings.timestamp_type == "LogAppendTime":
         scan.stamp_timestamps(batch, 1, now_ms)
@@ -199,14 +205,14 @@ def admitted(
 
 
 def refused_for(error: ValueError) -> RecordsRefused:
-    """The error of a client for the refusal of a kernel."""
+    """The error for a client when a kernel has refused its batch."""
     status, position, reason = error.args
     return RecordsRefused(_CODE_OF_STATUS[status], f"{reason} (at byte {position})")
 
 
 def _without_keys(plain: Buffer, header: BatchHeader, settings: LogConfig, now_ms: int) -> RecordsRefused:
-    """Walk a batch that is refused once more, to name every record without a key, and those whose
-    timestamp is out of bounds.
+    """Walk a refused batch once more, to name every record without a key, and those whose timestamp is out of
+    bounds.
     """
     try:
         scan.check_records(
@@ -223,8 +229,8 @@ def _without_keys(plain: Buffer, header: BatchHeader, settings: LogConfig, now_m
 
 
 def missing_keys(keyless: list[int], other: RecordsRefused | None = None) -> RecordsRefused:
-    """The refusal of a batch for its records without a key, which have these indexes, and for what else is
-    wrong with its records.
+    """The refusal of a batch with records without a key at these indexes, and with other faults of its
+    records.
     """
     message = "A compacted topic cannot accept a record without a key."
     faults = dict.fromkeys(keyless, message)
@@ -241,7 +247,7 @@ def missing_keys(keyless: list[int], other: RecordsRefused | None = None) -> Rec
 
 
 def _walked(plain: Buffer, header: BatchHeader, settings: LogConfig, now_ms: int) -> tuple[int, int]:
-    """Least and greatest timestamp of the records of a compressed batch."""
+    """The least and greatest timestamp of the records of a compressed batch."""
     try:
         least, greatest = scan.check_records(
             plain, header.record_count, header.base_timestamp, settings.is_compacted
@@ -277,7 +283,7 @@ def _decompressed(
 
 def too_large(error: TooLarge, settings: LogConfig) -> RecordsRefused:
     """The refusal of a batch that decompresses to more than is allowed."""
-    # By this code Java's producer splits the batch and tries again, which is what helps an honest one.
+    # With this code Java's producer splits the batch and retries.
     limits = (
         f"sparklog.decompress.max.bytes = {settings.decompressed_bytes_max}, "
         f"sparklog.decompress.ratio.max = {settings.decompressed_ratio_max}, sparklog.decompress.memory.max"
@@ -288,13 +294,13 @@ def too_large(error: TooLarge, settings: LogConfig) -> RecordsRefused:
 
 
 def undecodable(error: DecodeError) -> RecordsRefused:
-    """The refusal of a batch that is damaged or in a form that Kafka does not allow."""
+    """The refusal of a batch that is damaged, or in a form that Kafka does not allow."""
     return RecordsRefused(ErrorCode.INVALID_RECORD, f"The records do not decompress: {error}")
 
 
 def check_timestamps(plain: Buffer | None, header: BatchHeader, settings: LogConfig, now_ms: int) -> None:
-    """Name the records whose timestamp is out of bounds; all of them if they are not seen. Raises
-    RecordsRefused if there are any.
+    """Check the timestamps against the bounds of the topic, and name the records that are outside; all of
+    them if the records are not available. Raises RecordsRefused.
     """
     earliest, latest = timestamp_bounds(settings, now_ms)
     if plain is None:
@@ -332,7 +338,7 @@ def _with_codec(
     settings: LogConfig,
     inline_bytes_max: int | None,
 ) -> memoryview | bytearray:
-    """The batch with its records compressed as the topic asks for."""
+    """The batch with its records compressed with the codec of the topic."""
     codec = TARGET_CODEC[settings.compression_type]
     if (
         inline_bytes_max is not None
@@ -344,11 +350,14 @@ def _with_codec(
 
 
 def recoded(batch: bytearray, header: BatchHeader, settings: LogConfig) -> bytearray:
-    """The batch that was compressed anew behind its old header, with that made right. Raises
-    RecordsRefused if it is too large.
+    """The records compressed anew, after the old header with its fields corrected. Raises RecordsRefused if
+    the batch is too large.
     """
     if len(batch) > settings.max_message_bytes:
-        message = f"The batch of {len(batch)} bytes, compressed anew, exceeds max.message.bytes = {settings.max_message_bytes}."  # noqa: E501
+        message = (
+            f"The batch of {len(batch)} bytes, compressed anew, exceeds max.message.bytes = "
+            f"{settings.max_message_bytes}."
+        )
         raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
     pack_into(">i", batch, 8, len(batch) - LENGTH_OVERHEAD)
     pack_into(">h", batch, 21, header.attributes & ~CODEC_BITS | TARGET_CODEC[settings.compression_type])
@@ -359,8 +368,8 @@ def recoded(batch: bytearray, header: BatchHeader, settings: LogConfig) -> bytea
 def stamp_own_batches(
     view: memoryview, base_offset: Offset, leader_epoch: LeaderEpoch
 ) -> list[tuple[int, BatchHeader]]:
-    """Stamp batches that this broker made, from `base_offset` on; gives (position, header as stamped) of
-    each.
+    """Stamp batches of this broker, from `base_offset` on; returns the position and stamped header
+    of each.
     """
     found: list[tuple[int, BatchHeader]] = []
     next_offset = base_offset
@@ -375,8 +384,8 @@ def stamp_own_batches(
 
 
 def check_leaders_batches(view: memoryview, log_end_offset: Offset) -> list[tuple[int, BatchHeader]]:
-    """(position, header) of the whole batches that a leader sent. Raises RecordsRefused for what cannot
-    follow `log_end_offset`.
+    """The position and header of the whole batches from a leader. Raises RecordsRefused for a batch that
+    cannot follow `log_end_offset`.
     """
     try:
         found: list[tuple[int, BatchHeader]] = scan.headers(view, True)

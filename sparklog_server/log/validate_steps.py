@@ -1,9 +1,9 @@
-"""The check of a client's batch in a job: decompressed, walked and, where the topic asks for it,
-compressed anew piece by piece.
+"""The check of a client's batch in a job: decompressed, walked and, if the topic requires it, compressed anew
+in pieces.
 
     checking_bytes ─► the job starts when so much memory is free ─► check_in_steps of each batch, in order
 
-A job holds the memory of one decompressor (`memory_bytes`), and all batches that it has compressed again.
+A job holds the memory of one decompressor (`memory_bytes`), and all batches that it has compressed anew.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,12 +41,12 @@ Batch = tuple[memoryview | bytearray, LogConfig]
 
 _ATTRIBUTES_AT: Final = 22  # the low byte
 _COMPRESSED_MARGIN_BYTES: Final = 64 << 10
-"""What incompressible records gain at most when they are compressed, for 32 MiB of them."""
+"""The most by which 32 MiB of incompressible records grow when they are compressed."""
 
 
 class ValidationMemory:
-    """The memory of one job: that of its decompressors, one at a time, and the rest for batches that are
-    compressed again.
+    """The memory of one job: that of one decompressor at a time, and the rest for batches that are compressed
+    anew.
     """
 
     __slots__ = ("bytes_left", "total_bytes")
@@ -66,10 +66,13 @@ class ValidationMemory:
         self.bytes_left = max(self.total_bytes - decompressing, 0)
 
     def take(self, size: int) -> None:
-        """Raises RecordsRefused if the batches compressed anew take more than there is room for."""
+        """Raises RecordsRefused if the batches compressed anew exceed the memory of the job."""
         self.bytes_left -= size
         if self.bytes_left < 0:
-            message = "The batches of the request, compressed anew, take more memory than sparklog.decompress.memory.max allows."  # noqa: E501
+            message = (
+                "The batches of the request, compressed anew, take more memory than "
+                "sparklog.decompress.memory.max allows."
+            )
             raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
 
 
@@ -84,14 +87,14 @@ def _decompressing_bytes(records: memoryview | bytearray, codec: int, settings: 
             settings.decompressed_ratio_max,
         )
     except DecodeError:
-        return 0  # the check tells of it
+        return 0  # the check reports the error
     return min(needed, settings.checking_bytes_max)
 
 
 def check_all(
     batches: Sequence[Batch], room: ValidationMemory, now_ms: int
 ) -> Steps[list[Checked | RecordsRefused]]:
-    """The job: each batch checked, or why it is refused."""
+    """The job: the result of each batch, checked or refused."""
     results: list[Checked | RecordsRefused] = []
     for records, settings in batches:
         yield
@@ -105,7 +108,7 @@ def check_all(
 def check_in_steps(
     records: memoryview | bytearray, settings: LogConfig, room: ValidationMemory, now_ms: int
 ) -> Steps[Checked]:
-    """Judge a batch as `check_client_batch` does. Raises RecordsRefused."""
+    """Check a batch as `check_client_batch` does. Raises RecordsRefused."""
     header, least, greatest = checked_bytes(records, settings, now_ms)
     is_compressed = header.attributes & CODEC_BITS != 0
     is_walked = is_compressed and (
@@ -149,8 +152,8 @@ def check_in_steps(
 
 
 class _RecordsOf:
-    """The records of a compressed batch, walked as they come; `out` has the indexes of those whose
-    timestamp is out of bounds.
+    """Walks the records of a compressed batch in pieces; `out` has the indexes of those whose timestamp is
+    out of bounds.
     """
 
     def __init__(self, header: BatchHeader, settings: LogConfig, now_ms: int) -> None:
@@ -178,11 +181,11 @@ class _RecordsOf:
 
     @property
     def keyless(self) -> list[int]:
-        """The indexes of records that need a key and have none."""
+        """The indexes of records without a key that need one."""
         return self._walk.keyless
 
     def finish(self) -> tuple[int, int]:
-        """Least and greatest timestamp."""
+        """The least and greatest timestamp."""
         try:
             self._walk.finish()
         except ValueError as error:
@@ -191,7 +194,7 @@ class _RecordsOf:
 
 
 def _pieces(records: memoryview | bytearray, header: BatchHeader, settings: LogConfig) -> Iterator[Buffer]:
-    """The records decompressed. Raises RecordsRefused."""
+    """The decompressed records, in pieces. Raises RecordsRefused."""
     codec, body = Codec(header.attributes & CODEC_BITS), memoryview(records)[HEADER_SIZE:]
     bytes_max, ratio_max = settings.decompressed_bytes_max, settings.decompressed_ratio_max
     try:
@@ -202,8 +205,8 @@ def _pieces(records: memoryview | bytearray, header: BatchHeader, settings: LogC
                     f"{codec.name.lower()}: {needed} bytes of memory are needed, "
                     f"{settings.checking_bytes_max} allowed"
                 )
-            # The window fills with what comes out, so that it is as large as the frame says only if as much
-            # comes out.
+            # The window fills with decompressed bytes, so that it has the size in the frame only if as many
+            # bytes follow.
             bytes_max = settings.checking_bytes_max - memory_bytes(codec, body, 0, ratio_max)
         yield from decompress_pieces(codec, body, bytes_max, ratio_max)
     except TooLarge as error:

@@ -5,17 +5,17 @@ the transaction is appended (KIP-890).
                                           │                                          more proof is needed
                                           └── a marker is appended meanwhile ──► void: the append is refused
 
-The object itself is the proof: one begun before a marker proves nothing of the transaction after it. It is
-never written to disk; after a crash the waiting producer retries.
+The object itself is the proof: a verification begun before a marker is not valid for the transaction after
+it. It is never written to disk; after a crash the waiting producer retries.
 """
 
 
 class Verification:
-    """The verification under way for one producer in one partition.
+    """The verification in progress for one producer in one partition.
 
-    `lowest_sequence` is the lowest sequence that was sent in `epoch`: a later batch may not overtake it.
-    `adds_partitions` marks a producer of transaction version 2, whose coordinator adds the partition; for
-    older ones it only verifies it.
+    `lowest_sequence` is the lowest sequence that was sent in `epoch`: a later batch must not be appended
+    before it. `adds_partitions` marks a producer of transaction version 2, whose coordinator adds the
+    partition; for older producers it only checks that the transaction has it.
     """
 
     __slots__ = ("adds_partitions", "begun_ms", "epoch", "lowest_sequence")
@@ -27,7 +27,7 @@ class Verification:
         self.begun_ms = now_ms
 
     def tried(self, sequence: int, epoch: int) -> None:
-        """Another batch asks for the same proof."""
+        """Note that another batch waits for the same verification."""
         if epoch > self.epoch:
             self.epoch = epoch
             self.lowest_sequence = sequence
@@ -35,7 +35,7 @@ class Verification:
             self.lowest_sequence = sequence
 
     def is_voided_by(self, epoch: int, *, is_control: bool) -> bool:
-        """Whether a batch of a transaction ends it, once appended: a marker of version 2 in its epoch is
-        of the transaction before.
+        """Whether a batch of a transaction, once appended, voids this verification. Only a marker of version
+        2 in the same epoch does not: it belongs to the previous transaction.
         """
         return not (self.adds_partitions and is_control and epoch == self.epoch)

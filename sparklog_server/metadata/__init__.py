@@ -1,6 +1,6 @@
-"""The metadata of the cluster: the durable records of `__cluster_metadata` and the immutable image that they
-make.
+"""The metadata of the cluster: the durable records of `__cluster_metadata` and the immutable image built from
+them.
 
-This package decides and stores nothing: the controller decides, raft stores. Read `records` for the record
-formats, then `image` for their meaning.
+The controller makes the decisions, raft stores the records; this package does neither. Read `records` for the
+record formats, then `image` for their meaning.
 """

@@ -21,7 +21,7 @@ def credential_key(user: str, mechanism: int) -> CarriedKey:
 
 
 def key_of(record: Message) -> tuple[CarriedKey, bool] | None:
-    """(the object of the record, whether it still exists after it); None for a record that leaves no
+    """The object of the record, and whether it still exists after the record; None for a record without
     state.
     """
     if isinstance(record, AccessControlEntryRecord | RemoveAccessControlEntryRecord):

@@ -31,7 +31,7 @@ class _Part(Protocol):
 
 
 def entity_of(parts: Iterable[_Part]) -> QuotaEntity:
-    """The entity of these parts; of a type that occurs twice the last counts."""
+    """The entity of these parts; if a type occurs twice, the last one counts."""
     return tuple(sorted({part.entity_type: part.entity_name for part in parts}.items()))
 
 

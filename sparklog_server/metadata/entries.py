@@ -46,7 +46,7 @@ class BrokerImage(msgspec.Struct, frozen=True):
         return not self.is_fenced and not self.is_in_controlled_shutdown
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
-        """The address of that listener for clients; None if the broker has no such listener."""
+        """The client address of that listener; None if the broker has no such listener."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
 

@@ -43,7 +43,10 @@ def unsupported(finalized: Mapping[str, int]) -> str:
                 "does not know that feature" if name not in SUPPORTED else f"supports {lowest} to {highest}"
             )
             way = "upgrade" if level < lowest else "downgrade"
-            remedy = f"`kafka-features.sh --bootstrap-server HOST:PORT {way} --feature {name}={min(max(level, lowest), highest)}`"  # noqa: E501
+            remedy = (
+                f"`kafka-features.sh --bootstrap-server HOST:PORT {way} --feature "
+                f"{name}={min(max(level, lowest), highest)}`"
+            )
             reasons.append(f"{name} is finalized at level {level}, and this broker {reach}: run {remedy}")
     if not reasons:
         return ""

@@ -213,7 +213,7 @@ class ClientQuotaRecord(Message):
 
 
 class ProducerIdsRecord(Message):
-    """Producer ids below `next_producer_id` have been handed out in blocks."""
+    """The first producer id of the next block to assign."""
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -374,7 +374,7 @@ def decode_value(value: bytes | memoryview | None) -> Message:
 
 
 def _uvarint(value: bytes | memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes and the position behind it."""
+    """An unsigned varint of at most five bytes and the position after it."""
     number = 0
     for shift in range(0, 35, 7):
         if position >= len(value):

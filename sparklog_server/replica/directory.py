@@ -1,15 +1,15 @@
-"""One log directory with the partitions that live in it: they are synced together, and lost together.
+"""One log directory with its partitions, which are synced together, and go offline together.
 
-Group commit: one sync is in flight at a time, and everything appended meanwhile shares the next. It begins
-at once when a caller waits for it, else within 10 ms, so that a stream of unawaited
-records does not keep the disk busy with syncs of a few bytes. A failed sync or write is final: pages that
-the kernel dropped cannot be synced by trying again, so the directory stays offline until the process starts
-anew. A write that a full disk refuses has changed nothing and is no failure: see `disk_reserve`.
+Group commit: one sync is in flight at a time, and everything appended meanwhile shares the next. It begins at
+once if a caller waits for it, else within 10 ms, so that a stream of records without waiting requests does
+not keep the disk busy with small syncs. A failed sync or write is final: pages that the kernel dropped cannot
+be synced by a retry, so the directory stays offline until the process restarts. A write that a full disk
+refuses has changed nothing and is not a failure: see `disk_reserve`.
 
     synced ── 0.5 s ──► recovery points are written ── checkpoint interval ──► all checkpoints are written
 
-So at most one second of acknowledged records lies above the recovery points on disk, and records missing
-below them were not lost in a crash.
+So at most one second of acknowledged records lies above the recovery points on disk, and a crash cannot be
+the cause of records missing below them.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ from sparklog_server.replica.partition import Partition
 
 Trace = Callable[..., None]
 RECOVERY_POINTS_MS_MAX: Final = 500
-"""How long after a sync recovery points are written down at the latest: the other half of the second is
-the disk's.
+"""The longest time from a sync to the write of the recovery points: half a second, because the write itself
+may take the other half.
 """
 
 _PUT_OFF_US = 1_000_000
-"""After which time a full disk is asked again for what the broker itself writes."""
+"""The time after which the broker retries its own writes on a full disk."""
 BROKEN_FRAMES_TOLD_MAX = 1_000
 
 
@@ -95,41 +95,41 @@ class ReplicaDirectory:
         failed: list[Uuid],
         trace: Trace,
     ) -> None:
-        """`failed` is where its id is put when the disk refuses."""
+        """`failed` receives the directory id when the disk fails."""
         self.log_dir = log_dir
         self._agenda = agenda
         self._checkpoint_at_us: Micros | None = None
         self._recovery_points_at_us: Micros | None = None
         self._is_checkpointing = False
-        self._is_checkpoint_whole = False  # the one in flight: all of them, not the recovery points alone
-        self._held: list[tuple[int, Removal]] = []  # until so many checkpoints are done
+        self._is_checkpoint_whole = False  # in flight: all checkpoints, not the recovery points alone
+        self._held: list[tuple[int, Removal]] = []  # the number of checkpoints that must be done first
         self.checkpoints_begun = 0
         self.checkpoints_done = 0
         self._checkpoint_interval_us = checkpoint_interval_ms * 1000
         self._log_start_interval_us = log_start_interval_ms * 1000
         self._recovery_points_interval_us = min(recovery_points_interval_ms, RECOVERY_POINTS_MS_MAX) * 1000
-        self._checkpointed_starts: list[tuple[Partition, Offset]] = []  # by the checkpoint that is in flight
+        self._checkpointed_starts: list[tuple[Partition, Offset]] = []  # by the checkpoint in flight
         self._cuts: dict[
             Partition, Offset
         ] = {}  # the offsets at which logs are truncated once no checkpoint covers the removed records
-        self._truncations: list[tuple[Partition, Truncation]] = []  # begun, their jobs not yet taken
+        self._truncations: list[tuple[Partition, Truncation]] = []  # begun, but their jobs are not taken yet
         self._unsynced_bytes_max = unsynced_bytes_max
-        self._unsynced_bytes = 0  # appended, and waiting for the next sync
-        self._settling_bytes = 0  # in the sync that is in flight
-        self.is_congested = False  # producers pause: too many bytes of both
-        self.is_cordoned = False  # it gets no new partitions
-        self._broken_frames: dict[tuple[str, int], None] = {}  # that were told
+        self._unsynced_bytes = 0  # appended, and left to the next sync
+        self._settling_bytes = 0  # in the sync in flight
+        self.is_congested = False  # producers are paused: too many bytes of both
+        self.is_cordoned = False  # it accepts no new partitions
+        self._broken_frames: dict[tuple[str, int], None] = {}  # positions that were reported
         self._failed = failed
         self.room = DiskReserve(log_dir.path, log_dir.room, agenda, reserve_bytes=reserve_bytes, trace=trace)
         self._trace = trace
         self.partitions: dict[Partition, None] = {}
-        self.has_offline = False  # some partition here cannot be served
+        self.has_offline = False  # some partition of this directory is offline
         self.error: StorageError | None = None
         self._dirty: dict[Partition, None] = {}
         self._in_flight: list[tuple[Partition, Offset]] = []
         self._is_awaited = False  # a request waits for the dirty partitions
-        self._is_put_off = False  # all that is dirty waits for room
-        self.sync_at_us: Micros | None = None  # when the dirty partitions are synced at the latest
+        self._is_put_off = False  # the dirty partitions wait for disk space
+        self.sync_at_us: Micros | None = None  # the latest time for the sync of the dirty partitions
         self.sync_began_us: Micros | None = None  # when the sync in flight began
 
     def is_sync_due(self, now: Instant) -> bool:
@@ -139,7 +139,7 @@ class ReplicaDirectory:
         return self._is_awaited or self.sync_at_us <= now.mono_us
 
     def deadline(self) -> Micros | None:
-        """When to ask again whether a sync or a checkpoint is due, or there is room."""
+        """The next time at which a sync, a checkpoint or a check of the disk space may be due."""
         earliest = None if self._in_flight else self.sync_at_us
         if self.room.look_at_us is not None and self.error is None:
             earliest = earlier(earliest, self.room.look_at_us)
@@ -151,17 +151,13 @@ class ReplicaDirectory:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything appended is durable, as far as it ever will be, or waits for room on a full
-        disk.
-        """
+        """Whether everything appended is durable, can never be, or waits for space on a full disk."""
         return not self._in_flight and (not self._dirty or self._is_put_off)
 
     def mark_dirty(
         self, partition: Partition, size: int, now: Instant, *, within_us: int = LINGER_US
     ) -> None:
-        """`partition` has `size` more bytes of records that are not durable yet, and should be `within_us`
-        from now.
-        """
+        """`partition` has `size` more bytes of records to sync, within `within_us` from now."""
         self._dirty[partition] = None
         self._is_put_off = False
         self._unsynced_bytes += size
@@ -173,15 +169,15 @@ class ReplicaDirectory:
                 self._agenda.has_syncs = True
 
     def hurry(self) -> None:
-        """A request waits for the dirty partitions."""
+        """Sync the dirty partitions at once: a request waits for them."""
         self._is_awaited = True
         self._agenda.has_syncs = True
 
     def begin_sync(self, now: Instant) -> list[DiskFile] | None:
-        """The files to sync so that everything appended so far is durable; None if nothing was left to sync,
-        or the disk refused.
+        """The files to sync so that everything appended so far becomes durable; None if there are none, or
+        the disk failed.
 
-        If a full disk has no room for the files that a sync writes for a partition, that partition is
+        If a full disk has no space for the files that a sync writes for a partition, that partition is
         retried soon.
         """
         assert not self._in_flight, self.log_dir.path
@@ -210,14 +206,14 @@ class ReplicaDirectory:
         return files if self._in_flight else None
 
     def synced(self, now: Instant) -> list[Partition]:
-        """The sync in flight returned: its records are durable, and a checkpoint should soon say so. Gives
-        the partitions that are here.
+        """Process the end of the sync: its records are durable, and a checkpoint of that becomes due. Returns
+        the partitions of this directory.
         """
         in_flight, self._in_flight = self._in_flight, []
         self.sync_began_us = None
         self._settling_bytes = 0
         self.is_congested = self._unsynced_bytes > self._unsynced_bytes_max
-        self._agenda.has_syncs = True  # of what was appended meanwhile
+        self._agenda.has_syncs = True  # of records appended meanwhile
         if self._checkpoint_at_us is None:
             self._checkpoint_at_us = Micros(now.mono_us + self._checkpoint_interval_us)
         if self._recovery_points_at_us is None:
@@ -230,8 +226,8 @@ class ReplicaDirectory:
         return synced
 
     def is_checkpoint_due(self, now: Instant) -> bool:
-        """Whether a checkpoint should begin now; never beside another, which could put older offsets over
-        newer ones.
+        """Whether a checkpoint should begin now; never while another is in flight, which could overwrite
+        newer offsets with older ones.
         """
         return (
             not self._is_checkpointing
@@ -240,7 +236,7 @@ class ReplicaDirectory:
         )
 
     def begin_checkpoint(self) -> Callable[[], None]:
-        """The job that writes down recovery points and high watermarks as they are now."""
+        """The job that writes the current recovery points and high watermarks."""
         self._checkpoint_at_us = self._recovery_points_at_us = None
         self._is_checkpointing = self._is_checkpoint_whole = True
         self.checkpoints_begun += 1
@@ -250,7 +246,7 @@ class ReplicaDirectory:
         return self.log_dir.checkpoints.job(self.high_watermarks(), self._limits())
 
     def are_recovery_points_due(self, now: Instant) -> bool:
-        """Whether the recovery points alone should be written down now."""
+        """Whether the recovery points alone should be written now."""
         return (
             not self._is_checkpointing
             and self._recovery_points_at_us is not None
@@ -258,13 +254,13 @@ class ReplicaDirectory:
         )
 
     def begin_recovery_points(self) -> Callable[[], Steps[None]]:
-        """The job that writes down the recovery points as they are now; `checkpoint_finished` follows."""
+        """The job that writes the current recovery points; `checkpoint_finished` follows."""
         self._recovery_points_at_us = None
         self._is_checkpointing, self._is_checkpoint_whole = True, False
         return self.log_dir.checkpoints.recovery_points_job(self._limits())
 
     def _limits(self) -> dict[TopicPartition, Offset]:
-        """Beyond which no checkpoint may vouch any more."""
+        """The offsets that no checkpoint may exceed any more."""
         return {
             partition.topic_partition: offset
             for partition, offset in self._cuts.items()
@@ -272,8 +268,8 @@ class ReplicaDirectory:
         }
 
     def checkpoint_finished(self, error: StorageError | None, now: Instant) -> None:
-        """The checkpoint in flight is on disk, or never will be; on a full disk another is tried soon, and
-        the old one holds till then.
+        """Process the end of the checkpoint in flight; if the disk was full another is tried soon, and the
+        old one stays valid.
         """
         self._is_checkpointing = False
         starts, self._checkpointed_starts = self._checkpointed_starts, []
@@ -308,13 +304,13 @@ class ReplicaDirectory:
         self.checkpoint_now(now)
 
     def remove_left_overs(self, now: Instant) -> None:
-        """Remove the files that the last run left behind, once a checkpoint of this run is on disk."""
+        """Remove the files that the last run left, once a checkpoint of this run is on disk."""
         left = self.log_dir.take_left_overs()
         if left is not None:
             self.hold(left, now)
 
     def take_forgotten(self) -> list[Removal]:
-        """The removals that were held, and may begin."""
+        """The removals that were held, and may begin now."""
         forgotten = [removal for due, removal in self._held if due <= self.checkpoints_done]
         self._held = self._held[len(forgotten) :]
         return forgotten
@@ -333,17 +329,17 @@ class ReplicaDirectory:
             self._agenda.has_deadlines = True
 
     def let_go(self, partition: Partition, now: Instant) -> tuple[str, str]:
-        """The files of a partition are in another directory now: where they lay here, and the name that
-        they are to get.
+        """Remove a partition whose files are in another directory now; returns their old path, and the path
+        to rename it to.
         """
         del self.partitions[partition]
         self._dirty.pop(partition, None)
         self._cuts.pop(partition, None)
-        self.checkpoint_now(now)  # until then it vouches for the name
+        self.checkpoint_now(now)  # until then the checkpoint names the partition
         return self.log_dir.let_go(partition.log)
 
     def take_in(self, partition: Partition, now: Instant) -> None:
-        """The files of a partition are here now."""
+        """Add a partition whose files are here now."""
         self.log_dir.adopt(partition.log)
         self.partitions[partition] = None
         partition.move_to(self, now)
@@ -386,8 +382,8 @@ class ReplicaDirectory:
         return {partition.topic_partition: partition.high_watermark for partition in self.partitions}
 
     def partition_failed(self, partition: Partition, error: StorageError) -> None:
-        """A file of a partition cannot be read: that partition goes offline, and no clean stop is told of
-        the directory.
+        """Take a partition offline because a file of it cannot be read; the directory then gets no mark of a
+        clean stop.
         """
         if partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
             return
@@ -405,8 +401,8 @@ class ReplicaDirectory:
         partition.log.close()
 
     def storage_failed(self, error: StorageError) -> None:
-        """The disk refused: every partition here goes offline. A want of descriptors is not the disk's
-        fault.
+        """The disk failed: take every partition of the directory offline. A lack of descriptors is not a
+        failure of the disk.
         """
         if isinstance(error, OutOfDescriptors):
             self._trace("out-of-descriptors", path=self.log_dir.path, reason=str(error))
@@ -432,7 +428,7 @@ class ReplicaDirectory:
             partition.go_offline()
 
     def frame_broken(self, topic_partition: TopicPartition, broken: BrokenFrame) -> None:
-        """A read met bytes that no batch can begin with: once for each place, for the reader comes again."""
+        """Report bytes that cannot be the start of a batch; once for each position, because readers retry."""
         place = broken.file.path, broken.position
         if place not in self._broken_frames and len(self._broken_frames) < BROKEN_FRAMES_TOLD_MAX:
             self._broken_frames[place] = None

@@ -28,12 +28,12 @@ from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
 class DirectoryDisk(Protocol):
-    """The log directory of a partition, as far as errors of its disk go."""
+    """The log directory of a partition, for errors of its disk."""
 
     room: DiskReserve
 
     def storage_failed(self, error: StorageError) -> None:
-        """Take every partition of the directory offline, the caller's too."""
+        """Take every partition of the directory offline, including the caller's."""
 
     def frame_broken(self, topic_partition: TopicPartition, broken: BrokenFrame) -> None:
         """Report bytes that are no batch; the partition stays online."""
@@ -123,7 +123,7 @@ class DiskGuard:
             raise self._failed(error) from error
 
     def synced(self, end_offset: Offset) -> None:
-        """Tell the log that its records below `end_offset` are durable. Raises PartitionUnavailable."""
+        """Mark the records below `end_offset` durable. Raises PartitionUnavailable."""
         try:
             self._log.synced(end_offset)
         except StorageError as error:
@@ -148,7 +148,7 @@ class DiskGuard:
         return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _not_appended(self, error: StorageError, now: Instant) -> PartitionUnavailable:
-        """The exception for a failed append. An append that finds no room has written nothing."""
+        """The exception for a failed append. An append that a full disk refused has written nothing."""
         if not error.is_full:
             return self._failed(error)
         room = self.directory.room

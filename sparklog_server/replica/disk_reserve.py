@@ -1,4 +1,4 @@
-"""Whether a log directory has room for records of producers: the last bytes of its disk are a reserve that
+"""The disk space of a log directory for records of producers: the last bytes of the disk are a reserve that
 producers may not use.
 
     roomy ── a batch would reach into the reserve, or the disk refuses an append for want of room ──► full
@@ -6,10 +6,10 @@ producers may not use.
       └────────────── the reserve is free again, and a little more than it ────────────────────────────┘
                     after a refused append: for a second none is tried, and for another none is refused
 
-The reserve lets the broker go on while producers wait: metadata, committed offsets, transactions and their
-markers, checkpoints, compaction and retention write into it. The operating system is asked at most every
-100 ms and once for each 16 MiB appended, so other writers on the same disk may take some of the reserve
-unseen. It does not tell of a quota: whether that is lifted, only a write can show.
+The reserve lets the broker continue while producers wait: metadata, committed offsets, transactions and their
+markers, checkpoints, compaction and retention may use it. The operating system is queried at most every 100
+ms and once for each 16 MiB appended, so other writers on the same disk may take some of the reserve
+unnoticed. Its figures do not show a quota: only a write shows whether a quota is still exceeded.
 """
 
 from collections.abc import Callable
@@ -26,20 +26,20 @@ _DEFAULT_BYTES_MAX: Final = 1 << 30
 _KNOWN_FOR_US: Final = 100_000
 _KNOWN_BYTES_MAX: Final = 16 << 20
 _LOOK_US: Final = 1_000_000
-"""While the disk is full: how often work that was put off is tried again, and the event that ends the
-episode is looked for.
+"""While the disk is full: the interval of retries of postponed work, and of checks for the end of the
+episode.
 """
 _MARGIN_SHARE: Final = 8
-"""The part of the reserve by which the room must exceed it before producers are served again: a few bytes
-more or less end no episode.
+"""The part of the reserve by which the free space must exceed it before producers are served again, so that a
+few bytes do not end the episode.
 """
 
 
 class DiskReserve:
-    """The room of one log directory.
+    """The disk space of one log directory.
 
-    Invariants: `is_full` changes with one event each; while it holds, `look_at_us`, when `is_look_due`
-    wants to be asked, is not None.
+    Invariants: one event is logged for each change of `is_full`; while it is True, `look_at_us`, the next
+    time for `is_look_due`, is not None.
     """
 
     __slots__ = (
@@ -69,27 +69,25 @@ class DiskReserve:
         reserve_bytes: int,
         trace: Callable[..., None],
     ) -> None:
-        """`ask` gives (total, usable) bytes of the disk and may raise StorageError; a `reserve_bytes` of
-        -1 is the default.
+        """`ask` returns the total and usable bytes of the disk, and may raise StorageError; a `reserve_bytes`
+        of -1 is the default.
         """
         self.is_full = False
         self.refusal = ""
-        """What a producer is told while the disk is full."""
+        """The error message for a producer while the disk is full."""
         self._path = path
         self._ask = ask
         self._agenda = agenda
         self._reserve_bytes = reserve_bytes
         self._trace = trace
-        self._left_bytes = 0  # beyond the reserve, as far as is known
+        self._left_bytes = 0  # beyond the reserve, according to the last query
         self._known_until_us = 0
         self.look_at_us: Micros | None = None
         self._began_us = 0
         self._needed_bytes = 0
         self._refused = 0
-        self._trial_us: int | None = (
-            None  # when to try whether writes are refused still; None if none was in this episode
-        )
-        self._is_on_trial = False  # producers are served though the disk is full
+        self._trial_us: int | None = None  # when to test whether writes are still refused
+        self._is_on_trial = False  # producers are served although the disk is full
 
     def takes(self, size: int, now: Instant) -> bool:
         """Whether a producer may append `size` bytes; counts them as appended if so."""
@@ -117,7 +115,7 @@ class DiskReserve:
         try:
             total, usable = self._ask()
         except StorageError:
-            self._left_bytes = _KNOWN_BYTES_MAX  # a disk that fails is met by the write itself
+            self._left_bytes = _KNOWN_BYTES_MAX  # a disk that fails is reported by the write itself
             return
         reserve = self._reserve(total)
         beyond = usable - reserve
@@ -142,14 +140,17 @@ class DiskReserve:
         self._began_us = now.mono_us
         self.look_at_us = Micros(now.mono_us + _LOOK_US)
         self._agenda.has_deadlines = True
-        self.refusal = f"The disk of {self._path} has {usable} bytes left, of which producers may not use the last {reserve}."  # noqa: E501
+        self.refusal = (
+            f"The disk of {self._path} has {usable} bytes left, of which producers may not use the last "
+            f"{reserve}."
+        )
         self._trace("disk-full", path=self._path, usable_bytes=usable, reserve_bytes=reserve)
 
     def _end(self, usable: int, reserve: int, now: Instant) -> None:
         self.is_full = False
         elapsed_ms = (now.mono_us - self._began_us) // 1000
         self._trace(
-            "disk-has-room",
+            "disk-no-longer-full",
             path=self._path,
             usable_bytes=usable,
             reserve_bytes=reserve,
@@ -158,14 +159,14 @@ class DiskReserve:
         )
         self._needed_bytes = self._refused = 0
         self._trial_us, self._is_on_trial = None, False
-        self.look_at_us = now.mono_us  # for work that was put off
+        self.look_at_us = now.mono_us  # for postponed work
         self._agenda.has_deadlines = True
 
     def ran_out(self, error: StorageError, now: Instant) -> None:
-        """A write was refused for want of room.
+        """A write was refused because the disk is full.
 
-        If the disk has bytes beyond the reserve, and the call was no append, inodes or the blocks of a
-        directory ran out: there is still room for records.
+        If the disk has bytes beyond the reserve, and the call was not an append, the inodes or the blocks of
+        a directory are used up: records still fit.
         """
         assert error.is_full, error
         if isinstance(error, OutOfDescriptors):
@@ -174,7 +175,7 @@ class DiskReserve:
             return
         is_append = error.call == "append"
         if self.is_full and (self._trial_us is None or not is_append):
-            return  # a look at the disk, or the next append, shows the end
+            return  # a query of the disk, or the next append, shows the end of the episode
         if not self.is_full:
             try:
                 total, usable = self._ask()
@@ -182,8 +183,8 @@ class DiskReserve:
                 total = usable = 0
             reserve = self._reserve(total)
             if usable > reserve and not is_append:
-                if self.look_at_us is None:  # one line a second
-                    self._trace("disk-refuses-names", path=self._path, reason=str(error))
+                if self.look_at_us is None:  # one log line a second
+                    self._trace("disk-cannot-add-files", path=self._path, reason=str(error))
                 self._put_off(now)
                 return
             self._begin(usable, reserve, now)
@@ -193,13 +194,13 @@ class DiskReserve:
         self._left_bytes = -1
 
     def _put_off(self, now: Instant) -> None:
-        """Have the work tried again soon, though the disk has room."""
+        """Retry the work soon, although the disk has space."""
         if self.look_at_us is None:
             self.look_at_us = Micros(now.mono_us + _LOOK_US)
             self._agenda.has_deadlines = True
 
     def is_look_due(self, now: Instant) -> bool:
-        """Whether work that was put off is to be tried again now, as it is once when the episode ends."""
+        """Whether postponed work is to be retried now; once more when the episode ends."""
         if self.look_at_us is None or self.look_at_us > now.mono_us:
             return False
         if self.is_full:

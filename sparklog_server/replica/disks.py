@@ -1,4 +1,4 @@
-"""Checks over all log directories of a node: room for partitions, full directories, and the owner of an
+"""Checks over all log directories of a node: space for partitions, full directories, and the partition of an
 unreadable file.
 """
 
@@ -13,15 +13,15 @@ from sparklog_server.replica.retention import Retention
 
 
 def has_room(directories: Sequence[ReplicaDirectory], now: Instant) -> bool:
-    """Whether a new partition may be placed in one of them: its reserve is free."""
+    """Whether one of the directories has space for a new partition: its reserve is free."""
     return any(directory.error is None and directory.room.has_room(now) for directory in directories)
 
 
 def look_for_room(
     directories: Sequence[ReplicaDirectory], retention: Retention, removals: Removals, now: Instant
 ) -> bool:
-    """Whether work that was postponed for want of room is due; while a disk is full, retention runs at
-    once.
+    """Whether work that was postponed for lack of space is due; while a disk is full, retention runs
+    at once.
     """
     is_due = False
     for directory in directories:
@@ -36,11 +36,11 @@ def look_for_room(
 
 
 def unreadable(directories: Sequence[ReplicaDirectory], file: Sliceable, error: StorageError) -> None:
-    """A file could not be read while it was sent: its partition goes offline, unless that has let go of
-    the file since.
+    """Take the partition offline whose file could not be read while it was sent, unless the partition has
+    closed the file since.
 
-    The path would not tell: a cleaned segment, or a new topic, may have the name of a file that readers
-    still hold.
+    The path does not identify it: a cleaned segment, or a new topic, may have the name of a file that readers
+    still hold open.
     """
     for directory in directories:
         for partition in list(directory.partitions):

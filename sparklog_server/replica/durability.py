@@ -1,4 +1,4 @@
-"""What a crash cannot take from one partition: its recovery point, its log start and its leader epochs.
+"""The state of one partition that survives a crash: its recovery point, log start offset and leader epochs.
 
     append ──► dirty ── sync ──► below the recovery point
     log start moved ── checkpoint ──► durable log start ──► parked DeleteRecords are released
@@ -58,9 +58,10 @@ class Durability:
         return self.waits_for_sync and self._log.recovery_point < self._log.log_end_offset
 
     def sync_within_us(self) -> int | None:
-        """How soon a log whose records are acknowledged unsynced must be synced; None if no sync is due.
+        """The time within which a log must be synced whose records are acknowledged unsynced; None if no sync
+        is due.
 
-        A sealed segment is synced to bound the scan after a crash; flush.messages and flush.ms do as in
+        A sealed segment is synced to bound the scan after a crash; flush.messages and flush.ms work as in
         Kafka.
         """
         log = self._log
@@ -77,7 +78,7 @@ class Durability:
         return syncing
 
     def synced(self) -> None:
-        """The sync that began last is done."""
+        """Mark the sync that began last as done."""
         self.epochs_start = self._syncing_start
 
     def park(self, log_start: Offset, waiter: Waiter) -> None:

@@ -1,9 +1,9 @@
-"""In which log directory a replica lives: where its log lies, where the controller wants it, or where
-there is room.
+"""The log directory of a replica: that of its log, the one that the controller assigned, or one with free
+space.
 
-A crash while a replica moved between directories may leave two logs of it, or a log and a copy that went
-on without it. The one that goes further is taken, and of equals the one where the controller has it; see
-`log/futures`. The other is removed.
+A crash during a move between directories may leave two logs of a replica, or a log and a copy with more
+records. The one with more records is used, and if both have the same, the one in the directory that the
+controller assigned; see `log/futures`. The other is removed.
 """
 
 from collections.abc import Callable, Mapping, Set, Sized
@@ -18,8 +18,8 @@ RESERVED_DIRECTORIES = 100
 
 
 class Homes:
-    """The log directories of this node as places to live in. `is_missing` says that one at least could not
-    be opened.
+    """The log directories of this node as places for replicas. `is_missing`: at least one could not be
+    opened.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Homes:
         loads: Callable[[ReplicaDirectory], int],
         missing: Mapping[ReplicaDirectory, Sized],
     ) -> ReplicaDirectory | None:
-        """Where the log lies already; else where an operator wants it; else the directory the controller
-        chose; else the least loaded.
+        """The directory that has the log already, else the one requested by an operator, else the one
+        assigned by the controller, else the least loaded.
 
-        None if the log may lie in a directory that is offline: another begun elsewhere would pass for it,
-        and so would one that was left behind when the log moved there. `missing` has those that are to be
-        begun in this turn.
+        None if the log may be in a directory that is offline: a new log elsewhere would be taken for it, and
+        so would an old one that was left when the log moved there. `missing` has the logs to create in this
+        turn.
         """
         online = [directory for directory in self._directories if directory.error is None]
         chosen = next((directory for directory in online if directory.log_dir.directory_id == assigned), None)
@@ -72,7 +72,8 @@ class Homes:
             return min(holders, key=lambda one: _rank(one, topic_partition, topic_id))
         if wish is not None and wish.error is None:
             return wish
-        # If all are full or cordoned, a partition that was placed here before still needs a directory.
+        # If all directories are full or cordoned, a partition that already has an assigned directory still
+        # uses it.
         open_ones = [directory for directory in online if not directory.is_cordoned] or online
         open_ones = [directory for directory in open_ones if not directory.room.is_full] or open_ones
         return chosen or min(
@@ -82,10 +83,10 @@ class Homes:
     def settle(
         self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant
     ) -> bool:
-        """Before a partition is opened: leave one log of it, if a move was interrupted; False if a full
-        disk has no room for that.
+        """Leave one log of a partition before it is opened, if a move was interrupted; False if a full disk
+        has no space for the renames.
 
-        Blocks if there is a copy that may be right.
+        Blocks if there is a copy that may have more records.
         """
         online = [directory for directory in self._directories if directory.error is None]
         for directory in online:
@@ -107,7 +108,7 @@ class Homes:
                 if one is not best:
                     logs[best].move_log_start(min(logs[one].log_start_offset, logs[best].log_end_offset))
                     self._trace(
-                        "move-settled",
+                        "interrupted-move-resolved",
                         partition=str(topic_partition),
                         kept=best.log_dir.path,
                         removed=one.log_dir.path,
@@ -116,10 +117,10 @@ class Homes:
         return True
 
     def set_strays_aside(self, held: Set[TopicPartition], now: Instant) -> None:
-        """After the first image: the logs that no topic claims, left by a crash between a deletion and its
-        renaming (or metadata lost).
+        """Set aside the logs that belong to no topic, once the first image is known: a crash came between a
+        deletion and the renaming, or metadata was lost.
 
-        The `held` ones are claimed, and not open.
+        The `held` ones belong to a topic, but are not open.
         """
         for directory in self._directories:
             log_dir = directory.log_dir
@@ -158,8 +159,8 @@ class Homes:
         assigned: Uuid | None,
         now: Instant,
     ) -> None:
-        """Take a copy for a log if it may go further than the one there is, or if there is none and the
-        controller has it here.
+        """Make a copy the log if it may have more records than the log, or if there is no log and the
+        controller assigned this directory.
         """
         log_dir = at.log_dir
         if topic_partition in log_dir.logs or topic_partition in log_dir.damaged:
@@ -194,10 +195,10 @@ class Homes:
 
 
 def _rank(directory: ReplicaDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> int:
-    """Of several directories that hold a partition the lowest counts: a damaged log may be the one that
-    goes further.
+    """The rank of a directory among several with the partition, the lowest first: a damaged log may be the
+    one with more records.
 
-    A directory that is missing here, and lies in another log directory, was moved there while the broker
+    A partition that is missing here, and exists in another log directory, was moved there while the broker
     was stopped.
     """
     damaged = directory.log_dir.damaged.get(topic_partition)

@@ -1,14 +1,14 @@
-"""Schedules the compaction of logs: which log, at which rate, with how many jobs at once.
+"""Schedules the compaction of logs: the choice of the log, the rate, and the number of concurrent jobs.
 
     look ── the dirtiest log that is due ──► work … ─┬─ segment finished: swap it in ──► commit ──► work …
       ▲  └─ its aborted transactions ──► read ─┐     └─ done ──► checkpoint ─┐
       │     are not in memory                  │                             │
       └── at once after either; after the backoff if no log was due ◄────────┘
 
-Each arrow to the right is a job that does a bounded piece; the next one starts no sooner than the rate of
-bytes allows. A round that meets a removed segment or log is dropped, and its files are ignored.
-`cleaner-offset-checkpoint` has the first dirty offset of every log. A round for which a full disk has no
-room is dropped too, and the log is examined again a minute later.
+Each arrow to the right is a job that does a bounded part of the work; the rate of bytes delays the next one.
+A round that needs a removed segment or log is dropped, and its files are ignored. `cleaner-offset-checkpoint`
+has the first dirty offset of every log. A round for which a full disk has no space is dropped too, and the
+log is examined again a minute later.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,17 +34,15 @@ WORK_BYTES = 8 << 20
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
 _PUT_OFF_US = 60_000_000
-"""How long a log is not cleaned after a full disk had no room for its round: each attempt writes into the
+"""The time for which a log is not cleaned after its round found the disk full: each attempt writes into the
 reserve.
 """
 _AGAIN_US = 1_000_000
-"""The delay before renames and checkpoints that a full disk refused are tried again."""
+"""The delay before a retry of renames and checkpoints that a full disk refused."""
 
 
 class CleaningLimits(NamedTuple):
-    """The `log.cleaner.*` settings. The table of keys is shared by the threads; the rate holds for all of
-    them together.
-    """
+    """The `log.cleaner.*` settings. The threads share the table of keys, and together keep to the rate."""
 
     is_enabled: bool = True
     threads: int = 1
@@ -55,13 +53,13 @@ class CleaningLimits(NamedTuple):
 
 
 class Uncleanable(NamedTuple):
-    """A job found that a log cannot be read."""
+    """The result of a job that could not read a log."""
 
     reason: str
 
 
 class _Work:
-    """One round, or the reading before it, and the job under way; `partition.log` may be closed meanwhile."""
+    """One round, or the read before it, and its job in progress; `partition.log` may be closed meanwhile."""
 
     __slots__ = ("directory", "is_committing", "is_running", "partition", "resume_at_us", "step")
 
@@ -79,8 +77,8 @@ class _Work:
 class LogCleaner:
     """The compaction of all logs of this node.
 
-    Invariants: at most `threads` rounds are under way, one per log, each with at most one job;
-    `look_at_us` is None while no log is compacted.
+    Invariants: at most `threads` rounds are in progress, one per log, each with at most one job; `look_at_us`
+    is None while no log is compacted.
     """
 
     def __init__(
@@ -106,7 +104,7 @@ class LogCleaner:
         self._checkpoints: dict[ReplicaDirectory, None] = {}  # being written
         self._named: dict[
             ReplicaDirectory, dict[TopicPartition, Offset]
-        ] = {}  # by the checkpoint on disk, or one on its way there
+        ] = {}  # in the checkpoint on disk, or in one being written
         self._dirty: dict[ReplicaDirectory, None] = {}
         self._uncleanable: dict[Partition, None] = {}
         self._paused: dict[Partition, None] = {}
@@ -120,7 +118,7 @@ class LogCleaner:
             content = self._disk.read(f"{directory.log_dir.path}/{CHECKPOINT_FILE}")
             offsets: dict[TopicPartition, Offset] = {} if content is None else parse_offsets(content)
         except CheckpointCorrupt:
-            return  # every log is dirty from its start then
+            return  # every log is then dirty from its start
         except StorageError as error:
             directory.storage_failed(error)
             return
@@ -131,18 +129,18 @@ class LogCleaner:
                 log.first_dirty_offset = offset
 
     def removed(self, partition: Partition, directory: ReplicaDirectory) -> None:
-        """A log is gone: its checkpoint must not vouch for the next topic of its name."""
+        """Remove a deleted log: its entry in the checkpoint must not apply to the next topic of that name."""
         self._uncleanable.pop(partition, None)
         self._paused.pop(partition, None)
         self._put_off.pop(partition, None)
         work = self._rounds.get(partition)
         if work is not None and not work.is_running:
-            self._drop(work)  # its next job would meet, under the same paths, the files of another log
+            self._drop(work)  # its next job would find the files of another log under the same paths
         if partition.topic_partition in self._named.get(directory, {}):
             self._dirty[directory] = None
 
     def pause(self, partition: Partition) -> bool:
-        """Leave a log as it is until `resume`; gives whether no job touches it any more."""
+        """Stop the compaction of a log until `resume`; returns whether no job uses its files any more."""
         self._paused[partition] = None
         work = self._rounds.get(partition)
         if work is not None and not work.is_running and work.is_committing is None:
@@ -150,19 +148,19 @@ class LogCleaner:
         return partition not in self._rounds
 
     def resume(self, partition: Partition) -> None:
-        """A log may be compacted again."""
+        """Allow the compaction of a log again."""
         if self._paused.pop(partition, partition) is None and not partition.log.is_closed:
             self.watch(partition)
 
     def moved(self, partition: Partition, home: ReplicaDirectory, target: ReplicaDirectory) -> None:
-        """A log lies in another directory now, and how far it is clean is to be written down there."""
+        """Move the first dirty offset of a log to the checkpoint of its new directory."""
         if partition.topic_partition in self._named.get(home, {}):
             self._dirty[home] = None
         if partition.log.settings.is_compacted:
             self._dirty[target] = None
 
     def holds(self, topic_partition: TopicPartition, directory: ReplicaDirectory) -> bool:
-        """Whether a job may still touch the files of a partition of this name, or the checkpoint of its
+        """Whether a job may still use the files of a partition of this name, or the checkpoint of its
         directory names it.
         """
         if topic_partition in self._named.get(directory, {}):
@@ -173,15 +171,15 @@ class LogCleaner:
             for work in self._rounds.values()
         )
 
-    # -- when
+    # -- schedule
 
     def watch(self, partition: Partition) -> None:
-        """A log was opened or its settings changed: if it is compacted, look soon."""
+        """A log was opened or its settings changed: if it is compacted, examine it soon."""
         if self.limits.is_enabled and partition.log.settings.is_compacted:
             self.look_at_us = Micros(0)
 
     def deadline(self) -> Micros | None:
-        """When `begin_due` has something to begin."""
+        """The next time for `begin_due`."""
         if self.is_stopping:
             return None
         if not self._rounds and not self._dirty:
@@ -195,11 +193,11 @@ class LogCleaner:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no job is under way."""
+        """Whether no job is in progress."""
         return not self._jobs_running and not self._checkpoints
 
     def stop(self) -> None:
-        """Begin no further job, except the commit of a segment that is swapped in."""
+        """Begin no further job, except the commit of a segment that has been swapped in."""
         self.is_stopping = True
 
     def begin_due(self, now: Instant) -> None:
@@ -216,7 +214,7 @@ class LogCleaner:
         dirty, self._dirty = self._dirty, {}
         for directory in dirty:
             if directory in self._checkpoints:
-                self._dirty[directory] = None  # two at once could put the older over the newer
+                self._dirty[directory] = None  # two at once could overwrite newer offsets with older ones
             elif directory.error is None:
                 self._checkpoint(directory)
 
@@ -228,7 +226,7 @@ class LogCleaner:
                         yield directory, partition
 
     def _look(self, now: Instant) -> None:
-        """Begin rounds on the dirtiest logs that are due, as many as there are threads for."""
+        """Begin rounds on the dirtiest logs that are due, up to the number of threads."""
         candidates: list[tuple[Choice, ReplicaDirectory, Partition]] = []
         self.look_at_us = None
         for directory, partition in self._compacted():
@@ -292,7 +290,9 @@ class LogCleaner:
     # -- results
 
     def _is_over(self, work: _Work, result: object, now: Instant) -> bool:
-        """A job of the round has finished; whether the round ends here, or waits for room to commit."""
+        """Process the end of a job. Returns whether the round ends here, or waits for space for the
+        commit.
+        """
         work.is_running = False
         self._jobs_running -= 1
         if work.partition.log.is_closed or work.directory.error is not None:
@@ -306,7 +306,9 @@ class LogCleaner:
         return True
 
     def _read(self, work: _Work, reading: IndexReading, result: StorageError | None, now: Instant) -> None:
-        """Look again: another log may be due by now. A round of this one needs no further reading."""
+        """Choose again, because another log may be dirtier now; a round of this one needs no further
+        reading.
+        """
         if self._is_over(work, result, now):
             return
         self._drop(work)
@@ -375,8 +377,8 @@ class LogCleaner:
             self._drop(work)
 
     def _found_full(self, work: _Work, error: StorageError, now: Instant) -> None:
-        """A full disk has no room for a round, or for a rename: try again later. A segment that is swapped in
-        is renamed until that succeeds.
+        """A full disk has no space for a round, or for a rename: retry later. The renames of a segment that
+        has been swapped in are retried until they succeed.
         """
         work.directory.room.ran_out(error, now)
         if work.is_committing is not None:
@@ -386,8 +388,8 @@ class LogCleaner:
             self._drop(work)
 
     def _failed(self, work: _Work, error: StorageError) -> None:
-        """The disk refused; unless retention took a segment away that the round was still to read, which
-        is no fault.
+        """The disk failed, or retention removed a segment that the round had not read, which is not
+        a fault.
         """
         self._drop(work)
         read = offset_of(error.path.rpartition("/")[2], LOG_SUFFIX)
@@ -400,7 +402,7 @@ class LogCleaner:
         self._rounds.pop(work.partition, None)
 
     def _checkpoint(self, directory: ReplicaDirectory) -> None:
-        """Write down, in a job, how far the logs of a directory are clean."""
+        """Begin the job that writes the first dirty offsets of a directory's logs."""
         offsets = {
             topic_partition: log.first_dirty_offset
             for topic_partition, log in directory.log_dir.logs.items()

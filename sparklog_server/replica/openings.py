@@ -25,13 +25,13 @@ from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.removals import Removals
 
 IN_TURN_MAX = 16
-"""How many logs may be begun in one turn."""
+"""The most logs created within one turn."""
 _LOGS_PER_JOB = 128
 
 
 class Begun(NamedTuple):
-    """The result of one job: the created logs, or none if the disk refused. `is_put_off` tells that the
-    disk had no room.
+    """The result of one job: the created logs, or none if the disk failed. `is_put_off`: the disk
+    was full.
     """
 
     directory: ReplicaDirectory
@@ -41,7 +41,7 @@ class Begun(NamedTuple):
 
 
 class _Renaming(NamedTuple):
-    """The directories of these logs are to get other names."""
+    """The directories of these logs are to be renamed."""
 
     directory: ReplicaDirectory
     names: tuple[TopicPartition, ...]
@@ -49,10 +49,10 @@ class _Renaming(NamedTuple):
 
 
 class Openings:
-    """The jobs that begin and remove logs, at most one per directory that begins.
+    """The jobs that create and remove logs; at most one creates logs in each directory.
 
-    Invariants: the names of a job that is under way or put off are in `_held`; a queued name is in no job
-    and in no log.
+    Invariants: the names of a job that is running or postponed are in `_held`; a queued name is in no job and
+    in no log.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Openings:
         *,
         begun: Callable[[Begun, Instant], None],
     ) -> None:
-        """`begun` is told the outcome of each job that begins logs."""
+        """`begun` is called with the result of each job that creates logs."""
         self._continuations = continuations
         self._begun = begun
         self._queues: dict[ReplicaDirectory, dict[TopicPartition, Wanted]] = {}
@@ -73,7 +73,7 @@ class Openings:
         self._held: dict[TopicPartition, None] = {}
 
     def holds(self, topic_partition: TopicPartition) -> bool:
-        """Whether a job begins or renames the files of a partition of this name, or is going to begin
+        """Whether a job creates or renames the files of a partition of this name, or is queued to create
         them.
         """
         return topic_partition in self._held or any(
@@ -81,12 +81,12 @@ class Openings:
         )
 
     def awaited(self, directory: ReplicaDirectory) -> int:
-        """How many logs are to be begun in a directory."""
+        """The number of logs still to be created in a directory."""
         return len(self._queues.get(directory, ())) + len(self._creations.get(directory, ()))
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no log is being begun or renamed."""
+        """Whether no log is being created or renamed."""
         return not self._creations and not self._renames_running
 
     def stop(self) -> None:
@@ -94,16 +94,16 @@ class Openings:
         self._queues.clear()
         self._put_off.clear()
 
-    # -- begin
+    # -- create
 
     def begin(self, directory: ReplicaDirectory, wanted: Iterable[Wanted], now: Instant) -> None:
-        """Have logs begun in a directory; their names must be free."""
+        """Create logs in a directory by jobs; their names must be free."""
         queue = self._queues.setdefault(directory, {})
         queue.update((one.topic_partition, one) for one in wanted)
         self._begin_next(directory, now)
 
     def forget(self, topic: str) -> None:
-        """A topic is gone: begin no log of it that is not being begun."""
+        """Remove the logs of a deleted topic from the queue, except those being created."""
         for queue in self._queues.values():
             for topic_partition in [one for one in queue if one.topic == topic]:
                 del queue[topic_partition]
@@ -121,7 +121,7 @@ class Openings:
     # -- remove
 
     def remove(self, directory: ReplicaDirectory, names: Iterable[TopicPartition]) -> None:
-        """Take logs out of a directory, and then their files off the disk."""
+        """Remove logs from a directory, and then delete their files."""
         doomed = tuple(names)
         if doomed:
             self._held.update(dict.fromkeys(doomed))

@@ -1,4 +1,4 @@
-"""One replica on this node: its log, high watermark, log start and purgatory, which outlive its roles.
+"""One replica on this node: its log, high watermark, log start offset and purgatory, which outlive its roles.
 
     IDLE ── placed: another broker leads ──► FOLLOWING ◄── placed ──► LEADING (one leader epoch)
       ▲                                          │                        │
@@ -33,7 +33,7 @@ from sparklog_server.replica.unavailable import PartitionUnavailable
 HIGH_WATERMARK = -1
 """The offset by which DeleteRecords requests the deletion of all committed records."""
 _ENDED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""The errors of a partition that takes up no role again: it is offline, or deleted."""
+"""The errors of a partition that takes no further role: it is offline, or deleted."""
 
 
 class Home(DirectoryDisk, Protocol):
@@ -91,8 +91,8 @@ class Partition:
         waits_for_sync: bool,
         parked_max: int,
     ) -> None:
-        """`high_watermark` is the checkpointed one: of an earlier life, only acknowledged records count as
-        committed.
+        """`high_watermark` is the checkpointed one: of the records of an earlier process, only those
+        acknowledged count as committed.
         """
         self.topic_partition: TopicPartition = log.topic_partition
         self.log = log
@@ -111,7 +111,7 @@ class Partition:
 
     @property
     def settings(self) -> LogConfig:
-        """The settings of the log; flush.messages and flush.ms hold for its syncs."""
+        """The settings of the log; flush.messages and flush.ms apply to its syncs."""
         return self.log.settings
 
     @settings.setter
@@ -123,7 +123,7 @@ class Partition:
     # -- roles
 
     def placed(self, placement: PartitionImage, now: Instant) -> bool:
-        """Take up the role that the image gives this replica. Returns whether a leadership begins."""
+        """Take the role that the image assigns to this replica. Returns whether a leadership begins."""
         if self.error in _ENDED:
             return False
         if placement.leader != self._node_id:
@@ -154,11 +154,11 @@ class Partition:
             self.home.mark_dirty(self, 0, now)
 
     def go_offline(self) -> None:
-        """The disk has failed: serve nothing until the process restarts."""
+        """Serve no requests until the process restarts: the disk has failed."""
         self._resign(ErrorCode.KAFKA_STORAGE_ERROR, None)
 
     def close(self) -> None:
-        """The partition is deleted from this node."""
+        """End the replica: the partition is deleted from this node."""
         self._resign(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         self.log.close()
 
@@ -184,7 +184,7 @@ class Partition:
         return leader
 
     def loss_of(self, leader: LeaderReplica | None) -> ErrorCode:
-        """Why a request that began under `leader` cannot go on; NONE while that leadership lasts.
+        """The error of a request that began under `leader`; NONE while that leadership lasts.
 
         The high watermark outlives the leadership: after its end, an offset below it may name another record
         than the request means.
@@ -362,7 +362,7 @@ class Partition:
     # -- the log start
 
     def deletion_end(self, offset: int) -> Offset:
-        """The log start that DeleteRecords of `offset` (-1: all committed records) asks for.
+        """The log start offset that DeleteRecords requests with `offset` (-1: the high watermark).
 
         Raises PartitionUnavailable: POLICY_VIOLATION for a compacted topic, OFFSET_OUT_OF_RANGE.
         """
@@ -376,7 +376,9 @@ class Partition:
         return end
 
     def delete_records(self, end: Offset) -> None:
-        """Move the log start to `end`. Raises PartitionUnavailable, also if `end` is not committed."""
+        """Raise the log start offset to `end`. Raises PartitionUnavailable, also if `end` is above the high
+        watermark.
+        """
         self.leader_for(-1)
         if end > self.high_watermark:
             raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -408,8 +410,8 @@ class Partition:
         self.home.partition_failed(self, error)
 
     def move_to(self, home: Home, now: Instant) -> None:
-        """The log is in another log directory now. The high watermark does not move until `moved`: a crash
-        could bring back the old log.
+        """Use the log in its new log directory. The high watermark does not move until `moved`, because a
+        crash could restore the old log.
         """
         self.home = self.disk.directory = home
         self._is_held = True
@@ -418,6 +420,6 @@ class Partition:
         home.log_start_moved(now, is_awaited=self.durability.is_log_start_awaited)
 
     def moved(self) -> None:
-        """No crash can bring back the old log."""
+        """Let the high watermark move again: a crash can no longer restore the old log."""
         self._is_held = False
         self._own_end_moved()

@@ -1,4 +1,4 @@
-"""Every partition this node holds, kept in step with the metadata image, over all its log directories."""
+"""Every partition of this node, over all its log directories, updated from the metadata image."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -65,7 +65,7 @@ class Partitions:
         entropy: Callable[[int], bytes],
         trace: Trace,
     ) -> None:
-        """`is_missing_directories` says that one at least could not be opened: logs may lie in it."""
+        """`is_missing_directories`: at least one directory could not be opened, and may contain logs."""
         self._node_id = node_id
         self.directories = directories
         self._continuations = continuations
@@ -73,7 +73,7 @@ class Partitions:
         self._in_sync_min_for = in_sync_min_for
         self._waits_for_sync = waits_for_sync
         self._parked_max = parked_max
-        # The image places these here, in a directory that cannot be used.
+        # The image places these here, in a directory that is offline.
         self._offline: dict[TopicPartition, None] = {}
         self._trace = trace
         self._by_topic: dict[str, dict[int, Partition]] = {}
@@ -91,7 +91,7 @@ class Partitions:
         )
         self._producer_snapshots = ProducerSnapshots(self._jobs)
         self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
-        # Of the wanted, those whose names are held, and those for whose logs a full disk had no room.
+        # The wanted partitions whose names are held, and those for whose logs a full disk had no space.
         self._waiting: dict[TopicPartition, None] = {}
         self._awaits_room: dict[TopicPartition, None] = {}
         self.cleaning = LogCleaner(
@@ -120,21 +120,21 @@ class Partitions:
         return None if partitions is None else partitions.get(index)
 
     def absence(self, topic: str, index: int) -> ErrorCode:
-        """Why `find` gives nothing."""
+        """The error for a partition that `find` does not return."""
         topic_partition = TopicPartition(topic, index)
         if topic_partition in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if topic_partition in self._wanted:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # retriable as the other is, and the topic exists
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # retriable like the other code, and the topic exists
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @property
     def has_offline(self) -> bool:
-        """Whether `is_offline` may be true of any partition."""
+        """Whether any partition is offline."""
         return bool(self._offline) or any(directory.has_offline for directory in self.directories)
 
     def is_offline(self, topic: str, index: int) -> bool:
-        """Whether this node holds a partition that its disk keeps it from serving."""
+        """Whether a disk failure keeps this node from serving a partition."""
         partition = self.find(topic, index)
         if partition is None:
             return TopicPartition(topic, index) in self._offline
@@ -147,7 +147,7 @@ class Partitions:
     # -- metadata
 
     def apply(self, delta: MetadataDelta, now: Instant) -> None:
-        """Follow the image: close the partitions that left it, open and lead those that it places here."""
+        """Apply the image: close the partitions that left it, open and lead those that it places here."""
         for topic in delta.topics_deleted:
             self._remove(topic.name)
         for changed in delta.partitions_changed:
@@ -176,7 +176,7 @@ class Partitions:
         self._place(partition, placement, now)
 
     def reconfigure(self, image: MetadataImage, now: Instant) -> None:
-        """The defaults of topics changed."""
+        """Apply new defaults of topics."""
         for topic in self._by_topic:
             self._reconfigure(topic, image, now)
 
@@ -193,7 +193,7 @@ class Partitions:
             if placement is not None:
                 partition.wait_for_sync(self._waits_for_sync(topic, len(placement.replicas)), now)
 
-    # -- begin and open
+    # -- create and open
 
     def _open(self, names: Iterable[TopicPartition], now: Instant) -> None:
         """Open those of these partitions that are wanted and whose names are free; many missing logs are
@@ -244,7 +244,7 @@ class Partitions:
                 self._begin(one, home, now)
 
     def _led_epoch(self, placement: PartitionImage) -> LeaderEpoch:
-        """The epoch in which this node leads; -1 if another does."""
+        """The epoch in which this node leads; -1 if it does not."""
         return placement.leader_epoch if placement.leader == self._node_id else NO_EPOCH
 
     def _is_usable(
@@ -267,7 +267,7 @@ class Partitions:
             elif topic_partition in log_dir.damaged:
                 return False
             elif found.topic_id == ZERO_UUID:
-                # A crash came before the first sync of partition.metadata: the directory was made for the
+                # A crash came before the first sync of partition.metadata: the directory was created for the
                 # topic of this name.
                 log_dir.identify(topic_partition, topic_id)
         except StorageError as error:
@@ -301,7 +301,7 @@ class Partitions:
         self._serve(log, home, self._wanted[wanted.topic_partition][1], now)
 
     def _begun(self, begun: Begun, now: Instant) -> None:
-        """A job has begun logs: serve those that are wanted still."""
+        """Open the partitions of logs that a job has created, if they are still wanted."""
         directory = begun.directory
         if begun.is_put_off:
             for name in begun.names:
@@ -310,7 +310,7 @@ class Partitions:
             return
         if directory.error is not None:
             for name in begun.names:
-                if name not in self._waiting:  # one that waits is opened anew, perhaps for another topic
+                if name not in self._waiting:  # a waiting partition is opened anew, perhaps for another topic
                     self._give_up(name)
             return
         doomed = []
@@ -326,7 +326,7 @@ class Partitions:
     def _serve(
         self, log: PartitionLog, home: ReplicaDirectory, placement: PartitionImage, now: Instant
     ) -> None:
-        """Open a partition on its log."""
+        """Open a partition with its log."""
         topic_partition = log.topic_partition
         topic = topic_partition.topic
         del self._wanted[topic_partition]
@@ -415,7 +415,7 @@ class Partitions:
         self.moving.begin_due(now)
 
     def deadline(self) -> Micros | None:
-        """When the next sync, checkpoint, compaction or check of retention is due."""
+        """The next time at which a sync, checkpoint, compaction or check of retention is due."""
         earliest = earlier(self.retention.deadline(), self._removals.deadline())
         for directory in self.directories:
             earliest = earlier(earliest, directory.deadline())
@@ -424,7 +424,7 @@ class Partitions:
         return earlier(earliest, self.cleaning.deadline())
 
     def hurry(self) -> None:
-        """Have everything appended become durable as soon as can be."""
+        """Make everything appended durable as soon as possible."""
         for directory in self.directories:
             directory.hurry()
 
@@ -443,7 +443,7 @@ class Partitions:
         self.retention.log_starts_written()
 
     def _job_finished(self, now: Instant) -> None:
-        """A job has ended, which may have released a file or a name."""
+        """Process the end of a job, which may have released a file or a name."""
         self.moving.advance(now)
         if self._waiting:
             waiting, self._waiting = self._waiting, {}
@@ -451,14 +451,12 @@ class Partitions:
 
     @property
     def is_congested(self) -> bool:
-        """Whether some directory is so far behind that producers should pause."""
+        """Whether some directory has so many unsynced bytes that producers should pause."""
         return any(directory.is_congested for directory in self.directories)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything appended is durable, as far as it ever will be, and no checkpoint is being
-        written.
-        """
+        """Whether everything appended is durable, or can never be, and no checkpoint is being written."""
         return (
             self.cleaning.is_quiet
             and self.moving.is_quiet
@@ -469,10 +467,10 @@ class Partitions:
             and all(directory.is_quiet for directory in self.directories)
         )
 
-    # -- endings
+    # -- end
 
     def stop(self) -> None:
-        """Begin no job any more that is not needed for a clean stop."""
+        """Begin no more jobs except those that a clean stop needs."""
         self.retention.stop()
         self._removals.stop()
         self._openings.stop()
@@ -491,7 +489,7 @@ class Partitions:
                 directory.log_dir.close(directory.high_watermarks(), now)
             except StorageError as error:
                 if error.is_full:
-                    # All that was promised is durable: the next start scans the logs, as after a crash.
+                    # All acknowledged records are durable; the next start scans the logs, as after a crash.
                     self._trace(
                         "log-directory-not-closed-cleanly", path=directory.log_dir.path, reason=str(error)
                     )

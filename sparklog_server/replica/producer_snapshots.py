@@ -1,8 +1,8 @@
-"""Snapshots of the producers of logs that have very many: rendered by a job, written when that is done.
+"""Producer snapshots of logs with very many producers: rendered by a job, written when it is done.
 
     a log rolls ─► frozen ─► synced ─► rendered, in a job ─► written ─► durable with the next sync
 
-A log that has few writes its snapshot when it rolls. After a crash in between, recovery begins with an
+A log with few producers writes its snapshot when it rolls. After a crash in between, recovery begins with an
 older snapshot.
 """
 
@@ -18,7 +18,7 @@ from sparklog_server.replica.partition import Partition
 
 
 class ProducerSnapshots:
-    """Invariant: a log has at most one job under way."""
+    """The snapshots of producers that jobs render. Invariant: a log has at most one job in progress."""
 
     def __init__(self, continuations: Continuations) -> None:
         self._continuations = continuations

@@ -16,8 +16,8 @@ class Waiter(Protocol):
     """A request, or a coordinator shard, that waits for a partition."""
 
     def released(self) -> None:
-        """Schedule the waiter to go on in this turn: its condition holds, or the role of the partition has
-        ended. Must not touch the partition.
+        """Schedule the waiter in this turn: its condition holds, or the role of the partition has ended. Must
+        not use the partition.
         """
 
 

@@ -15,15 +15,15 @@ from sparklog_server.log.removal import Removal
 
 
 class Removals:
-    """Invariant: at most one step is under way."""
+    """The files that wait for their removal. Invariant: at most one step is in progress."""
 
     def __init__(self, continuations: Continuations, *, trace: Callable[..., None]) -> None:
         self._continuations = continuations
         self._trace = trace
-        self._order = count()  # of removals that are due at one time
+        self._order = count()  # the removals that are due at one time
         self._new: list[Removal] = []
         self._waiting: list[tuple[Micros, int, Removal]] = []
-        self._is_at_work = False  # a step is under way
+        self._is_at_work = False  # a step is in progress
         self._is_stopped = False
 
     def add(self, removal: Removal, due_us: Micros | None = None) -> None:
@@ -55,7 +55,7 @@ class Removals:
         return not self._is_at_work
 
     def deadline(self) -> Micros | None:
-        """When `begin_due` has something to do."""
+        """The next time for `begin_due`."""
         if self._new:
             return Micros(0)
         return self._waiting[0][0] if self._waiting and not self._is_at_work else None

@@ -1,12 +1,12 @@
-"""One replica on its way to another log directory: the progress of its copy, and the next bytes to copy.
+"""The move of one replica to another log directory: the progress of its copy, and the next bytes to copy.
 
     COPYING ── caught up, and the controller knows ──► swap, in a turn: SYNCING ──► CHECKPOINTING ──► NAMING
        │                                                        REMOVING ◄── FOLLOWING ◄────────────────┘
        └── cancelled, or the log was deleted: the copy is removed
 
-Up to the swap the log is in the old directory, and the copy counts for nothing. From the swap on the log is
-in the new directory, and while it is SYNCING to NAMING a crash may bring the old one back, so its high
-watermark does not move.
+Until the swap the log is in the old directory, and the copy has no effect. After the swap the log is in the
+new directory; in the stages SYNCING to NAMING a crash may restore the old one, so the high watermark does not
+move.
 """
 
 from enum import Enum, auto
@@ -19,11 +19,11 @@ from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.partition import Partition
 
 CATCH_UP_BYTES = 256 << 10
-"""How much may be left for the turn of the swap to copy."""
+"""The most bytes that the turn of the swap copies."""
 
 
 class Stage(Enum):
-    """How far a move is."""
+    """The stage of a move."""
 
     COPYING = auto()
     SYNCING = auto()
@@ -41,7 +41,7 @@ class Left(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """A replica lies, or is about to lie, in this directory."""
+    """The directory that a replica is in, or is about to be in."""
 
     topic_id: Uuid
     partition: int
@@ -49,9 +49,9 @@ class Assignment(NamedTuple):
 
 
 class ReplicaMove:
-    """Invariants: `copied` has the bytes of each segment's log that are known to be in the copy, `whole`
-    those with all their files, and `found` the segments that an earlier life has left in it; at most one
-    job is under way; `end_offset` is durable in the copy up to there.
+    """The progress of one move. Invariants: `copied` has the bytes of each segment's log that the copy is
+    known to contain, `whole` the segments with all their files, and `found` those left by an earlier process;
+    at most one job is in progress; the copy is durable up to `end_offset`.
     """
 
     __slots__ = (
@@ -89,13 +89,13 @@ class ReplicaMove:
         self.home = home
         self.target = target
         self.stage = Stage.COPYING
-        self.is_running = False  # a job works on it
+        self.is_running = False  # a job is in progress
         self.is_due = True  # a job should begin
         self.is_asked = False
         self.is_assigned = False
         self.is_cancelled = False
         self.doomed: tuple[str, str] = ("", "")
-        self.waits_for = 0  # an offset, then the count of a checkpoint
+        self.waits_for = 0  # an offset, then the number of a checkpoint
         self.begin(leftovers, left)
 
     def begin(self, leftovers: tuple[str, ...], left: Left | None = None) -> None:
@@ -106,12 +106,12 @@ class ReplicaMove:
         self.path = self.target.log_dir.future_path(self.topic_partition) if left is None else left.path
         self.found = () if left is None else left.segments
         self.source = log.directory
-        self.leftovers: tuple[str, ...] | None = leftovers  # None once the copy is begun
+        self.leftovers: tuple[str, ...] | None = leftovers  # None once the copy has begun
         self.cuts = log.segments.cuts
         self.copied: dict[Offset, int] = {}
         self.whole: dict[Offset, None] = {}
         self.end_offset = Offset(0)
-        self.planned = Offset(0)  # the end of what the job under way makes durable
+        self.planned = Offset(0)  # the end offset of the job in progress
         self.is_due = True
 
     @property
@@ -121,19 +121,19 @@ class ReplicaMove:
 
     @property
     def key(self) -> tuple[Uuid, int]:
-        """As the controller knows it."""
+        """The topic id and partition, as in the controller."""
         return self.partition.log.topic_id, self.topic_partition.partition
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether a file of the partition could not be read: its log is closed then, and its files in other
+        """Whether a file of the partition could not be read: its log is then closed, and its files in other
         directories stay.
         """
         return self.partition.log.is_closed and self.partition.error is ErrorCode.KAFKA_STORAGE_ERROR
 
     @property
     def wants_job(self) -> bool:
-        """Whether a job should copy more, or try again to rename the old log."""
+        """Whether a job should copy more, or retry the rename of the old log."""
         return self.is_due and not self.is_running and self.stage in (Stage.COPYING, Stage.REMOVING)
 
     @property
@@ -143,8 +143,8 @@ class ReplicaMove:
 
     @property
     def behind_bytes(self) -> int:
-        """The bytes that the copy lacks of the active segment, if it has all other segments; else more
-        than any swap copies.
+        """The bytes of the active segment that the copy lacks, if it has all other segments; else more than
+        any swap copies.
         """
         active = self.partition.log.segments.active
         copied = self.copied.get(active.base_offset)
@@ -153,7 +153,7 @@ class ReplicaMove:
 
     @property
     def gone(self) -> tuple[Offset, ...]:
-        """The segments in the copy that the log has no more."""
+        """The segments in the copy that the log has removed."""
         log = self.partition.log
         there = frozenset(segment.base_offset for segment in log.segments.settled)
         bases = dict.fromkeys((*self.found, *self.copied))
@@ -162,7 +162,7 @@ class ReplicaMove:
         )
 
     def plan(self, bytes_max: int) -> Copying | None:
-        """The work of the next job; None if there is none before a sync."""
+        """The work of the next job; None if a sync must come first."""
         log = self.partition.log
         pieces: list[Piece] = []
         room = bytes_max
@@ -200,7 +200,7 @@ class ReplicaMove:
         )
 
     def copied_to(self, done: Copying) -> None:
-        """A job has done the planned work."""
+        """Record the work that a job has done."""
         self.leftovers = None
         self.found = tuple(base_offset for base_offset in self.found if base_offset not in done.gone)
         for base_offset in done.gone:

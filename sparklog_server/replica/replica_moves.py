@@ -1,9 +1,9 @@
-"""Replicas moved between this broker's log directories while they are written and read (KIP-113, KIP-858).
+"""Moves of replicas between this broker's log directories while they are written and read (KIP-113, KIP-858).
 
-The controller learns where a replica is going to lie before it lies there: were it told afterwards, a
-directory that fails in between would be mourned for replicas that it no longer has. Jobs copy, a bounded
-piece at a time and no faster than allowed; the swap itself is a turn: the little that is left is copied,
-the copy gets the log's name, and the log goes on in it. See `replica_move` for the way of one replica.
+The controller is informed of the new directory before the swap: otherwise a directory that fails in between
+would count as the location of replicas that have left it. Jobs copy in bounded steps within the configured
+rate. The swap is a turn: it copies the rest, renames the copy to the log's name, and the log continues in it.
+See `replica_move` for the stages of one replica.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,23 +26,23 @@ from sparklog_server.replica.retention import Retention
 
 _Result = TypeVar("_Result")
 WORK_BYTES = 8 << 20
-"""What one job copies at most."""
+"""The most bytes that one job copies."""
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
 _JOBS_MAX = 2
 _PUT_OFF_US = 1_000_000
-"""After which time a full disk is asked again for the new name of an old log."""
+"""The time after which the rename of an old log is retried on a full disk."""
 _SEALED_PER_TURN = 16
 WISHES_MAX = 10_000
-"""For how many partitions that do not exist yet a directory is remembered."""
+"""The most partitions that do not exist yet whose requested directory is remembered."""
 _SWAPPED = (Stage.SYNCING, Stage.CHECKPOINTING, Stage.NAMING)
 
 
 class ReplicaMoves:
-    """All moves of this broker.
+    """All moves of replicas between the directories of this broker.
 
-    Invariants: a partition has at most one move; `assignments` waits to be told to the controller; a move
-    that was cancelled has left `moves`, and stays in `_running` until its job is over.
+    Invariants: a partition has at most one move; `assignments` has what is to be sent to the controller; a
+    cancelled move has left `moves`, and stays in `_running` until its job is over.
     """
 
     def __init__(
@@ -68,15 +68,16 @@ class ReplicaMoves:
         self.moves: dict[Partition, ReplicaMove] = {}
         self._running: dict[ReplicaMove, None] = {}
         self._resume_at_us = Micros(0)
-        self._next: dict[Partition, ReplicaDirectory] = {}  # asked for while a move was ending
-        # Their target failed after the swap: the old files have a log's name, and no partition uses them.
+        self._next: dict[Partition, ReplicaDirectory] = {}  # requested while a move was ending
+        # Their target failed after the swap: the old files have the name of a log, and no partition uses
+        # them.
         self._left: dict[Partition, ReplicaMove] = {}
         self._is_stopping = False
 
     # -- requests
 
     def wish(self, topic_partition: TopicPartition, directory: ReplicaDirectory) -> None:
-        """Remember where a partition is to be begun that does not exist yet."""
+        """Remember the directory of a partition that does not exist yet."""
         self.wishes.pop(topic_partition, None)
         while len(self.wishes) >= WISHES_MAX:
             self.wishes.pop(next(iter(self.wishes)))
@@ -85,9 +86,7 @@ class ReplicaMoves:
     def move(
         self, partition: Partition, home: ReplicaDirectory, target: ReplicaDirectory, now: Instant
     ) -> None:
-        """Move a replica, or keep it where it is if the target is `home`: a move that is under way to
-        elsewhere is cancelled.
-        """
+        """Move a replica; if the target is `home`, keep it there, and cancel a move in progress."""
         self._agenda.has_deadlines = True
         move = self.moves.get(partition)
         if move is not None and move.stage is not Stage.COPYING:
@@ -126,8 +125,8 @@ class ReplicaMoves:
         directories: Sequence[ReplicaDirectory],
         assigned: Uuid | None,
     ) -> None:
-        """A partition is open in a directory: have the controller know, and go on with the move that an
-        earlier life left unfinished.
+        """Report the directory of an opened partition to the controller, and continue the move that an
+        earlier process left unfinished.
         """
         topic_partition = partition.topic_partition
         self.wishes.pop(topic_partition, None)
@@ -151,11 +150,11 @@ class ReplicaMoves:
                 self.discard(paths)
 
     def assign(self, topic_id: Uuid, index: int, directory: ReplicaDirectory) -> None:
-        """Have the controller know where a replica lies."""
+        """Report the directory of a replica to the controller."""
         self.assignments[topic_id, index] = Assignment(topic_id, index, directory.log_dir.directory_id)
 
     def discard(self, paths: list[str]) -> None:
-        """Remove copies that came to nothing."""
+        """Remove unfinished copies."""
         if paths:
             self._continuations.run(partial(self._disk.remove, *paths), self._discarded)
 
@@ -164,7 +163,7 @@ class ReplicaMoves:
             self._trace("removal-failed", reason=str(result))
 
     def copies(self) -> Iterator[tuple[ReplicaDirectory, Partition, int, int]]:
-        """(directory, partition, bytes, how many offsets it is behind) of every copy on its way."""
+        """Directory, partition, size, and lag in offsets of every copy in progress."""
         for partition, move in self.moves.items():
             if move.stage is Stage.COPYING:
                 yield (
@@ -175,7 +174,7 @@ class ReplicaMoves:
                 )
 
     def removed(self, partition: Partition) -> None:
-        """A partition is gone."""
+        """End the moves of a deleted partition."""
         self._next.pop(partition, None)
         left = self._left.pop(partition, None)
         move = self.moves.get(partition)
@@ -187,7 +186,7 @@ class ReplicaMoves:
             self._remove_old(move)
 
     def holds(self, topic_partition: TopicPartition, directory: ReplicaDirectory) -> bool:
-        """Whether files of this name in a directory are on their way in or out."""
+        """Whether files of this name are being moved into or out of a directory."""
         moves = (*self.moves.values(), *self._running)
         return any(
             move.topic_partition == topic_partition and directory in (move.home, move.target)
@@ -195,8 +194,8 @@ class ReplicaMoves:
         )
 
     def _cancel(self, move: ReplicaMove, reason: str) -> None:
-        """End a move that was not swapped; its copy goes, but where the disk has failed it stays, and a
-        restart has the move go on.
+        """End a move before its swap. Its copy is removed, except on a failed disk, where a restart continues
+        the move.
         """
         self._drop(move)
         move.is_cancelled = True
@@ -219,19 +218,19 @@ class ReplicaMoves:
         self.moves.pop(move.partition, None)
         self._cleaning.resume(move.partition)
 
-    # -- when
+    # -- schedule
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no job is under way that a stop must wait for."""
+        """Whether no job is in progress that a stop must wait for."""
         return not self._running
 
     def stop(self) -> None:
-        """Begin nothing more; a move that was not swapped begins anew at the next start."""
+        """Begin no more jobs; a move before its swap begins again at the next start."""
         self._is_stopping = True
 
     def close(self) -> None:
-        """Make the new names last, at the end of a clean stop. Blocks."""
+        """Make the new names durable, at the end of a clean stop. Blocks."""
         for move in self.moves.values():
             if move.stage in _SWAPPED and move.target.error is None:
                 path = move.target.log_dir.swap_path(move.topic_partition)
@@ -241,7 +240,7 @@ class ReplicaMoves:
                     move.target.storage_failed(error)
 
     def deadline(self) -> Micros | None:
-        """When `begin_due` has something to begin."""
+        """The next time for `begin_due`."""
         if not self.moves or self._is_stopping:
             return None
         if any(move.stage is Stage.FOLLOWING for move in self.moves.values()):
@@ -263,7 +262,7 @@ class ReplicaMoves:
                     self._copy(move, now)
 
     def advance(self, now: Instant) -> None:
-        """A sync, a checkpoint or a job has ended: go on with the moves that waited for it."""
+        """Continue the moves that waited for a sync, a checkpoint or a job."""
         for move in list(self.moves.values()) if not self._is_stopping else ():
             self._advance(move, now)
 
@@ -280,7 +279,7 @@ class ReplicaMoves:
             case Stage.COPYING if not move.is_running:
                 self._go_on(move, now)
             case Stage.SYNCING if log.recovery_point >= move.waits_for:
-                # With its log start: without it the records that were deleted would be back after a crash.
+                # With its log start offset: without it the deleted records would return after a crash.
                 move.waits_for, move.stage = target.checkpoints_begun + 1, Stage.CHECKPOINTING
                 target.checkpoint_now(now)
             case Stage.CHECKPOINTING if target.checkpoints_done >= move.waits_for:
@@ -293,12 +292,12 @@ class ReplicaMoves:
     # -- copying
 
     def _go_on(self, move: ReplicaMove, now: Instant) -> None:
-        """Copy more, ask the controller, or swap, whichever it is time for."""
+        """Copy more, send the assignment to the controller, or swap, depending on the stage."""
         log = move.partition.log
         if not self._cleaning.pause(move.partition):
-            move.is_due = False  # until the round is over
+            move.is_due = False  # until the round has ended
         elif move.target.log_dir.checkpoints.is_vouched(move.topic_partition):
-            move.is_due = False  # until no checkpoint speaks of an earlier log of this name
+            move.is_due = False  # until no checkpoint has an earlier log of this name
             move.target.checkpoint_now(now)
         elif log.segments.cuts != move.cuts:
             move.begin((move.path, *(move.leftovers or ())))
@@ -354,7 +353,7 @@ class ReplicaMoves:
     def assigned(
         self, told: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant
     ) -> None:
-        """The controller has written down where replicas are to lie, but for those it refused."""
+        """Process the controller's reply: the assignments are recorded, except those that it refused."""
         by_key = {(*move.key, move.target.log_dir.directory_id): move for move in self.moves.values()}
         for one in told:
             move = by_key.get(one)
@@ -370,8 +369,8 @@ class ReplicaMoves:
     # -- the swap
 
     def _swap(self, move: ReplicaMove, now: Instant) -> None:
-        """Within a turn: copy the rest, give the copy the log's name, and go on in it. Waits while jobs or
-        a sync rely on the old paths.
+        """Within a turn: copy the rest, rename the copy to the log's name, and continue in it. Waits while
+        jobs or a sync use the old paths.
         """
         partition, log = move.partition, move.partition.log
         move.is_due = False
@@ -410,7 +409,7 @@ class ReplicaMoves:
         move.stage, move.waits_for = Stage.SYNCING, log.log_end_offset
 
     def _follow(self, move: ReplicaMove) -> None:
-        """Read a few more segments from the new directory; then nothing needs the old one."""
+        """Read a few more segments from the new directory; after the last, nothing needs the old one."""
         try:
             if move.is_unreadable:
                 self._leave(move)
@@ -421,7 +420,7 @@ class ReplicaMoves:
             self._leave(move)
 
     def _leave(self, move: ReplicaMove) -> None:
-        """The target failed after the swap: the old files stay, as all that there is, until the topic is
+        """The target failed after the swap: the old files stay, as the only readable ones, until the topic is
         deleted.
         """
         if move.partition.log.is_closed and not move.is_unreadable:
@@ -471,7 +470,7 @@ class ReplicaMoves:
             }
             if all(piece.base_offset in bases for piece in todo.pieces):
                 move.partition.disk.storage_failed(result.error)
-            move.leftovers = None  # else retention took a segment away while it was copied
+            move.leftovers = None  # otherwise retention removed a segment while it was copied
         else:
             move.copied_to(todo)
             self._resume_at_us = Micros(
@@ -488,8 +487,8 @@ class ReplicaMoves:
         move.stage = Stage.FOLLOWING
 
     def _failed(self, move: ReplicaMove, error: StorageError) -> None:
-        """The target's disk refused. If it is only full, the move ends, and the other partitions there
-        stay online.
+        """The target's disk failed. If it is only full, the move ends, and the other partitions there stay
+        online.
         """
         if not error.is_full:
             at_fault = move.partition.disk if error.path.startswith(f"{move.source}/") else move.target

@@ -1,4 +1,4 @@
-"""Retention checks, and the removal of the segments that they take out of the logs.
+"""Retention checks, and the removal of the files of expired segments.
 
     check ── a few logs a turn ──► renamed (job)
                                       └── log start written down, file.delete.delay.ms ──► removed (job)
@@ -23,14 +23,14 @@ from sparklog_server.replica.removals import Removals
 _LOGS_PER_TURN = 32
 _AGAIN_US = 1_000_000
 _HURRIED_US = 30_000_000
-"""How often logs are looked at while their disk is full."""
+"""The interval of retention checks while the disk is full."""
 
 
 class Retention:
     """The checks of all logs of this node, and the files that wait to be removed.
 
-    Invariant: while a log's files are being renamed its partition is in `renaming`, and no other log may
-    be begun under its name: the job knows files by their paths.
+    Invariant: while the files of a log are being renamed its partition is in `renaming`, and no other log is
+    created under its name, because the job uses paths.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Retention:
         self._removals = removals
         self._held: list[
             tuple[Partition, Offset, Removal, Micros]
-        ] = []  # until the log start is written down
+        ] = []  # until the log start offset is in the checkpoint
 
     def begin(self, now: Instant) -> None:
-        """The logs are open: check them from now on."""
+        """Begin the checks: the logs are open."""
         self._check_at_us = Micros(now.mono_us + self._first_us)
 
     def hurry(self, now: Instant) -> None:
@@ -72,7 +72,7 @@ class Retention:
             self._check_at_us = now.mono_us
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin no more jobs."""
         self._check_at_us = self._again_at_us = None
         self._queue.clear()
 
@@ -82,7 +82,7 @@ class Retention:
         return self._jobs_running == 0
 
     def deadline(self) -> Micros | None:
-        """When `begin_due` has something to do."""
+        """The next time for `begin_due`."""
         if self._queue:
             return Micros(0)
         return (
@@ -121,7 +121,7 @@ class Retention:
         if job is None:
             return
         log_start = partition.log.log_start_offset
-        self._trace("segments-retired", partition=str(partition.topic_partition), log_start_offset=log_start)
+        self._trace("segments-deleted", partition=str(partition.topic_partition), log_start_offset=log_start)
         self._jobs_running += 1
         self.renaming[partition.topic_partition] = None
         self._continuations.run(job, partial(self._renamed, partition, log_start))
@@ -136,10 +136,10 @@ class Retention:
             self._held.append((partition, log_start, result, Micros(now.mono_us + delay_ms * 1000)))
             self.log_starts_written()
         elif result.is_full:
-            # The log has forgotten these files: they go after the next start.
+            # The log no longer has these files: the next start removes them.
             self._trace("removal-failed", reason=str(result))
         elif not partition.log.is_closed:
-            # The directory of a closed log has another name by now, and its files are removed with it.
+            # The directory of a closed log has been renamed, and its files are removed with it.
             partition.disk.storage_failed(result)
 
     def log_starts_written(self) -> None:
@@ -156,7 +156,7 @@ class Retention:
                 durable_start = min(durable_start, partition.durability.epochs_start)
             if durable_start >= log_start:
                 self._removals.add(removal, due_us)
-            elif not partition.log.is_closed:  # else the files go with their directory
+            elif not partition.log.is_closed:  # otherwise the files are removed with their directory
                 self._held.append((partition, log_start, removal, due_us))
 
     def _read(self, partition: Partition, result: Ages | StorageError, now: Instant) -> None:
@@ -169,6 +169,6 @@ class Retention:
             if all(timestamp != NO_TIMESTAMP for timestamp, _ in result.values()):
                 self._check(partition, now)
                 return
-        # A segment without timestamps never knows them; and where the job failed, a file that is gone is no
-        # fault, and one that cannot be read is told here.
+        # A segment without timestamps stays without them. If the job failed, a removed file is not a fault,
+        # and one that cannot be read is reported here.
         self._retire(partition, now)

@@ -44,7 +44,7 @@ _FOREVER = 1 << 62
 
 
 class Anomaly(NamedTuple):
-    """One broken promise."""
+    """One anomaly of a history."""
 
     kind: str
     said: str

@@ -16,20 +16,20 @@ _START_WALL_MS = 1_700_000_000_000
 
 
 class VirtualClock:
-    """Time for everything in one simulation. Events of the same microsecond happen in the order they were
-    set.
+    """The time of one simulation. Events of the same microsecond happen in the order in which they
+    were set.
     """
 
     def __init__(self) -> None:
         self.us = START_US
-        """The present, in microseconds."""
+        """The current time in microseconds."""
         self._wall_step_ms = 0
         self._sequence = 0
         self._events: list[tuple[int, int, Callable[[], None]]] = []
 
     @property
     def now(self) -> Instant:
-        """The present."""
+        """The current time."""
         wall_ms = _START_WALL_MS + (self.us - START_US) // 1000 + self._wall_step_ms
         return Instant(Micros(self.us), Millis(wall_ms))
 
@@ -38,13 +38,13 @@ class VirtualClock:
         self._wall_step_ms += by_ms
 
     def after(self, delay_us: int, event: Callable[[], None]) -> None:
-        """Have `event` happen `delay_us` from now."""
+        """Schedule `event` in `delay_us`."""
         assert delay_us >= 0, delay_us
         self._sequence += 1
         heappush(self._events, (self.us + delay_us, self._sequence, event))
 
     def at(self, us: int, event: Callable[[], None]) -> None:
-        """Have `event` happen at `us`, or now if that is past."""
+        """Schedule `event` at `us`, or now if that is past."""
         self._sequence += 1
         heappush(self._events, (max(us, self.us), self._sequence, event))
 
@@ -67,8 +67,8 @@ class VirtualClock:
 class NodeClock:
     """The clocks of one node, which no other node shares.
 
-    `rate_ppm` is the error of its quartz; monotonic time starts at `start_us`, so that a comparison of two
-    nodes' monotonic times gives nonsense. Invariant: monotonic time never steps back.
+    `rate_ppm` is the error of its quartz. Monotonic time starts at `start_us`, so the monotonic times of two
+    nodes cannot be compared. Invariant: monotonic time never steps back.
     """
 
     def __init__(self, world: VirtualClock, *, start_us: int = START_US, rate_ppm: int = 0) -> None:
@@ -80,7 +80,7 @@ class NodeClock:
 
     @property
     def now(self) -> Instant:
-        """The present of this node."""
+        """The current time of this node."""
         passed_us = self._world.us - self._base_us
         mono_us = self._base_mono_us + passed_us + passed_us * self._rate_ppm // 1_000_000
         return Instant(Micros(mono_us), Millis(mono_us // 1000 + self._wall_offset_ms))

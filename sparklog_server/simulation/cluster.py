@@ -16,6 +16,7 @@ from sparklog.effects import (
     FileSlice,
     Halt,
     LinkId,
+    Loss,
     Reply,
     Run,
     SendTo,
@@ -36,6 +37,8 @@ from sparklog_server.simulation.disk import SimulatedDisk
 
 _SYNC_DELAY_US = (100, 5_000)
 _JOB_DELAY_US = (50, 20_000)
+_LINK_DELAY_US = 200
+"""The same for all bytes between two nodes, so that they arrive in order."""
 
 
 class SimulatedConnection:
@@ -77,7 +80,7 @@ class SimulatedConnection:
         self.send_bytes(b"".join(map(_bytes_of, frames)))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send any bytes at all."""
+        """Send arbitrary bytes."""
         assert not self.is_closed
         self._node.received(self.session_id, data)
 
@@ -90,6 +93,40 @@ class SimulatedConnection:
         assert found == correlation_id, (found, correlation_id)
         self.replies.append(message)
         self.heard()
+
+
+class SimulatedLink:
+    """A connection that one node has opened to another; at the other node it is the connection of a session.
+
+    Bytes arrive in order. `World` has a network with faults; this one has none but the end of a process.
+    """
+
+    def __init__(self, source: "SimulatedNode", link: LinkId) -> None:
+        self._source = source
+        self.link = link
+        self.session_id: SessionId | None = None  # once it is accepted
+        self.target: SimulatedNode | None = None
+        self.unsent = b""
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether either side has closed it, or its process has ended."""
+        return self._is_closed
+
+    @is_closed.setter
+    def is_closed(self, is_closed: bool) -> None:
+        if is_closed and not self._is_closed:
+            self._is_closed = True
+            self._source.link_ended(self, Loss.ENDED)
+
+    def answered(self, frame: bytes) -> None:
+        """A whole response frame leaves the other node."""
+        self._source.link_answered(self, frame)
+
+    def close(self) -> None:
+        """The source closes it, and is told nothing more."""
+        self._is_closed = True
 
 
 class SimulatedNode:
@@ -108,7 +145,14 @@ class SimulatedNode:
         *,
         allow: Allow = allow_all,
         broker_class: type[Broker] = Broker,
+        network: "list[SimulatedNode] | None" = None,
     ) -> None:
+        """`network` has the nodes that reach each other by the addresses of their listeners; the node adds
+        itself.
+        """
+        self._network = [] if network is None else network
+        self._network.append(self)
+        self._links: dict[LinkId, SimulatedLink] = {}
         self._allow = allow
         self._broker_class = broker_class
         self.work_clock: Callable[[], int] = lambda: 0  # nanoseconds; a test sets the duration of requests
@@ -118,7 +162,7 @@ class SimulatedNode:
         self._settings = settings
         self._life = 0
         self._last_session = 0
-        self._connections: dict[SessionId, SimulatedConnection] = {}
+        self._connections: dict[SessionId, SimulatedConnection | SimulatedLink] = {}
         self._unread: dict[SessionId, bytes] = {}  # sent by clients whose sessions are muted
         self._muted: set[SessionId] = set()
         self._paused: list[Callable[[], None]] | None = None  # events since the process was paused
@@ -178,7 +222,7 @@ class SimulatedNode:
             event()
 
     def _seen(self, event: Callable[[], None]) -> None:
-        """Deliver an event to the process, once it runs."""
+        """Deliver an event to the process, now or when it is resumed."""
         if self._paused is None:
             event()
         else:
@@ -192,6 +236,9 @@ class SimulatedNode:
         for connection in self._connections.values():
             connection.is_closed = True
         self._connections.clear()
+        for link in list(self._links.values()):
+            self._close_link(link)
+        self._links.clear()
         self._unread.clear()
         self._muted.clear()
 
@@ -255,8 +302,12 @@ class SimulatedNode:
                     self._later(_SYNC_DELAY_US, partial(self._finish, ticket, partial(self.disk.sync, files)))
                 case Run(_, ticket):
                     self._later(_JOB_DELAY_US, partial(self._finish, ticket, effect.work))
+                case Disconnect(session, _, _) if isinstance(session, LinkId):
+                    link = self._links.pop(session, None)
+                    if link is not None:
+                        self._close_link(link)
                 case Disconnect(session, _, _):
-                    assert not isinstance(session, LinkId), "a cluster of one opens no link"
+                    assert not isinstance(session, LinkId)
                     connection = self._connections.pop(session, None)
                     if connection is not None:
                         connection.is_closed = True
@@ -265,8 +316,8 @@ class SimulatedNode:
                     self.halted = reason
                     self._end()
                     return
-                case SendTo():
-                    raise AssertionError("a cluster of one has no peer to send to")
+                case SendTo(link_id, chunks):
+                    self._send_to(link_id, b"".join(map(_bytes_of, chunks)))
         for session, is_muted in self.running.take_mute_changes():
             if is_muted:
                 self._muted.add(session)
@@ -283,7 +334,7 @@ class SimulatedNode:
         if life == self._life:
             self._seen(partial(self._read_on, session))
 
-    def _reply(self, connection: SimulatedConnection, chunks: Sequence[Chunk]) -> None:
+    def _reply(self, connection: SimulatedConnection | SimulatedLink, chunks: Sequence[Chunk]) -> None:
         """Send a reply; if the disk fails to return all of it, the connection is closed, since the length was
         sent already.
         """
@@ -292,12 +343,85 @@ class SimulatedNode:
             try:
                 frame += _bytes_of(chunk)
             except StorageError as error:
+                session_id = connection.session_id
                 assert isinstance(chunk, FileSlice)
+                assert session_id is not None
                 connection.is_closed = True
-                del self._connections[connection.session_id]
-                self._later((0, 0), partial(self._unreadable, connection.session_id, chunk.file, error))
+                del self._connections[session_id]
+                self._later((0, 0), partial(self._unreadable, session_id, chunk.file, error))
                 return
         connection.answered(bytes(frame))
+
+    # -- links
+
+    def _send_to(self, link_id: LinkId, data: bytes) -> None:
+        link = self._links.get(link_id)
+        if link is None:
+            link = self._links[link_id] = SimulatedLink(self, link_id)
+            self._later((_LINK_DELAY_US, _LINK_DELAY_US), partial(self._connect, link))
+        link.unsent += data
+        self._later((_LINK_DELAY_US, _LINK_DELAY_US), partial(self._flush, link))
+
+    def _connect(self, link: SimulatedLink) -> None:
+        """The first packet has arrived at the address."""
+        if link.is_closed:
+            return
+        for node in self._network:
+            for listener in node._settings.listeners:
+                if (listener.host, listener.port) == link.link.address and node.broker is not None:
+                    link.target = node
+                    node._accept(link, listener.name)
+                    return
+        self.link_ended(link, Loss.REFUSED)
+
+    def _accept(self, link: SimulatedLink, listener: str) -> None:
+        self._last_session += 1
+        session_id = link.session_id = SessionId(self._last_session)
+        self._connections[session_id] = link
+        self._seen(partial(self._accepted, session_id, listener))
+
+    def _accepted(self, session_id: SessionId, listener: str) -> None:
+        self._carry_out(self.running.connected(session_id, listener, f"link:{session_id}", self._clock.now))
+
+    def _flush(self, link: SimulatedLink) -> None:
+        """Bytes have arrived at the other node."""
+        if link.is_closed or link.target is None or link.session_id is None or not link.unsent:
+            return
+        data, link.unsent = link.unsent, b""
+        link.target.received(link.session_id, data)
+
+    def _close_link(self, link: SimulatedLink) -> None:
+        link.close()
+        target, session_id = link.target, link.session_id
+        if target is not None and session_id is not None and session_id in target._connections:
+            del target._connections[session_id]
+            target._later(
+                (_LINK_DELAY_US, _LINK_DELAY_US),
+                partial(target._seen, partial(target._disconnected, session_id)),
+            )
+
+    def link_answered(self, link: SimulatedLink, frame: bytes) -> None:
+        """A response frame is on its way to this node."""
+        self._later((_LINK_DELAY_US, _LINK_DELAY_US), partial(self._link_received, link, frame))
+
+    def _link_received(self, link: SimulatedLink, data: bytes) -> None:
+        while data and self._links.get(link.link) is link:
+            room = self.running.link_buffer(link.link)
+            assert room is not None, f"{link.link} is open here and closed in the broker"
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            data = data[size:]
+            self._carry_out(self.running.link_received(link.link, size, self._clock.now))
+
+    def link_ended(self, link: SimulatedLink, loss: Loss) -> None:
+        """The other side refuses a link, or has closed it."""
+        link.close()
+        self._later((_LINK_DELAY_US, _LINK_DELAY_US), partial(self._link_lost, link, loss))
+
+    def _link_lost(self, link: SimulatedLink, loss: Loss) -> None:
+        if self._links.get(link.link) is link:
+            del self._links[link.link]
+            self._carry_out(self.running.link_lost(link.link, loss, self._clock.now))
 
     def _unreadable(self, session: SessionId, file: Sliceable, error: StorageError) -> None:
         now = self._clock.now

@@ -22,7 +22,7 @@ SECTOR_BYTES = 512
 ASIDE_SUFFIX = ".tmp"
 _Named = TypeVar("_Named")
 Fault = Callable[[str, str], str | None]
-"""Asked before each call with (call, path): the reason why it fails, or None."""
+"""Called before each call with (call, path): returns the reason why the call fails, or None."""
 NO_SPACE = "No space left on device"
 READ_ONLY = "Read-only file system"
 _CHANGING = frozenset(("append", "truncate", "replace", "rename", "remove", "mkdir", "create", "lock"))

@@ -123,7 +123,10 @@ class OffsetRead:
             if self.found is None
             else f"{self.found[0]} of transaction {self.found[1]}"
         )
-        return f"{'stable ' if self.is_stable else ''}offset of {self.group} in {self.partition}, {said}, told at {self.told_us} µs"  # noqa: E501
+        return (
+            f"{'stable ' if self.is_stable else ''}offset of {self.group} in {self.partition}, {said}, told "
+            f"at {self.told_us} µs"
+        )
 
 
 @dataclass(slots=True)

@@ -56,7 +56,9 @@ _NEW = _Facts(Role.UNATTACHED, LeaderEpoch(0), Offset(0), Offset(0))
 
 
 class RaftWatch:
-    """Checks one run. `voters` are the nodes and directories whose disks count for a majority."""
+    """Checks the invariants of one run. `voters` are the nodes and directories whose disks count for a
+    majority.
+    """
 
     def __init__(self, voters: dict[NodeId, Uuid]) -> None:
         self.ledger = Ledger()
@@ -65,7 +67,9 @@ class RaftWatch:
         self.leaderless_us_max = 0
         """The longest time from the end of a leader's process to the next election."""
         self.reached: dict[str, int] = {}
-        """How often a state was reached, by name: a set of seeds that never reaches one proves little."""
+        """The number of times that each state was reached, by name: a set of seeds that never reaches a state
+        does not test it.
+        """
         self._voters = voters
         self._directories = dict(voters)
         self._rafts: dict[NodeId, RaftFacts] = {}
@@ -73,13 +77,13 @@ class RaftWatch:
         self._facts: dict[NodeId, _Facts] = {}
         self._synced: dict[NodeId, Offset] = {}
         self._synced_once: dict[NodeId, Offset] = {}
-        """Of voters whose disk is gone: what they acknowledged before may count after, as if the message had
-        been faster.
+        """The log ends that voters had synced before their disks were replaced; a message sent before may
+        still count.
         """
         self._syncs: dict[tuple[NodeId, Ticket], Offset] = {}
         self._votes: dict[tuple[NodeId, LeaderEpoch], NodeId] = {}
 
-    # -- what the world tells
+    # -- calls of the world
 
     def started(self, machine: Machine, directory: Uuid, raft: RaftFacts) -> None:
         """A process has opened the directory with this id."""
@@ -102,7 +106,7 @@ class RaftWatch:
         self._forget_syncs(machine.node, Offset(0))
 
     def disk_replaced(self, machine: Machine) -> None:
-        """The disk is empty or older: what it vouched for is gone."""
+        """The disk is empty or in an older state: what it had synced no longer counts."""
         synced = self._synced.pop(machine.node, Offset(0))
         if self._directories[machine.node] == self._voters.get(machine.node):
             self._synced_once[machine.node] = synced
@@ -119,7 +123,7 @@ class RaftWatch:
             self._synced[machine.node] = end
 
     def votes(self, machine: Machine, directory: str, epoch: LeaderEpoch, candidate: NodeId) -> None:
-        """The node is about to send its vote, or to ask others for theirs."""
+        """The node is about to send its vote, or to request votes."""
         first = self._votes.setdefault((machine.node, epoch), candidate)
         if first != candidate:
             raise Violation(

@@ -1,5 +1,5 @@
-"""What was committed in a run, for ever: the first node that reports an offset as committed writes it down,
-and every later one is compared.
+"""The committed batches of a run: the first node that reports an offset as committed adds its batch, and
+later reports are compared with it.
 """
 
 from struct import Struct
@@ -24,8 +24,8 @@ class Committed(NamedTuple):
 class Ledger:
     """The committed batches by base offset. Invariant: they have neither gaps nor overlaps below `end`.
 
-    `states` has the state after the batches below each of their limits: what a node holds that has replayed
-    them, and what a snapshot of that offset contains.
+    `states` has the state at the limit of each batch: that of a node that has replayed up to there, and the
+    content of a snapshot of that offset.
     """
 
     def __init__(self) -> None:

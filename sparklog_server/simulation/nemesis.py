@@ -1,11 +1,11 @@
-"""The faults of a run: a list made up front from the seed, and their execution.
+"""The faults of a run: a list drawn from the seed before the run, and their execution.
 
     chaos ──── core_ms ────── healed_ms ────── end_ms
     faults on   │ the core is  │ no fault is
     any node    │ healed, the  │ on any more
                 │ rest is not  │
 
-A seed draws also which kinds of faults happen at all, so some runs have many of one kind.
+The seed also selects which kinds of faults occur, so some runs have many faults of one kind.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ def drawn(
 ) -> Scenario:
     """The scenario of a seed; `kinds` are those that may happen.
 
-    LOSE hits no voter of the core: a voter without its disk is no voter. OLDER hits no voter at all: one
-    that forgets its votes and records breaks what a quorum rests on.
+    LOSE never hits a voter of the core: a voter without its disk cannot vote. OLDER never hits a voter: one
+    that forgets its votes and records breaks the assumptions of a quorum.
     """
     random = random_for(seed, "faults")
     core = tuple(sorted(random.sample(voters, len(voters) // 2 + 1)))
@@ -105,7 +105,7 @@ def _fault(
         case Kind.DRIFT:
             return Fault(at_ms, for_ms, kind, hit, amount=random.choice((-1, 1)) * random.randint(1, 5_000))
         case Kind.KILL | Kind.POWER if random.random() < 0.3:
-            # Several at once: a rack, or all.
+            # Several nodes at once: a rack, or all of them.
             return Fault(
                 at_ms, for_ms, kind, tuple(sorted(random.sample(among, random.randint(1, len(among)))))
             )

@@ -1,12 +1,12 @@
-"""A network of byte streams between machines, as TCP gives them.
+"""A network of byte streams between machines, with the properties of TCP.
 
     open ── SYN ──► accepted ── bytes, in order, in pieces ──► close ── FIN ──► ENDED
              │                     │
              └► REFUSED            └► cut path, machine off: retransmitted, at last TIMED_OUT
 
-Bytes in flight arrive also when their sender has died and its successor has connected. A machine without
-power answers nothing: the other end stays half-open until it sends, and gets RESET once the machine is up
-again. A path is one direction between two machines, so a cut may be one-way: bytes then arrive, but their
+Bytes in flight arrive even if their sender has died and its successor has connected. A machine without power
+sends nothing: the other end stays half-open until it sends, and gets RESET once the machine is up again. A
+path is one direction between two machines, so a cut may be one-way: bytes then arrive, but their
 acknowledgement does not.
 """
 
@@ -32,7 +32,7 @@ _TIMEOUT_US = 4_000_000
 
 
 class Host(Protocol):
-    """One machine, as far as the network sees it."""
+    """One machine, for the network."""
 
     node: NodeId
 
@@ -55,9 +55,9 @@ class Host(Protocol):
 
 
 class End:
-    """One end of a connection. `key` names it on its machine.
+    """One end of a connection. `key` identifies it on its machine.
 
-    Invariant: of the bytes sent to an end, it gets a prefix, and none after it is closed.
+    Invariant: an end receives a prefix of the bytes sent to it, and none after it is closed.
     """
 
     __slots__ = (
@@ -82,14 +82,14 @@ class End:
         self.is_open = False
         self.is_established = False
         self.peer: End
-        self.arrives_us = 0  # when the last bytes sent arrive
+        self.arrives_us = 0  # the arrival time of the last bytes sent
         self.held: list[bytes | None] = []  # to be sent later, or again; None is the FIN
-        self.stalled_us: int | None = None  # since when bytes are not acknowledged
+        self.stalled_us: int | None = None  # the time since which bytes have not been acknowledged
         self.retry_us = 0
 
 
 class Path:
-    """The way from one machine to another. Each fault counts how often it is on, since faults overlap."""
+    """The path from one machine to another. Each fault has a counter, because faults overlap."""
 
     __slots__ = ("back", "cuts", "extra_delay_us", "random", "refusals")
 
@@ -161,7 +161,7 @@ class Network:
             self._transmit(end, None)
 
     def vanish(self, end: End) -> None:
-        """The machine lost power: its end is gone, and the peer is not told."""
+        """Remove the ends of a machine that has lost power; their peers are not informed."""
         end.is_open = False
         end.held.clear()
 
@@ -216,7 +216,7 @@ class Network:
             self._unknown(end)
 
     def _unknown(self, end: End) -> None:
-        """Bytes for an end that its machine does not know: a reset, if the machine has power."""
+        """Bytes for an unknown end: send a reset, if the machine has power."""
         sender = end.peer
         if not end.host.is_up:
             self._stall(sender)

@@ -1,4 +1,4 @@
-"""A raft node as a process of a simulated machine: it talks in encoded frames over links and sessions.
+"""A raft node as a process of a simulated machine: it exchanges encoded frames over links and sessions.
 
 node ── send ──► frame on a link ──► frame of a session ──► node
 node ◄── replied, lost ── link                session ◄── answer ──┘
@@ -223,7 +223,7 @@ class RaftProcess:
         return self._turned(now)
 
     def deadline(self) -> Micros | None:
-        """The node's deadline."""
+        """The next time for `tick`."""
         return self.raft.deadline()
 
     def begin_stop(self, now: Instant) -> list[Effect]:
@@ -270,7 +270,7 @@ class RaftProcess:
         return self._turned(now)
 
     def _turned(self, now: Instant) -> list[Effect]:
-        """The end of a turn: what the high watermark released, and the snapshots that are due."""
+        """End a turn: answer the proposals below the high watermark, and write the snapshots that are due."""
         raft = self.raft
         if raft.high_watermark != self._applied and raft.role not in ENDED and not raft.durable.is_cutting:
             self._applied = raft.high_watermark
@@ -288,7 +288,7 @@ class RaftProcess:
             if epoch == raft.epoch:
                 self._watch.acknowledged(self._machine, offset)
 
-    # -- what is watched
+    # -- calls of the watch
 
     def _note_candidate(self, request: VoteRequest) -> None:
         asked = request.topics[0].partitions[0]
@@ -309,7 +309,7 @@ class RaftProcess:
 
 
 def _frames(framer: Framer, data: bytes) -> Iterator[memoryview]:
-    """The frames that `data` completes."""
+    """The complete frames in `data`."""
     position = 0
     while position < len(data):
         room = framer.buffer()

@@ -2,7 +2,7 @@
 
     state = a checksum over the committed batches ── job ──► snapshot ──► the log start moves to it
 
-The snapshot holds the state as one record, so the invariants can tell whether it is that of its offset.
+The snapshot contains the state as one record, so the invariants can compare it with the state at its offset.
 """
 
 from functools import partial
@@ -38,7 +38,8 @@ class RaftSnapshots:
         """The high watermark has moved, and no snapshot is being installed."""
         self.load(raft)
         start = raft.snapshots[-1].offset if raft.snapshots else Offset(0)
-        # The start takes every record below a snapshot for durable, so it is written of synced ones only.
+        # At a start every record below a snapshot counts as durable, so only synced records are written to
+        # it.
         end = raft.high_watermark if raft.log.recovery_point >= raft.high_watermark else Offset(0)
         if not self._is_busy and end >= start + self._offsets_between:
             self._write(raft, now)
@@ -46,7 +47,7 @@ class RaftSnapshots:
             self._remove(raft, now)
 
     def load(self, raft: RaftNode) -> None:
-        """Read the newest snapshot, if it is not known."""
+        """Read the newest snapshot, unless it has been read."""
         if not raft.snapshots or raft.snapshots[-1] == self._known:
             return
         found = raft.durable.load_snapshot()

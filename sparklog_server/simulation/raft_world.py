@@ -1,4 +1,5 @@
-"""Raft nodes alone in a world: a client proposes records, faults happen, and the invariants are checked.
+"""Raft nodes without brokers in a world: a client proposes records, faults happen, and the invariants are
+checked.
 
 chaos ──────► the core is healed ──────────► all is healed ───────────► end
 safety only   a leader, and records are      its epoch stays,
@@ -21,7 +22,7 @@ from sparklog_server.simulation.randomness import random_for
 from sparklog_server.simulation.scenario import Kind, Scenario
 from sparklog_server.simulation.world import Machine, Process, Violation, World
 
-_SETTLED_MS = 2_000  # before the end of a phase, in which nothing may change any more
+_SETTLED_MS = 2_000  # before the end of a phase, during which nothing may change any more
 _SNAPSHOT_OFFSETS = (6, 20, 1_000_000)  # committed records between two snapshots
 _QUIET_MS = 4_000  # without proposals, at the end: a slow follower may need a snapshot and another fetch
 _STALE_US = 5_000_000
@@ -29,7 +30,7 @@ _PROPOSALS_US = (10_000, 300_000)
 
 
 class Outcome(NamedTuple):
-    """What a run gave. `reached` counts states by name."""
+    """The result of a run. `reached` counts states by name."""
 
     failure: Violation | None
     events: int
@@ -74,7 +75,7 @@ class _Run:
         self.watch = RaftWatch(voters)
         snapshot_offsets = random_for(scenario.seed, "snapshots").choice(_SNAPSHOT_OFFSETS)
         # Voters of the settings are known by their ids alone (kraft.version 0): one that has lost its disk
-        # would count as before, which no protocol survives.
+        # would still count as a voter with its records, which no protocol tolerates.
         is_losing = any(fault.kind is Kind.LOSE for fault in scenario.faults)
         is_dynamic = is_losing or random_for(scenario.seed, "voters").random() < 0.5
 
@@ -113,7 +114,7 @@ class _Run:
             raise Violation("leader-deposed", f"epoch {epoch} had a leader in the core: {self._roles()}")
 
     def _check_stale_leaders(self) -> None:
-        """A leader that no majority fetches from resigns, also if no message reaches it."""
+        """Check that a leader from which no majority fetches resigns, even if no message reaches it."""
         watch, now_us = self.watch, self.world.clock.us
         settled = [epoch for epoch, at_us in watch.elected_us.items() if now_us - at_us > _STALE_US]
         for machine in self.world.machines.values():
@@ -145,8 +146,9 @@ class _Run:
         return isinstance(machine.process, RaftProcess) and machine.process.raft.is_leader
 
     def _core_epoch(self) -> LeaderEpoch | None:
-        """The newest epoch, if its leader is in the core, and no node has a later one on its way to a hung
-        disk: that node won a pre-vote before the core was healed, and its epoch comes out with the disk.
+        """The newest epoch, if its leader is in the core and no node has a later epoch waiting for a hung
+        disk. Such a node won a pre-vote before the core was healed, and its epoch becomes visible when the
+        disk returns.
         """
         if not self.watch.leaders:
             return None

@@ -1,5 +1,5 @@
-"""Randomness by name: each use has a sequence of its own, so a fault that is taken out of a run changes the
-random numbers of no other part.
+"""Random numbers by name: each use has its own sequence, so removing a fault from a run does not change the
+random numbers of other parts.
 """
 
 from random import Random

@@ -1,4 +1,4 @@
-"""A run as text: a header, then one fault a line. What `read` reads, `written` has written.
+"""The text form of a run: a header, then one fault a line. `read` parses the text that `written` returns.
 
     # A comment.
     world=raft seed=17 nodes=1,2,3,4 voters=1,2,3 core=1,2 core-ms=8000 healed-ms=16000 end-ms=24000
@@ -16,7 +16,7 @@ from sparklog.model import NodeId
 
 
 class Kind(Enum):
-    """What a fault does to `nodes`, or to the paths from `nodes` to `to`, by `amount`."""
+    """The effect of a fault on `nodes`, or on the paths from `nodes` to `to`, by `amount`."""
 
     KILL = "kill"  # the process; the page cache stays
     STOP = "stop"  # the process, cleanly
@@ -51,7 +51,7 @@ class Fault(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """A whole run. At `core_ms` no fault among the nodes of `core` is on any more, at `healed_ms` none at
+    """A whole run. From `core_ms` on there is no fault among the nodes of `core`, from `healed_ms` on none at
     all.
     """
 

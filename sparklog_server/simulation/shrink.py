@@ -1,6 +1,7 @@
 """Shrinks a failing scenario: fewer faults, then shorter ones, as long as the run fails.
 
-Randomness by name makes this work: a run without one of its faults draws the same numbers elsewhere.
+This relies on random numbers by name: a run without one of its faults draws the same numbers for everything
+else.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ Fails = Callable[[Scenario], bool]
 
 
 def shrink(scenario: Scenario, fails: Fails) -> Scenario:
-    """A scenario that fails and has no fault that could be left out, nor halved in duration."""
+    """A scenario that fails, from which no fault can be left out or halved in duration."""
     assert fails(scenario), "only a failing scenario can be shrunk"
     scenario = _fewer(scenario, fails)
     return _shorter(scenario, fails)

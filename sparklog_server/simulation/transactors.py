@@ -40,7 +40,7 @@ _REST_US = (5_000, 40_000)
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 Told = Generator[SimulatedRequest | int, Message | None, tuple[ErrorCode | None, Message | None]]
-"""Steps that end with the error code and the response, None if no attempt got a response."""
+"""Steps that end with the error code and the response; None if no attempt got a response."""
 Done = Generator[SimulatedRequest | int, Message | None, bool]
 """Steps that end with whether the request succeeded."""
 

@@ -4,8 +4,8 @@
                              │                                ▲
                              └── syncs, jobs, timers ─────────┘
 
-A process is anything with the broker's calls and effects. Every event is a call of one process; a rolling
-hash over time, node and bytes proves that a run repeats.
+A process is any object with the broker's calls and effects. Every event is a call of one process; a rolling
+hash over time, node and bytes shows that a run repeats.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ _SYNC_US = (300, 3_000)
 _JOB_US = (50, 2_000)
 _RESTART_US = 500_000  # after a process has halted
 _RATE_PPM_MAX = 200
-_TICKS_MAX = 100  # of one process without passing of time
+_TICKS_MAX = 100  # of one process at the same time
 
 
 class Process(Protocol):
@@ -89,14 +89,14 @@ class Violation(Exception):
 class Machine:
     """One node's hardware and operating system, and the successive processes on it.
 
-    Faults that stop the process count, since they overlap: it runs while none is on.
+    Faults that stop the process are counted, because they overlap: the process runs while there is none.
     """
 
     def __init__(self, world: "World", node: NodeId) -> None:
         self.node = node
         self.world = world
         self.life = 0
-        """The number of the process."""
+        """The number of the current process."""
         self.process: Process | None = None
         self.halts: list[str] = []
         self.is_up = True
@@ -168,7 +168,7 @@ class Machine:
         self.hold_down(is_power_cut=False)
 
     def let_up(self) -> None:
-        """End one `hold_down`; the process starts with the end of the last one."""
+        """End one `hold_down`; the process starts when the last one ends."""
         self._downs -= 1
         self.start()
 
@@ -178,7 +178,7 @@ class Machine:
         self.disk.restore(image) if image is not None else self.disk.wipe()
 
     def pause(self) -> None:
-        """Stop the process as SIGSTOP does: it gets no call until `resume`."""
+        """Stop the process as SIGSTOP does: it receives no calls until `resume`."""
         self._pauses += 1
 
     def resume(self) -> None:
@@ -274,7 +274,7 @@ class Machine:
             event()
 
     def call(self, call: Callable[[Process, Instant], list[Effect]]) -> None:
-        """Have the process do something, unless it is down or paused: a client's request, say."""
+        """Call the process, for example with a client's request, unless it is down or paused."""
         if self.process is not None and not self._pauses:
             self.world.note(self.node, b"call")
             self._turn(call(self.process, self.clock.now))
@@ -323,7 +323,7 @@ class Machine:
         if life != self.life or self.process is None or self._pauses:
             return
         if self._ring_us is not None and self._ring_us > self.world.clock.us:
-            return  # a later ring is set
+            return  # a later timer is set
         self._ring_us = None
         deadline = self.process.deadline()
         if deadline is None:
@@ -356,7 +356,7 @@ class Machine:
         release_chunks(effect.chunks)
 
     def _synced(self, life: int, ticket: Ticket, pending: PendingSync) -> None:
-        """A sync ends on the disk now; the process hears of it now, or after its pause."""
+        """End a sync on the disk now; the process is called now, or after its pause."""
         if life != self.life:
             return
         error = None
@@ -387,7 +387,7 @@ class Machine:
 
 
 class Watch(Protocol):
-    """What a world tells an observer, which raises Violation."""
+    """An observer of a world; it raises Violation."""
 
     def check(self, machine: Machine) -> None:
         """The process of the machine has ended a turn."""
@@ -444,7 +444,7 @@ class World:
         self.digest = crc32(content, (self.digest + self.clock.us * 64 + node) & 0xFFFFFFFF)
 
     def told(self, machine: Machine, event: str, fields: Mapping[str, object]) -> None:
-        """A process traces an event."""
+        """Record an event that a process traces."""
         if self.trace is not None:
             at_ms = (self.clock.us - START_US) / 1000
             self.trace(

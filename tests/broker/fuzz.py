@@ -59,7 +59,7 @@ LONG_PAUSES_MS = (1_000, 10_000, 60_000, 3_600_000)
 ANSWERED_WITHIN_MS = 120_000
 SHORTENED_FOR_S = 120
 TOLD_EVERY_S = 60
-BAD_EVENTS = ("shard-unreadable", "shard-log-moved")
+BAD_EVENTS = ("coordinator-load-failed", "coordinator-behind-log")
 """What a sequence of requests may not bring about, though the broker would go on."""
 
 

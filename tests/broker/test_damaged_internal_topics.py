@@ -23,7 +23,7 @@ def damage_batch(world: World, path: str, number: int, byte: int) -> tuple[int, 
 
 def passed_over(world: World, byte: int, path: str) -> list[str]:
     """The lines that report this byte."""
-    lines = [line for line in world.node.trace if line.startswith("coordinator-batch-passed-over")]
+    lines = [line for line in world.node.trace if line.startswith("coordinator-batch-skipped")]
     return [line for line in lines if f"file={path} byte={byte} " in line and "log repair" in line]
 
 
@@ -82,7 +82,7 @@ def test_transactions_of_other_batches_are_served_and_an_open_one_whose_end_may_
     world.node.start()
     world.settle()
     assert passed_over(world, damaged, path)
-    (line,) = [line for line in world.node.trace if line.startswith("coordinator-state-in-doubt")]
+    (line,) = [line for line in world.node.trace if line.startswith("coordinator-state-uncertain")]
     assert "ids=open " in line
     kept.reconnect()
     open_one.reconnect()

@@ -76,7 +76,7 @@ def test_producers_are_refused_at_the_reserve_and_everything_else_goes_on() -> N
 
     leave(world, RESERVE + RESERVE // 4)
     world.settle(2000)
-    assert len(events(world, "disk-has-room")) == 1
+    assert len(events(world, "disk-no-longer-full")) == 1
     assert send(world, client, b"again") == (0, len(sent))
     assert read(world, client) == (0, [*sent, b"again"])
     assert create(world, client, "more")[0] == 0
@@ -126,8 +126,8 @@ def test_retention_makes_room_and_producers_go_on() -> None:
         refused += code != 0
     assert refused
     assert acknowledged > 60  # more than the disk has room for
-    assert events(world, "segments-retired")
-    assert len(events(world, "disk-full")) == len(events(world, "disk-has-room")) < 10
+    assert events(world, "segments-deleted")
+    assert len(events(world, "disk-full")) == len(events(world, "disk-no-longer-full")) < 10
     assert not events(world, "log-directory-offline")
 
 
@@ -144,7 +144,7 @@ def test_what_retention_took_leaves_a_full_disk_that_has_no_room_for_the_leader_
     )
     assert [send(world, client, b"%d" % number * 400)[0] for number in range(30)] == [0] * 30
     world.settle(1500)
-    assert not events(world, "segments-retired")
+    assert not events(world, "segments-deleted")
     world.disk.fault = lambda call, path: (
         NO_SPACE if call == "replace" and "t-0/leader-epoch-checkpoint" in path else None
     )
@@ -154,7 +154,7 @@ def test_what_retention_took_leaves_a_full_disk_that_has_no_room_for_the_leader_
     leave(world, RESERVE)
     assert send(world, client)[0] == FULL
     world.settle(20_000)
-    assert len(events(world, "segments-retired")) == 1
+    assert len(events(world, "segments-deleted")) == 1
     assert not [name for name in world.disk.list("/data/t-0") if name.endswith(".deleted")]
     world.node.kill()
     world.disk.fault = None
@@ -190,7 +190,7 @@ def test_names_for_which_a_full_disk_has_no_room_cost_the_ballast_and_nothing_mo
     )
     if renamed == ".log":
         world.settle(15_000)
-        assert events(world, "segments-retired")
+        assert events(world, "segments-deleted")
         assert code_and_first(world, client)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
     else:
         world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse)
@@ -454,11 +454,11 @@ def test_a_quota_that_the_system_does_not_tell_of_is_one_episode_and_service_ret
     for _ in range(20):
         assert send(world, client)[0] == FULL
         world.settle(300)
-    assert (len(events(world, "disk-full")), events(world, "disk-has-room")) == (1, [])
+    assert (len(events(world, "disk-full")), events(world, "disk-no-longer-full")) == (1, [])
     world.disk.fault = None
     world.settle(3000)
     assert send(world, client) == (0, 0)
-    assert (len(events(world, "disk-full")), len(events(world, "disk-has-room"))) == (1, 1)
+    assert (len(events(world, "disk-full")), len(events(world, "disk-no-longer-full"))) == (1, 1)
 
 
 @pytest.mark.parametrize("call", ["create", "mkdir"])

@@ -180,7 +180,7 @@ def test_a_group_whose_record_a_smaller_max_message_bytes_does_not_take_is_refus
         sync = SyncGroupRequest("g", joined.generation_id, joined.member_id, assignments=shares)
         assert world.ask(client, sync, SYNC, SyncGroupResponse).error_code == code
         joined = world.ask(client, join("g", asked.member_id, metadata=b"x" * 1000), JOIN, JoinGroupResponse)
-    assert not [line for line in world.node.trace if "shard-append-refused" in line]
+    assert not [line for line in world.node.trace if "coordinator-append-refused" in line]
 
 
 def test_a_commit_whose_record_a_tiny_max_message_bytes_does_not_take_is_refused_as_kafka_does_and_nobody_else_notices() -> (  # noqa: E501
@@ -198,4 +198,4 @@ def test_a_commit_whose_record_a_tiny_max_message_bytes_does_not_take_is_refused
         assert ask_commit(world, client, "g", 2, 3, 4) is ErrorCode.NONE
     assert ask_offsets(world, client, "g", partitions=3) == [2, 3, 4]
     assert ask_offsets(world, client, long_name) == [-1]
-    assert not [line for line in world.node.trace if "shard-append-refused" in line]
+    assert not [line for line in world.node.trace if "coordinator-append-refused" in line]

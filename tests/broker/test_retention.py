@@ -167,7 +167,7 @@ def test_a_topic_made_anew_while_files_of_its_namesake_are_renamed_keeps_its_own
     client = world.node.connect()
     create(world, client, "t", internal_segment_bytes=1000, retention_ms=1_000)
     fill(world, client, "t", 4)
-    while not [line for line in world.node.trace if line.startswith("segments-retired")]:
+    while not [line for line in world.node.trace if line.startswith("segments-deleted")]:
         world.clock.run(until_us=world.clock.now.mono_us + 100)
     client.replies.clear()
     client.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5, DeleteTopicsResponse)
@@ -316,7 +316,7 @@ def test_a_topic_compacted_and_deleted_keeps_the_last_record_of_each_young_key(s
             world.settle(100 + random.randrange(3_000))
             client = world.node.connect()
     assert [line for line in world.node.trace if line.startswith("log-cleaned")]
-    assert [line for line in world.node.trace if line.startswith("segments-retired")]
+    assert [line for line in world.node.trace if line.startswith("segments-deleted")]
     world.settle(2_000)
     found: dict[bytes, bytes] = {}
     offset = earliest(world, client, "t")

@@ -80,7 +80,7 @@ def test_a_marker_reaches_a_partition_of_offsets_that_no_shard_can_read() -> Non
     world.disk.write(path, (world.disk.read(path) or b"") + bytes(nonsense))
     world.node.start()
     world.settle()
-    assert any(line.startswith("shard-unreadable") for line in world.node.trace)
+    assert any(line.startswith("coordinator-load-failed") for line in world.node.trace)
     writer.reconnect()
     assert writer.end(is_commit=True) is NONE
     world.settle(20_000)

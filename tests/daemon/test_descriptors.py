@@ -49,7 +49,7 @@ def test_idle_connections_beyond_the_limit_of_descriptors_neither_stop_the_files
             producer.flush()
         code, _, err = process.end(signal.SIGTERM)
     assert (code, "offline" in err) == (0, False)
-    assert "few-descriptors limit=128" in err
+    assert "descriptor-limit-low limit=128" in err
 
 
 def test_a_broker_without_any_descriptor_left_refuses_what_needs_one_and_serves_it_once_there_are(

@@ -59,4 +59,4 @@ def test_a_full_disk_serves_reads_over_restarts_and_a_patient_producer_is_served
             code, _, said = process.end(signal.SIGTERM)
             assert code == 0
             assert "log-directory-offline" not in said
-            assert said.count(" disk-full ") == said.count(" disk-has-room ") == 1
+            assert said.count(" disk-full ") == said.count(" disk-no-longer-full ") == 1

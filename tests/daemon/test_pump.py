@@ -211,7 +211,7 @@ def test_the_reader_of_the_file_that_was_closed_first_makes_way_for_those_of_man
         other.retain()
         other.close()
     assert len(rig.exchange(client, b"", 8 * MIB)) < 8 * MIB
-    assert rig.lines == ["reply-broken-off"]
+    assert rig.lines == ["reply-aborted"]
 
 
 def client_takes(client: socket.socket) -> int:
@@ -235,7 +235,7 @@ def test_a_file_shorter_than_promised_breaks_the_connection_and_is_logged(rig: R
     client = rig.client()
     assert len(rig.exchange(client, b"slice 0 200000\n", 200_007)) < 200_007
     assert rig.broker.gone == rig.broker.sessions
-    assert rig.lines == ["reply-broken-off"]
+    assert rig.lines == ["reply-aborted"]
 
 
 def test_a_muted_session_is_not_read_until_it_is_unmuted(rig: Rig) -> None:

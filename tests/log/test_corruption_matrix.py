@@ -165,7 +165,7 @@ def complaints(outcome: Outcome) -> list[str]:
     usual = (
         "metadata-change",
         "raft-role",
-        "shard-loaded",
+        "coordinator-loaded",
         "broker-ready",
         "metadata-snapshot-written",
         "metadata-log-trimmed",

@@ -86,7 +86,7 @@ def test_an_episode_ends_when_more_is_free_than_the_reserve_and_what_was_refused
     world.ms += 100
     world.usable = 10 * MIB
     assert world.takes(1)
-    assert world.lines == ["disk-full", "disk-has-room"]
+    assert world.lines == ["disk-full", "disk-no-longer-full"]
 
 
 def test_a_full_disk_is_looked_at_every_second_and_once_more_when_there_is_room() -> None:
@@ -120,7 +120,7 @@ def test_a_write_that_is_refused_though_there_seemed_to_be_room_begins_an_episod
         )
         assert not world.takes(1)
         assert world.lines == ["disk-full"]
-    for world.ms, lines in ((4000, ["disk-full"]), (5000, ["disk-full", "disk-has-room"])):
+    for world.ms, lines in ((4000, ["disk-full"]), (5000, ["disk-full", "disk-no-longer-full"])):
         assert world.takes(1)
         assert world.lines == lines
 
@@ -150,7 +150,7 @@ def test_a_refusal_of_a_name_refuses_no_producer_while_the_reserve_is_free(reser
         )
         assert world.takes(1)
         assert world.room.is_look_due(world.now) == (world.ms in (1000, 2500, 4000))
-    assert set(world.lines) == {"disk-refuses-names"}
+    assert set(world.lines) == {"disk-cannot-add-files"}
 
 
 @pytest.mark.parametrize("reserve", [-1, 0, MIB])
@@ -171,4 +171,4 @@ def test_refusals_of_a_name_do_not_keep_an_episode_from_its_end() -> None:
             StorageError("/data/u-0", "rename", "Disk quota exceeded", is_full=True), world.now
         )
         assert world.takes(1) == (world.ms >= 1000)
-    assert world.lines[:2] == ["disk-full", "disk-has-room"]
+    assert world.lines[:2] == ["disk-full", "disk-no-longer-full"]

@@ -323,7 +323,7 @@ def test_files_on_their_way_to_other_names_are_not_those_of_the_next_log(is_remo
     for _ in range(30):
         assert world.send("t", bytes(100_000)) == 0
     world.wait(10_000)
-    assert [line for line in world.trace if line.startswith("segments-retired partition=t-0")]
+    assert [line for line in world.trace if line.startswith("segments-deleted partition=t-0")]
     renaming, *others = world.held
     for run in others:
         world.run(run)

@@ -122,7 +122,7 @@ def test_the_log_that_a_copy_waiting_for_room_replaces_is_taken_away_as_soon_as_
     world.finish()
     world.disk.fault = None
     assert world.held == []
-    while not any(line.startswith("move-settled") for line in world.trace):
+    while not any(line.startswith("interrupted-move-resolved") for line in world.trace):
         world.wait(1)
     assert len(world.held) == 1
     world.run(world.held[0])

@@ -17,7 +17,7 @@ def test_files_leave_an_idle_log_whose_start_moved_on_while_they_were_renamed() 
     world.create("t")
     for _ in range(30):
         assert world.send("t", bytes(100_000)) == 0
-    while not [line for line in world.trace if line.startswith("segments-retired partition=t-0")]:
+    while not [line for line in world.trace if line.startswith("segments-deleted partition=t-0")]:
         world.wait(100)
     world.wait(100)  # the sync after it is done
     renaming = world.held[-1]

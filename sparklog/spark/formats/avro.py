@@ -177,7 +177,10 @@ class AvroDecoder:
 def _fault(content: bytes, position: int) -> str:
     if position == len(content):
         return f"the value ends after {len(content)} bytes, before the record does"
-    return f"byte {position} of {len(content)} is not the start of a value of the schema: {content[position : position + 8].hex(' ')}"  # noqa: E501
+    return (
+        f"byte {position} of {len(content)} is not the start of a value of the schema: "
+        f"{content[position : position + 8].hex(' ')}"
+    )
 
 
 class _Types:

@@ -1,4 +1,4 @@
-"""The offsets of a group become part of a transaction before they are committed in it."""
+"""Adds the offsets partition of a group to a transaction before offsets are committed in it."""
 
 from typing import ClassVar
 

@@ -1,7 +1,7 @@
-"""Partitions become part of a transaction before they are written to.
+"""Adds partitions to a transaction before they are written to.
 
-Up to v3 clients speak for one transaction (the fields named "v3 and below"); from v4 on brokers speak for
-many, and may only verify (KIP-890).
+Up to v3 a client's request has one transaction (the fields named "v3 and below"); from v4 on a broker's
+request has several, and may only verify (KIP-890).
 """
 
 from typing import Annotated, ClassVar

@@ -1,4 +1,4 @@
-"""Replaces all settings of resources by those given; IncrementalAlterConfigs is the careful way."""
+"""Replaces all settings of resources by those given; IncrementalAlterConfigs changes single settings."""
 
 from typing import ClassVar
 

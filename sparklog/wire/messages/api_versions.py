@@ -1,8 +1,9 @@
-"""APIs and versions that a broker supports: the first request of every connection (KIP-35, KIP-511, KIP-584).
+"""The APIs and versions that a broker supports: the first request of every connection (KIP-35, KIP-511,
+KIP-584).
 
-The reply header is always v0. A broker that does not know the request's version answers in v0 with
-UNSUPPORTED_VERSION and its own range for ApiVersions, so the client can ask again. From v3 on the client
-says its software; features travel in tags.
+The reply header is always v0. A broker that does not support the request's version answers in v0 with
+UNSUPPORTED_VERSION and its own range for ApiVersions, so the client can retry. From v3 on the client sends
+its software name and version; features are tagged fields.
 """
 
 from typing import Annotated, ClassVar

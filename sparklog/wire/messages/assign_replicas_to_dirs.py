@@ -1,4 +1,4 @@
-"""A broker tells the controller in which log directory each replica lies (KIP-858)."""
+"""A broker reports to the controller the log directory of each replica (KIP-858)."""
 
 from typing import ClassVar
 

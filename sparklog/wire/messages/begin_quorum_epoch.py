@@ -1,6 +1,4 @@
-"""A new raft leader tells the voters that its epoch has begun (KIP-595); v1 carries its endpoints
-(KIP-853).
-"""
+"""A new raft leader announces its epoch to the voters (KIP-595); v1 has its endpoints (KIP-853)."""
 
 from typing import Annotated, ClassVar
 

@@ -1,5 +1,5 @@
-"""A broker tells the controller that it lives, how far it has read the metadata, and whether it wants to
-serve or stop.
+"""A broker reports to the controller that it is alive and up to which offset it has applied the metadata, and
+requests to be unfenced or to shut down.
 """
 
 from typing import Annotated, ClassVar

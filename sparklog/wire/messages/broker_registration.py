@@ -1,7 +1,7 @@
-"""A broker makes itself known to the controller and gets an epoch for this life of its process (KIP-631).
+"""A broker registers with the controller and gets a broker epoch for this incarnation (KIP-631).
 
-v2 tells its log directories, v3 its previous epoch after a clean shutdown; a broker stays fenced until its
-heartbeats catch up.
+v2 has its log directories, v3 its previous epoch after a clean shutdown; a broker stays fenced until it has
+caught up with the metadata.
 """
 
 from typing import Annotated, ClassVar

@@ -1,4 +1,4 @@
-"""State and members of groups of the new protocol (KIP-848); v1 tells classic members from new ones
+"""State and members of groups of the new protocol (KIP-848); v1 distinguishes classic members from new ones
 (KIP-1099).
 """
 

@@ -1,4 +1,5 @@
-"""The one request of the new consumer group protocol (KIP-848): join, stay, leave, and learn the assignment.
+"""The only request of the new consumer group protocol (KIP-848): members join, stay, leave, and get their
+assignments.
 
 Fields that did not change since the last heartbeat may be null. v1 subscribes by regular expression and
 makes the client choose its member id (KIP-1082).

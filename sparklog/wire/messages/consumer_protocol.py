@@ -4,9 +4,9 @@ type `consumer`.
     version   int16   0 to 3
     fields            never flexible
 
-Not an API: the bytes lie in JoinGroup's metadata and SyncGroup's assignment, and the coordinator hands
-them on unread. A version above the newest is read as the newest, and what follows its fields is passed
-over: newer versions may only append.
+Not an API: these bytes are the metadata in JoinGroup and the assignment in SyncGroup, which the coordinator
+passes on without decoding. A version above the newest is read as the newest, and bytes after its fields are
+ignored: newer versions may only append fields.
 """
 
 from typing import Annotated, ClassVar, TypeVar, cast
@@ -51,14 +51,14 @@ M = TypeVar("M", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 def encode_prefixed(
     message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int
 ) -> bytes:
-    """The bytes of a subscription or an assignment, behind their version."""
+    """The bytes of a subscription or an assignment, after their version."""
     return version.to_bytes(2, "big") + b"".join(
         cast(list[bytes], encode(message, version))
     )  # neither class has `Records`
 
 
 def decode_prefixed(cls: type[M], value: bytes | memoryview) -> M:
-    """The subscription or assignment in `value`; raises DecodeError for bytes that are none."""
+    """The subscription or assignment in `value`; raises DecodeError for invalid bytes."""
     version = version_of(value)
     version = min(version, cls.versions.until)
     try:
@@ -69,7 +69,7 @@ def decode_prefixed(cls: type[M], value: bytes | memoryview) -> M:
 
 
 def version_of(value: bytes | memoryview) -> int:
-    """The version that the bytes carry, as written; raises DecodeError for a negative one, or none."""
+    """The encoded version; raises DecodeError if it is negative or missing."""
     if len(value) < 2:
         raise DecodeError(f"a consumer protocol's version takes 2 bytes, {len(value)} are there", 0)
     version = int.from_bytes(value[:2], "big", signed=True)
@@ -79,7 +79,7 @@ def version_of(value: bytes | memoryview) -> int:
 
 
 class StickyUserData(Message):
-    """What Java's sticky assignor keeps in a subscription: what the member had, and from v1 on since which
+    """User data of Java's sticky assignor in a subscription: the member's partitions, and from v1 on their
     generation (KIP-54).
     """
 
@@ -103,12 +103,12 @@ U = TypeVar("U", StickyUserData, CooperativeUserData)
 
 
 def encode_user_data(message: StickyUserData | CooperativeUserData) -> bytes:
-    """The bytes of an assignor's own data, in their newest version, which is not written."""
+    """User data of an assignor, in its newest version; the version is not encoded."""
     return b"".join(cast(list[bytes], encode(message, message.versions.until)))
 
 
 def decode_user_data(cls: type[U], value: bytes | memoryview) -> U | None:
-    """An assignor's own data, of the newest version that fits; None for bytes that are none."""
+    """User data of an assignor, in the newest version that fits; None for invalid bytes."""
     for version in range(cls.versions.until, cls.versions.since - 1, -1):
         try:
             message: U = codec.decode_prefix(program(cls, version), memoryview(value))[0]

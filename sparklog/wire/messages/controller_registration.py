@@ -1,4 +1,4 @@
-"""A controller makes itself known to the active controller, with endpoints and features (KIP-919)."""
+"""A controller registers with the active controller, with endpoints and features (KIP-919)."""
 
 from typing import ClassVar
 

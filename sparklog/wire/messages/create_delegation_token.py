@@ -1,4 +1,4 @@
-"""Makes a token by which others act for a principal; v3 makes it for another owner."""
+"""Creates a token by which clients authenticate as a principal; v3 can create it for another owner."""
 
 from typing import Annotated, ClassVar
 

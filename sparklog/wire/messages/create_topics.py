@@ -1,4 +1,4 @@
-"""Creates topics, by count and replication factor or by an assignment of replicas written out.
+"""Creates topics, by partition count and replication factor or by an explicit assignment of replicas.
 
 -1 for either number is the broker's default. v5 replies with the topic's configuration, v7 with its id.
 """

@@ -1,4 +1,4 @@
-"""Access rules that match a filter; any of its parts may be open."""
+"""The access rules that match a filter; each part of the filter may match any value."""
 
 from typing import ClassVar
 

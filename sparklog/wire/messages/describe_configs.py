@@ -1,4 +1,4 @@
-"""Settings of topics and brokers, with where each value comes from.
+"""Settings of topics and brokers, with the source of each value.
 
 Null keys means all of a resource. v1 adds synonyms, v3 types and documentation.
 """

@@ -1,4 +1,4 @@
-"""The producers that are active on partitions: how to find a hanging transaction (KIP-664)."""
+"""The active producers of partitions, for the search of hanging transactions (KIP-664)."""
 
 from typing import ClassVar
 

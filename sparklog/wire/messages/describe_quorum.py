@@ -1,4 +1,4 @@
-"""Leader, voters and observers of the metadata quorum, with how far each has come.
+"""Leader, voters and observers of the metadata quorum, with their log end offsets.
 
 v1 adds timestamps (KIP-836), v2 directory ids and endpoints (KIP-853).
 """

@@ -1,4 +1,4 @@
-"""Partitions of topics, page by page behind a cursor, with eligible leader replicas (KIP-966)."""
+"""The partitions of topics, page by page from a cursor on, with eligible leader replicas (KIP-966)."""
 
 from typing import Annotated, ClassVar
 

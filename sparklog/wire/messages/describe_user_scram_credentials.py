@@ -1,4 +1,4 @@
-"""Which SCRAM mechanisms users have, with iteration counts and never the secrets; null users mean all."""
+"""The SCRAM mechanisms of users, with iteration counts and without secrets; null users mean all."""
 
 from typing import Annotated, ClassVar
 

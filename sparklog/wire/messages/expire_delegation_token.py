@@ -1,4 +1,4 @@
-"""Changes when a delegation token expires, or ends it at once."""
+"""Changes the expiry time of a delegation token, or ends it at once."""
 
 from typing import ClassVar
 

@@ -1,7 +1,7 @@
-"""Reads record batches: consumers, follower replicas and raft nodes ask with the same request.
+"""Reads record batches; consumers, follower replicas and raft nodes use the same request.
 
 v7 has incremental sessions (KIP-227), v9 leader epochs, v11 the rack and preferred read replica, v12 the
-diverging epoch that raft and followers truncate by, v13 topic ids, v15 the replica state, v17 the
+diverging epoch at which raft nodes and followers truncate, v13 topic ids, v15 the replica state, v17 the
 directory id of a raft replica, v18 its high watermark.
 """
 

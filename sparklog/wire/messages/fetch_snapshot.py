@@ -1,4 +1,6 @@
-"""A raft follower that is too far behind reads a snapshot of the metadata log, by position (KIP-630)."""
+"""A raft follower whose log has fallen behind the leader's log start reads a snapshot of the metadata log, by
+position (KIP-630).
+"""
 
 from typing import Annotated, ClassVar
 

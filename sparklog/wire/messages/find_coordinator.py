@@ -1,4 +1,4 @@
-"""Which broker coordinates a group, a transactional id or a share partition (key types 0, 1, 2).
+"""The broker that coordinates a group, a transactional id or a share partition (key types 0, 1, 2).
 
 One key up to v3; many from v4 on, each with an error of its own.
 """

@@ -1,4 +1,4 @@
-"""Which metrics a client should push, and how often (KIP-714)."""
+"""The metrics that a client should push, and the interval (KIP-714)."""
 
 from typing import ClassVar
 

@@ -1,4 +1,6 @@
-"""A member of a classic group says that it lives, and learns of a rebalance. v3 knows static members."""
+"""A member of a classic group extends its session, and is told to rejoin during a rebalance. v3 has static
+members.
+"""
 
 from typing import Annotated, ClassVar
 

@@ -1,7 +1,6 @@
-"""Hands out a producer id, or bumps the epoch of a transactional one and so fences older instances.
+"""Assigns a producer id, or bumps the epoch of a transactional id, which fences older producers.
 
-v3 lets a producer say the id and epoch that it has; v6 adds two-phase commit (KIP-939) and is not stable
-in Kafka 4.3.
+v3 has the producer's current id and epoch; v6 adds two-phase commit (KIP-939) and is not stable in Kafka 4.3.
 """
 
 from typing import Annotated, ClassVar

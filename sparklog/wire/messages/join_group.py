@@ -1,7 +1,7 @@
-"""A member enters a classic group and waits for the others; the leader receives the member list.
+"""A member joins a classic group and waits for the other members; the leader receives the member list.
 
-v4 makes a new member ask twice, with the id that it was given in between (MEMBER_ID_REQUIRED); v5 knows
-static members, v8 reasons.
+From v4 on a new member gets MEMBER_ID_REQUIRED with a member id and joins again with that; v5 has static
+members, v8 reasons.
 """
 
 from typing import Annotated, ClassVar

@@ -1,4 +1,4 @@
-"""Names of resources that have settings; v0 knows client metrics only, v1 all types (KIP-1142)."""
+"""The names of resources that have settings; v0 lists only client metrics, v1 all types (KIP-1142)."""
 
 from typing import Annotated, ClassVar
 

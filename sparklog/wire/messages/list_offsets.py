@@ -1,7 +1,7 @@
-"""Offsets by timestamp, with negative timestamps for landmarks of the log.
+"""Offsets by timestamp; negative timestamps select special offsets of the log.
 
 -1 latest, -2 earliest, -3 the largest timestamp (v7), -4 earliest on local disk (v8), -5 latest tiered (v9),
--6 earliest pending upload (v11). In v10 the client bounds the time that a look into tiered storage may take.
+-6 earliest pending upload (v11). From v10 on the client sets a time limit for a search in tiered storage.
 """
 
 from typing import Annotated, ClassVar

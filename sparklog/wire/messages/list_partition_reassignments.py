@@ -1,4 +1,4 @@
-"""The moves of partitions that are under way; null topics mean all."""
+"""The partition reassignments in progress; null topics mean all."""
 
 from typing import Annotated, ClassVar
 

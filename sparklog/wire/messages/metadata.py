@@ -1,7 +1,7 @@
-"""Brokers, topics and partition leaders: what a client needs to know to find a partition.
+"""Brokers, topics and partition leaders.
 
-Null topics means all topics (an empty list in v0). v4 lets the client forbid auto-creation, v10 and v12 know
-topics by id, v13 has an error for the whole reply (a client must start over from its bootstrap servers).
+Null topics means all topics (an empty list in v0). v4 lets the client forbid auto-creation, v10 and v12 have
+topic ids, v13 has an error for the whole reply (the client must start over from its bootstrap servers).
 """
 
 from typing import Annotated, ClassVar

@@ -1,7 +1,7 @@
-"""A group stores how far its members have read.
+"""Commits the offsets of a group.
 
-v5 ends the retention time of the request, v6 adds leader epochs, v7 static members; the new group protocol
-asks for v9 and up, where the generation is a member epoch (KIP-848). v10 names topics by id.
+v5 removes the retention time of the request, v6 adds leader epochs, v7 static members; the new group protocol
+requires v9 and up, where the generation is a member epoch (KIP-848). v10 has topic ids.
 """
 
 from typing import Annotated, ClassVar

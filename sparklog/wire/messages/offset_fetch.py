@@ -1,7 +1,7 @@
 """Reads the offsets that groups have committed; a null list of topics means all of them.
 
-One group up to v7, many from v8 on. v7 can wait for pending transactions (require_stable), v9 carries
-member epochs, v10 topic ids.
+One group up to v7, many from v8 on. v7 can wait for pending transactions (require_stable), v9 has member
+epochs, v10 topic ids.
 """
 
 from typing import Annotated, ClassVar

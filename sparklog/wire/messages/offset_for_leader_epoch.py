@@ -1,4 +1,4 @@
-"""Where an epoch ended in a leader's log: followers and consumers truncate or notice data loss by it
+"""The end offset of an epoch in a leader's log, by which followers truncate and consumers detect data loss
 (KIP-101, KIP-320).
 """
 

@@ -1,8 +1,8 @@
 """Appends record batches to partitions, one batch per partition.
 
-acks 0 gets no reply at all, 1 the leader's word, -1 that of all in-sync replicas. v7 allows zstd, v9 is
-flexible, v10 tells the new leader in the reply, v12 belongs to transactions that add their partitions by
-producing (KIP-890), v13 names topics by id.
+With acks 0 there is no reply, with 1 the leader acknowledges, with -1 all in-sync replicas. v7 allows zstd,
+v9 is flexible, v10 has the new leader in the reply, v12 adds the partitions to the transaction (KIP-890), v13
+has topic ids.
 """
 
 from typing import Annotated, ClassVar

@@ -1,4 +1,4 @@
-"""Puts off the expiry of a delegation token."""
+"""Extends the expiry time of a delegation token."""
 
 from typing import ClassVar
 

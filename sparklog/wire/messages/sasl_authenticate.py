@@ -1,6 +1,4 @@
-"""Carries SASL tokens to and fro; v1 tells the lifetime of the session, after which the client
-authenticates again.
-"""
+"""Exchanges SASL tokens; v1 has the lifetime of the session, after which the client authenticates again."""
 
 from typing import Annotated, ClassVar
 

@@ -1,7 +1,7 @@
 """Chooses a SASL mechanism.
 
-After v0 the tokens follow as bare frames, after v1 inside SaslAuthenticate. It can never become flexible:
-old clients misread its versions.
+After v0 the tokens follow as frames without a header, after v1 inside SaslAuthenticate. It can never become
+flexible, because old clients would misread the versions.
 """
 
 from typing import ClassVar

@@ -1,6 +1,6 @@
-"""The leader of a classic group hands in the assignment, and every member fetches its share.
+"""The leader of a classic group sends the assignment, and every member gets its part.
 
-v3 knows static members; from v5 on the protocol is named and must be the group's (KIP-559).
+v3 has static members; from v5 on the request has the protocol, which must be the group's (KIP-559).
 """
 
 from typing import Annotated, ClassVar

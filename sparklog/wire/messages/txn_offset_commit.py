@@ -1,6 +1,6 @@
-"""Offsets committed inside a transaction, visible once it commits.
+"""Commits offsets within a transaction; they become visible when it commits.
 
-v2 adds leader epochs, v3 fences by generation and member; v5 implies AddOffsetsToTxn (KIP-890).
+v2 adds leader epochs, v3 fences by generation and member; v5 includes AddOffsetsToTxn (KIP-890).
 """
 
 from typing import Annotated, ClassVar

@@ -1,4 +1,4 @@
-"""Removes a broker that is gone for good from the cluster metadata."""
+"""Removes a broker that will not return from the cluster metadata."""
 
 from typing import ClassVar
 

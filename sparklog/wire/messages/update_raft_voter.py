@@ -1,4 +1,4 @@
-"""A voter tells the raft leader its new endpoints and the kraft.version levels that it speaks (KIP-853)."""
+"""A voter reports its new endpoints and supported kraft.version levels to the raft leader (KIP-853)."""
 
 from typing import Annotated, ClassVar
 

@@ -1,6 +1,6 @@
-"""A raft candidate asks for a vote (KIP-595).
+"""A raft candidate requests a vote (KIP-595).
 
-v1 adds the directory ids of dynamic voters (KIP-853), v2 the pre-vote that does not disturb a living
+v1 adds the directory ids of dynamic voters (KIP-853), v2 the pre-vote, which does not disturb an active
 leader (KIP-996).
 """
 

@@ -1,5 +1,5 @@
-"""The transaction coordinator has partition leaders write COMMIT or ABORT markers; v2 carries the
-transaction version (KIP-1228).
+"""The transaction coordinator has partition leaders write COMMIT or ABORT markers; v2 has the transaction
+version (KIP-1228).
 """
 
 from typing import Annotated, ClassVar

@@ -149,7 +149,10 @@ def _logger_answer(resource: Alteration) -> Answer:
                 f"{operation} operation is not allowed for the BROKER_LOGGER resource",
             )
         if config.config_operation not in (Change.SET, Change.DELETE):
-            message = f"Unknown operation type {config.config_operation} is not allowed for the BROKER_LOGGER resource"  # noqa: E501
+            message = (
+                f"Unknown operation type {config.config_operation} is not allowed for the BROKER_LOGGER "
+                "resource"
+            )
             return ErrorCode.INVALID_REQUEST, message
         return ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist!"
     return ErrorCode.NONE, None

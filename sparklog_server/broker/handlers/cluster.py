@@ -28,7 +28,10 @@ from sparklog_server.controller.topics import METADATA_TOPIC, UNKNOWN_TOPIC
 
 _ENDPOINTS = {1: "BROKER", 2: "CONTROLLER"}
 _BROKER_ENDPOINTS = 1
-_NOT_LEADER = "For requests intended only for the leader, this error indicates that the broker is not the current leader."  # noqa: E501
+_NOT_LEADER = (
+    "For requests intended only for the leader, this error indicates that the broker is not the current "
+    "leader."
+)
 
 
 def describe_cluster(
@@ -42,7 +45,10 @@ def describe_cluster(
         message = f"Unsupported endpoint type {kind}"
         return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=message)
     if kind != _BROKER_ENDPOINTS:
-        message = f"The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type {_ENDPOINTS[kind]}"  # noqa: E501
+        message = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
+            f"{_ENDPOINTS[kind]}"
+        )
         return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=message)
     brokers = [
         DescribeClusterBroker(

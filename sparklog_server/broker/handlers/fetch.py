@@ -37,11 +37,11 @@ from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
-# Access to an enum member takes as long as two calls.
+# Reading an enum member through its class costs as much as two calls.
 _READ: Final = Operation.READ
 _TOPIC: Final = Resource.TOPIC
 _TOPIC_IDS_SINCE = 13
-_STORAGE_ERROR_SINCE = 6  # an earlier client would take it for final, and not look for the leader again
+_STORAGE_ERROR_SINCE = 6  # an earlier client would not retry this error, and not look for the new leader
 _READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (-1, 0)
 _READINGS_MAX = 3
@@ -95,7 +95,7 @@ class _ParkedFetch:
         unread = tuple(self._unread)
 
         def was_read(result: StorageError | None, now: Instant) -> FetchResponse | Parked:
-            if result is None:  # else the loop meets it too, and tells whose it is
+            if result is None:  # otherwise the read on the loop fails too, and names the partition
                 for partition, reading in unread:
                     with suppress(PartitionUnavailable):
                         partition.disk.learn(reading)

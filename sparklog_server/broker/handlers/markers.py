@@ -25,7 +25,7 @@ from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
 from sparklog_server.broker.markers import Markers, Outcomes, TxnMarker
 from sparklog_server.broker.session import Call, Parked
 
-_WAIT_MS = 30_000  # Kafka's default request.timeout.ms: the sender has given up by then
+_WAIT_MS = 30_000  # Kafka's default request.timeout.ms, after which the sender has given up
 
 
 def write_txn_markers(
@@ -126,7 +126,7 @@ class _Writing:
         return _response(self._request, self._outcomes)
 
     def abandoned(self) -> None:
-        """The session has ended; the markers are written all the same."""
+        """The session has ended; the markers are written nevertheless."""
 
 
 def _response(request: WriteTxnMarkersRequest, outcomes: Sequence[Outcomes]) -> WriteTxnMarkersResponse:

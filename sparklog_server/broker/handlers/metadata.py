@@ -79,7 +79,9 @@ def _head(context: Context, call: Call, request: MetadataRequest) -> MetadataRes
 
 
 class _Told:
-    """The topics of one response, one by one; missing topics that may be created are created at the end."""
+    """Makes the topics of one response, one by one; missing topics that may be created are created at the
+    end.
+    """
 
     def __init__(self, context: Context, call: Call, request: MetadataRequest, now: Instant) -> None:
         self.now = now
@@ -147,14 +149,14 @@ class _Told:
         return self._context.allow(self._call, Operation.DESCRIBE, Resource.TOPIC, name)
 
     def finished(self, answer: AnswerT) -> AnswerT:
-        """The response is complete."""
+        """The whole response."""
         if self._creates and self._missing:
             _create(self._context, self._call, self._missing, self.now)
         return answer
 
 
 class _OfTopic(NamedTuple):
-    """One topic of a response that is made slice by slice."""
+    """One topic of a response that is made in slices."""
 
     told: _Told
     topic: _Wanted
@@ -177,7 +179,7 @@ def _is_topic_name(name: str) -> bool:
 
 
 def _without_offline(context: Context, told: MetadataResponseTopic) -> None:
-    """Name no leader for an offline partition: the controller may not know yet that the disk of its log
+    """Set no leader for an offline partition: the controller may not know yet that the disk of its log
     failed.
     """
     for part in told.partitions:

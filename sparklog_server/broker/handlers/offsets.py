@@ -119,7 +119,7 @@ def _searched(
 
 
 def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
-    """The partitions that are requested more than once: none of them is answered."""
+    """The partitions that are requested more than once: they get an error."""
     counts = Counter(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
     )

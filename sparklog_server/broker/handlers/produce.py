@@ -70,7 +70,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     targets: list[_Target] = []
     sent: list[memoryview] = []
     is_unauthorized = False
-    is_walked_only = True  # by the append itself, which needs no check before
+    is_walked_only = True  # the append checks it, so no check comes before
     for topic in request.topic_data:
         name, refused = _topic_of(context, call, topic, request)
         parts: list[PartitionProduceResponse] = []
@@ -141,9 +141,7 @@ def _is_compressed(records: memoryview | bytearray) -> bool:
 def _check_at_once(
     targets: list[_Target], sent: Sequence[memoryview | bytearray], now: Instant
 ) -> Sequence[Sent | RecordsRefused] | None:
-    """Check the batches that must be decompressed or compressed; None if the loop cannot check that much at
-    once.
-    """
+    """Check the batches that must be decompressed or compressed; None if that takes too long for the loop."""
     left = INLINE_BYTES_MAX
     batches: list[Sent | RecordsRefused] | None = None
     for index, (partition, _) in enumerate(targets):
@@ -158,7 +156,7 @@ def _check_at_once(
             return None
         except RecordsRefused as refused:
             if len(targets) > 1:
-                return None  # this one may have cost much, and so may the next
+                return None  # this batch may have taken long, and so may the next
             batches[index] = without_frames(refused)
         else:
             batches[index] = checked

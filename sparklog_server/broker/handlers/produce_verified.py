@@ -146,7 +146,7 @@ def _begin(
 
 
 def _is_vouched(target: Target, codes: Codes, *, adds: bool) -> bool:
-    """Whether the coordinator verified a partition; if not, its part of the response has a code that
+    """Whether the coordinator verified a partition; if not, its part of the response gets a code that
     producers retry.
     """
     partition, part = target

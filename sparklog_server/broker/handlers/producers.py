@@ -90,4 +90,4 @@ class _ParkedProducer:
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def abandoned(self) -> None:
-        """Dropped when the block comes."""
+        """Nothing to do: the waiter is dropped when the block arrives."""

@@ -87,7 +87,10 @@ def _filter(request: DescribeClientQuotasRequest) -> tuple[dict[str, str | None]
             raise Refused(ErrorCode.INVALID_REQUEST, reason)
     types = {**exact, **specified}
     if IP in types and len(types) > 1:
-        reason = "Invalid entity filter component combination. IP filter component should not be used with user or clientId filter component."  # noqa: E501
+        reason = (
+            "Invalid entity filter component combination. IP filter component should not be used with user "
+            "or clientId filter component."
+        )
         raise Refused(ErrorCode.INVALID_REQUEST, reason)
     return exact, specified
 

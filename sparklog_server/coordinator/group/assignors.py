@@ -1,5 +1,5 @@
-"""The server-side assignors of KIP-848: from the subscriptions and the former target assignment to the new
-target assignment.
+"""The server-side assignors of KIP-848: they compute the new target assignment from the subscriptions and the
+previous target assignment.
 
 Pure functions. `uniform` gives every member as many partitions as any other (within one) and moves as few
 as possible; where subscriptions differ it balances topic by topic (see `assignors_uneven.py`). `range`
@@ -22,8 +22,8 @@ NOTHING_ASSIGNED: Target = {}
 
 
 class Subscriber(msgspec.Struct, frozen=True):
-    """A member as an assignor sees it; `topics` are ids of existing topics, `target` its former target
-    assignment.
+    """A member as an assignor sees it: `topics` are the ids of subscribed topics that exist, `target` is its
+    previous target assignment.
     """
 
     member_id: str
@@ -115,8 +115,8 @@ def _assign_even(members: Sequence[Subscriber], partition_counts: Mapping[Uuid, 
 
 
 def _kept(target: Target, taken: dict[Uuid, bytearray]) -> Target:
-    """The part of a former target that exists, is subscribed to and is not taken by an earlier member;
-    marks it as taken. Returns the target itself if that is all of it.
+    """The partitions of a previous target that exist, belong to a subscribed topic and are not taken by an
+    earlier member; marks them as taken. Returns the same object if all of them are kept.
     """
     kept = {}
     is_whole = True
@@ -142,7 +142,7 @@ def _kept(target: Target, taken: dict[Uuid, bytearray]) -> Target:
 
 
 def _cut(target: Target, quota: int, taken: dict[Uuid, bytearray]) -> Target:
-    """The first `quota` partitions of a target; the others are free again."""
+    """The first `quota` partitions of a target; the others become free."""
     kept = {}
     for topic in sorted(target):
         partitions = target[topic]
@@ -165,7 +165,7 @@ def _with(target: Target, partitions: list[tuple[Uuid, int]]) -> Target:
 
 
 def _unless_same(target: Target, before: Target) -> Target:
-    """The former target object if nothing changed, so that a caller can compare by identity."""
+    """The previous target object if nothing changed, so that a caller can compare by identity."""
     return before if target == before else target
 
 

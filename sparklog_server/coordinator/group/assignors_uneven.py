@@ -28,7 +28,7 @@ def assign_uneven(
     for member, topics in enumerate(subscriptions):
         for topic in topics:
             subscribers.setdefault(topic, []).append(member)
-    # The hardest topics first: many partitions for few subscribers; the id makes the order one.
+    # Topics with many partitions for few subscribers come first; the id makes the order deterministic.
     topics_sorted = sorted(
         subscribers,
         key=lambda topic: (
@@ -93,8 +93,9 @@ def _balance_topic(owner_of: list[int], subscribers: list[int], sizes: list[int]
     """Move partitions of one topic from the member with the most to the one with the fewest; returns
     whether any moved.
 
-    The entry of a member that gave (in `least`) or took (in `most`) is out of date, but such a member
-    never crosses the other side before the two tops are within one of each other, which ends the loop.
+    Entries of the heaps are not updated when their member gives (`least`) or takes (`most`) a partition. Such
+    a member cannot cross to the other side before the tops of both heaps are within one partition of each
+    other, which ends the loop.
     """
     loads = [sizes[member] for member in subscribers]
     if max(loads) - min(loads) <= 1:
@@ -124,7 +125,7 @@ def _balance_topic(owner_of: list[int], subscribers: list[int], sizes: list[int]
 def _targets(
     member_ids: Sequence[str], before: Sequence[Mapping[Uuid, tuple[int, ...]]], owners: dict[Uuid, list[int]]
 ) -> dict[str, Mapping[Uuid, tuple[int, ...]]]:
-    """The target of each member; the former target object where nothing changed."""
+    """The target of each member; the previous target object where nothing changed."""
     after: list[dict[Uuid, list[int]]] = [{} for _ in member_ids]
     for topic in sorted(owners):
         for partition, owner in enumerate(owners[topic]):

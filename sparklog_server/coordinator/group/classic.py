@@ -1,5 +1,5 @@
-"""A classic group: the members agree, generation by generation, and one of them, the leader, assigns the
-partitions (KIP-62, KIP-345).
+"""A classic group: in each generation the members agree on a protocol, and one of them, the leader, assigns
+the partitions (KIP-62, KIP-345).
 
                 ┌───────────────────── all members left ─────────────────────┐
                 ▼                                                            │
@@ -10,11 +10,11 @@ partitions (KIP-62, KIP-345).
                                    └─────────── joins, leaves, expires ──────── STABLE
     any of them ─ deleted, or moved away ─► DEAD
 
-Durable is the content of the last GroupMetadata record: written when a generation becomes stable or empty,
-when a static member returns in a stable one, and when the group is created. State between two records (the
-members that joined or are awaited) is soft: after a failover the members find their generation unknown or
-stale, and join again. `classic_rebalance.py` moves the group from state to state; `classic_requests.py`
-decides on the requests of members.
+The durable state is the content of the last GroupMetadata record. The record is written when a generation
+becomes stable or empty, when a static member returns in a stable one, and when the group is created. State
+between two records (the members that have joined or are awaited) is soft: after a failover the members find
+their generation unknown or stale, and join again. `classic_rebalance.py` moves the group from state to state;
+`classic_requests.py` decides on the requests of members.
 """
 
 from enum import StrEnum
@@ -37,7 +37,7 @@ from .records import GroupMetadataKey, GroupMetadataMember, GroupMetadataValue, 
 
 
 class State(StrEnum):
-    """As Kafka names them to clients."""
+    """The states of a classic group, with Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -54,7 +54,8 @@ LEGAL = {
     State.DEAD: set[State](),
 }
 
-# To name a member of an enum takes as long as two calls, and heartbeats and commits come often.
+# Reading an enum member through its class costs as much as two calls, and heartbeats and commits are
+# frequent.
 _NONE: Final = ErrorCode.NONE
 _DEAD: Final = State.DEAD
 _EMPTY: Final = State.EMPTY
@@ -64,8 +65,8 @@ REBALANCED_FROM = frozenset({State.EMPTY, State.COMPLETING_REBALANCE, State.STAB
 
 
 class ClassicGroup:
-    """One group. Invariants: `awaiting_join` members wait for a join; `supported` counts, for each
-    protocol, the members that know it.
+    """One group. Invariants: `awaiting_join` is the number of members with a parked JoinGroup; `supported`
+    counts, for each protocol, the members that support it.
     """
 
     __slots__ = (
@@ -104,7 +105,9 @@ class ClassicGroup:
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         self.pending_joins: dict[str, Timer[Deadline]] = {}
-        """Ids given out to those who must come back with them (MEMBER_ID_REQUIRED), and until when."""
+        """Member ids given to clients that must join again with them (MEMBER_ID_REQUIRED), and their
+        deadlines.
+        """
         self.pending_syncs: dict[str, None] = {}
         self.awaiting_join = 0
         self.supported: dict[str, int] = {}
@@ -112,12 +115,12 @@ class ClassicGroup:
         self.initial_delay_ms = 0
         self.initial_remaining_ms = 0
         self.phase = Timer(Deadline(Due.PHASE, group_id))
-        self._subscribed: frozenset[str] | bool | None = False  # False: not looked at in this generation
+        self._subscribed: frozenset[str] | bool | None = False  # False: not yet computed in this generation
 
     # -- states
 
     def move_to(self, state: State, now_ms: Millis) -> None:
-        """Enter `state`; a move that is not in `LEGAL` is our own fault."""
+        """Enter `state`. A move that is not in `LEGAL` is a bug of the broker."""
         assert state in LEGAL[self.state], f"{self.group_id}: {self.state} → {state}"
         self.previous_state = self.state
         self.state = state
@@ -142,11 +145,13 @@ class ClassicGroup:
         return len(self.members) == self.awaiting_join and not self.pending_joins
 
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """The longest rebalance timeout among the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take in a member that `supports` let pass; the first one is the leader, for now."""
+        """Add a member that `supports` has accepted; the first member becomes the leader until the next
+        election.
+        """
         assert member.member_id not in self.members, member.member_id
         if member.instance_id is not None:
             assert member.instance_id not in self.static_members, member.instance_id
@@ -159,8 +164,8 @@ class ClassicGroup:
         self.awaiting_join += member.join_token is not None
 
     def remove(self, member_id: str) -> ClassicMember:
-        """Take out a member, whose requests have been answered. A leader that leaves has no successor
-        until all have joined again.
+        """Remove a member, whose requests have been answered. If the leader is removed, the next one is
+        elected when all members have joined again.
         """
         member = self.members.pop(member_id)
         assert member.join_token is None, member_id
@@ -174,7 +179,7 @@ class ClassicGroup:
         return member
 
     def wait_for_join(self, member: ClassicMember, token: Token) -> None:
-        """`member` waits for the generation to begin; with None it waits no more."""
+        """Park the JoinGroup of `member` under `token`; None if it no longer waits."""
         self.awaiting_join += (token is not None) - (member.join_token is not None)
         member.join_token = token
 
@@ -184,7 +189,7 @@ class ClassicGroup:
         self._count(protocols, 1)
 
     def rename(self, member: ClassicMember, new_id: str) -> None:
-        """A static member came back under a new id: all that it was, the new one is."""
+        """Give the member a new id after a static member has returned under it; its state is kept."""
         assert member.instance_id is not None
         old_id = member.member_id
         del self.members[old_id]
@@ -198,7 +203,7 @@ class ClassicGroup:
             self.pending_syncs[new_id] = None
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has joined, else take the first who has; False if nobody has."""
+        """Keep the leader if it has joined, else elect the first member that has; False if none has."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.join_token is not None:
             return True
@@ -213,7 +218,7 @@ class ClassicGroup:
     # -- protocols
 
     def supports(self, protocol_type: str, protocols: dict[str, bytes]) -> bool:
-        """Whether someone of this type, with these protocols, can be in the group."""
+        """Whether a client of this protocol type, with these protocols, may join the group."""
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(protocols)
         members = len(self.members)
@@ -242,7 +247,9 @@ class ClassicGroup:
                 del self.supported[name]
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What the members want, if they are consumers and said so legibly; else None."""
+        """The topics that the members subscribe to; None if they are not consumers or a subscription cannot
+        be decoded.
+        """
         if self._subscribed is False:
             self._subscribed = self._read_subscriptions()
         assert not isinstance(self._subscribed, bool)
@@ -257,9 +264,8 @@ class ClassicGroup:
         try:
             for member in self.members.values():
                 metadata = member.protocols.get(self.protocol or "")
-                if (
-                    metadata is not None
-                ):  # one who joins for the next generation may not know the protocol of this one
+                # A member that joins for the next generation may not support the protocol of this one.
+                if metadata is not None:
                     topics.update(decode_prefixed(ConsumerProtocolSubscription, metadata).topics)
         except DecodeError:
             return None
@@ -267,8 +273,8 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """Nothing but a name under which offsets are committed: it is in no record, so a group of KIP-848
-        may take its place.
+        """Whether the group exists only because offsets are committed under its id. It has no record, so a
+        KIP-848 group may take its place.
         """
         return self.protocol_type is None and self.state is State.EMPTY and not self.pending_joins
 
@@ -284,7 +290,7 @@ class ClassicGroup:
         return self.state is State.EMPTY
 
     def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE for a member; FENCED_INSTANCE_ID where another process has taken the instance id."""
+        """NONE for a member; FENCED_INSTANCE_ID if another process has taken the instance id."""
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is None:
@@ -313,9 +319,9 @@ class ClassicGroup:
             if generation_or_epoch != self.generation:
                 return ErrorCode.ILLEGAL_GENERATION
         elif not is_transactional:
-            return ErrorCode.UNKNOWN_MEMBER_ID  # no stranger commits while the group has members
+            return ErrorCode.UNKNOWN_MEMBER_ID  # while the group has members, only they may commit
         if not is_transactional and self.state is _COMPLETING:
-            return ErrorCode.REBALANCE_IN_PROGRESS  # the partitions of this generation are not given out yet
+            return ErrorCode.REBALANCE_IN_PROGRESS  # the partitions of this generation are not assigned yet
         return _NONE
 
     def validate_commit_of(
@@ -356,8 +362,8 @@ class ClassicGroup:
     # -- records
 
     def record(self, assignments: dict[str, bytes]) -> CoordinatorRecord:
-        """The group as this generation is written, everyone with its assignment (nothing where
-        `assignments` names none).
+        """The GroupMetadata record of this generation, with all members and their assignments (empty for a
+        member that is not in `assignments`).
         """
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -382,14 +388,14 @@ class ClassicGroup:
         return encode_record(GroupMetadataKey(group=self.group_id), value)
 
     def foundation(self) -> CoordinatorRecord:
-        """The record of a group that has no generation yet: that it exists."""
+        """The GroupMetadata record of a new group without a generation."""
         value = GroupMetadataValue(current_state_timestamp=-1 if self.changed_at is None else self.changed_at)
         return encode_record(GroupMetadataKey(group=self.group_id), value)
 
     @classmethod
     def of_record(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
-        """The group that a record tells of; its members' sessions do not run yet. Raises DecodeError for a
-        member that is there twice.
+        """The group that a record describes; the sessions of its members are not running yet. Raises
+        DecodeError if a member occurs twice.
         """
         timestamp = value.current_state_timestamp
         group = cls(group_id, None if timestamp == -1 else Millis(timestamp))
@@ -404,8 +410,7 @@ class ClassicGroup:
                 told.group_instance_id,
                 client_id=told.client_id,
                 client_host=told.client_host,
-                # Version 0 of the record has no such field: a member had the time of its session to join
-                # again.
+                # Version 0 of the record has no rebalance timeout: the session timeout takes its place.
                 rebalance_timeout_ms=told.session_timeout
                 if told.rebalance_timeout == -1
                 else told.rebalance_timeout,
@@ -423,7 +428,9 @@ class ClassicGroup:
         return group
 
     def recorded(self, value: GroupMetadataValue) -> None:
-        """What this group decided is in the log: a generation that was waiting for it is stable now."""
+        """Take note that a record of this group is in the log: a generation that waits for the record becomes
+        stable.
+        """
         if (
             self.state is not State.COMPLETING_REBALANCE
             or value.generation != self.generation

@@ -26,12 +26,12 @@ from .group_config import GroupConfig
 MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
 PENDING_JOINS_MAX = 100_000
-"""Member ids that a group has given out and that nobody has joined with: Kafka knows no limit."""
+"""The most member ids of a group that no client has joined with yet; Kafka has no limit."""
 _UUID_BYTES = len("-00000000-0000-0000-0000-000000000000")
 
 
 class Joining:
-    """One JoinGroup under decision."""
+    """One JoinGroup request while the coordinator decides on it."""
 
     __slots__ = ("client_host", "client_id", "draft", "now", "protocols", "request", "token", "version")
 
@@ -52,7 +52,7 @@ class Joining:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        # Version 0 has no such field: a member has the time of its session to join again.
+        # Version 0 has no rebalance timeout: the session timeout takes its place.
         return self.request.session_timeout_ms if self.version == 0 else self.request.rebalance_timeout_ms
 
 
@@ -75,8 +75,8 @@ class Joins:
         self._record_bytes_max = record_bytes_max
 
     def decide(self, join: Joining) -> None:
-        """Decide on a JoinGroup. It creates the group if there is none, or replaces an empty KIP-848
-        group.
+        """Decide on a JoinGroup. Creates the group if it does not exist, or replaces an empty group of
+        KIP-848.
         """
         request = join.request
         if not request.group_id:
@@ -158,7 +158,10 @@ class Joins:
         """
         random = int.from_bytes(self._entropy(16), "big")
         text = f"{random & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62:032x}"
-        return f"{cut(prefix, STRING_BYTES_MAX - _UUID_BYTES)}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"  # noqa: E501
+        return (
+            f"{cut(prefix, STRING_BYTES_MAX - _UUID_BYTES)}"
+            f"-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        )
 
     def _give_member_id(self, group: ClassicGroup, join: Joining) -> None:
         """Answer MEMBER_ID_REQUIRED with a new member id (KIP-394): a client that does not return with it
@@ -250,8 +253,8 @@ class Joins:
         self._join_again(group, group.members[member_id], join)
 
     def _join_again(self, group: ClassicGroup, member: ClassicMember, join: Joining) -> None:
-        """A member whose subscription is unchanged gets the current generation; a leader that joins again
-        starts a rebalance.
+        """Handle a member that joins again: it gets the current generation if its subscription is unchanged
+        and it is not the leader; the leader starts a rebalance.
         """
         is_same = member.has_protocols(join.protocols)
         is_leader = group.leader_id == member.member_id

@@ -1,4 +1,4 @@
-"""A member of a classic group: its identity, its protocols, and the request that it waits on."""
+"""A member of a classic group: its identity, its protocols, and its parked request."""
 
 from collections.abc import Iterable
 from enum import Enum, auto
@@ -13,13 +13,13 @@ class Due(Enum):
     """The kinds of deadlines of a classic group."""
 
     PHASE = auto()
-    """The time that members have to join, or to sync, whichever the group is in."""
+    """The time in which members must join, or sync, depending on the state of the group."""
     SESSION = auto()
-    """A member, or someone who has been given a member id, was silent for too long."""
+    """The session of a member, or of a member id that was given to a client, expires."""
 
 
 class Deadline(NamedTuple):
-    """The subject of a timer."""
+    """The subject of a timer: the group, and the member if the deadline belongs to one."""
 
     due: Due
     group_id: str
@@ -27,15 +27,17 @@ class Deadline(NamedTuple):
 
 
 class Abandoned:
-    """The token of a request whose client has disconnected: it counts as waiting, and gets no response."""
+    """The token of a request whose client has disconnected. The member counts as waiting, and no response is
+    sent.
+    """
 
 
 ABANDONED = Abandoned()
 
 
 class ClassicMember:
-    """One member. `join_token` and `sync_token` are those of the requests that it waits for, None if it
-    does not.
+    """One member. `join_token` and `sync_token` are the tokens of its parked requests; None if it
+    has none.
     """
 
     __slots__ = (
@@ -81,18 +83,20 @@ class ClassicMember:
 
     @property
     def is_silent_by_right(self) -> bool:
-        """It waits for us, so that it cannot send heartbeats; a new member must ask again in time all the
-        same.
+        """Whether the member has a parked request, so that it sends no heartbeats. A new member must still
+        send a request before its session expires.
         """
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def has_protocols(self, protocols: dict[str, bytes]) -> bool:
-        """Whether it said the same, in the same order, when it last joined."""
+        """Whether the member named the same protocols in the same order when it last joined."""
         return self.protocols == protocols and list(self.protocols) == list(protocols)
 
 
 def by_name(protocols: Iterable[JoinGroupRequestProtocol]) -> dict[str, bytes]:
-    """Protocols in the order of preference; of two with one name the first counts, as in Kafka."""
+    """The protocols by name, in the order of preference; of two with the same name the first counts, as in
+    Kafka.
+    """
     named: dict[str, bytes] = {}
     for protocol in protocols:
         named.setdefault(protocol.name, protocol.metadata)

@@ -55,7 +55,7 @@ def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
 
 
 def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """The answer to JoinGroup; the leader, which assigns, gets all members."""
+    """The answer to JoinGroup; for the leader, which assigns, it lists all members."""
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
@@ -67,7 +67,7 @@ def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
 
 
 def everyone(group: ClassicGroup) -> list[JoinGroupResponseMember]:
-    """All members with their metadata for the protocol of this generation."""
+    """All members, with their metadata for the protocol of this generation."""
     protocol = group.protocol or ""
     return [
         JoinGroupResponseMember(one.member_id, one.instance_id, one.protocols[protocol])
@@ -261,9 +261,7 @@ class Rebalances:
             self.prepare(group, draft, now)
 
     def _extend_initial_delay(self, group: ClassicGroup, now: Instant) -> None:
-        """Wait for more members, since some joined during the delay; at most for the rebalance timeout
-        (KIP-134).
-        """
+        """Extend the initial delay if members joined during it, up to the rebalance timeout (KIP-134)."""
         group.new_member_added = False
         delay_ms, remaining_ms = group.initial_delay_ms, group.initial_remaining_ms
         group.initial_delay_ms = min(self._initial_delay_ms(group, now), remaining_ms)
@@ -281,7 +279,7 @@ class Rebalances:
             return
         member = group.members.get(member_id)
         if member is None or member.is_silent_by_right:
-            return  # the session restarts with the answer
+            return  # sending the answer restarts the session
         self.drop_member(group, member, ErrorCode.UNKNOWN_MEMBER_ID, draft)
         if group.state is State.PREPARING_REBALANCE:
             self._go_on_without(group, draft, now)

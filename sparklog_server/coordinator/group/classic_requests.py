@@ -1,7 +1,6 @@
-"""Classic groups of a shard: what their members send is decided on here, and what the log says of them is
-replayed.
+"""The classic groups of a shard: decisions on the requests of members, and replay of their records.
 
-JoinGroup is in `classic_join.py`; what moves a group from state to state in `classic_rebalance.py`.
+JoinGroup is in `classic_join.py`; the moves of a group from state to state are in `classic_rebalance.py`.
 """
 
 from collections.abc import Callable
@@ -33,16 +32,16 @@ from .records import GroupMetadataKey, GroupMetadataValue
 PROTOCOL_REQUIRED_SINCE = 5
 """The version of SyncGroup from which the protocol must be named (KIP-559)."""
 BATCHES_SINCE = 3
-"""The version of LeaveGroup from which many may leave at once."""
+"""The version of LeaveGroup from which several members may leave at once."""
 _DUE_AT_ONCE_MAX = 200
-"""Deadlines that are acted on in one turn of the loop: after a load the sessions of all who are gone end
-at the same moment.
+"""The most deadlines handled in one turn of the loop: after a load the sessions of all missing members end at
+the same moment.
 """
 
 
 class ClassicGroups:
-    """The classic groups among `groups`, which the kinds of group share: every method leaves those of the
-    other kind alone.
+    """The classic groups among `groups`, a dictionary shared with the KIP-848 groups: every method ignores
+    groups of the other kind.
     """
 
     def __init__(
@@ -65,8 +64,8 @@ class ClassicGroups:
     # -- the log
 
     def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
-        """Take in a record of a classic group: the group itself while the shard is loaded, and from then
-        on what was decided here.
+        """Replay the record of a classic group: the group itself while the shard is loaded, afterwards a
+        decision of this shard.
         """
         known = self._groups.get(key.group)
         if value is None:
@@ -80,15 +79,15 @@ class ClassicGroups:
             known.recorded(value)
 
     def replayed_offset(self, group_id: str) -> None:
-        """An offset is committed under a group id: whoever commits without a group has an empty one, which
-        is in no record of its own.
+        """Create an empty group for an offset that was committed without members; such a group has no record
+        of its own.
         """
         if group_id not in self._groups:
             self._groups[group_id] = ClassicGroup(group_id, None)
 
     def loaded(self, now: Instant) -> list[Decision]:
-        """Every member has the time of its session to be heard of; groups that are larger than they may be
-        now join again.
+        """Start the sessions of all members after the load; groups above the maximum size begin to
+        rebalance.
         """
         self._is_loaded = True
         decisions = []
@@ -102,9 +101,7 @@ class ClassicGroups:
         return [decision for decision in decisions if decision is not NOTHING]
 
     def adopt(self, group: ClassicGroup, now: Instant, *, rebalances: bool) -> None:
-        """A group that was one of KIP-848 until now, stable; its members are sent to join again if it
-        `rebalances`.
-        """
+        """Add a group that has been converted from KIP-848; begin a rebalance if it `rebalances`."""
         self._groups[group.group_id] = group
         for member in group.members.values():
             self._rebalances.keep_alive(member, now)
@@ -116,14 +113,14 @@ class ClassicGroups:
     # -- requests
 
     def join(self, command: Command, token: Token, now: Instant) -> Decision:
-        """JoinGroup: answered at once, or when everyone has joined."""
+        """JoinGroup: answered at once, or when all members have joined."""
         assert isinstance(command.request, JoinGroupRequest)
         join = Joining(command, command.request, token, now)
         self._joins.decide(join)
         return join.draft.decision()
 
     def sync(self, command: Command, token: Token, now: Instant) -> Decision:
-        """SyncGroup: answered when the leader has handed in the assignment."""
+        """SyncGroup: answered when the leader has sent the assignment."""
         request = command.request
         assert isinstance(request, SyncGroupRequest)
         group = self._groups.get(request.group_id)
@@ -165,12 +162,12 @@ class ClassicGroups:
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is State.PREPARING_REBALANCE else ErrorCode.NONE
 
     def _assign(self, group: ClassicGroup, assignments: dict[str, bytes], draft: Draft, now: Instant) -> None:
-        """The leader has spoken: write it, and give everyone who waits its share. The group is stable as
-        soon as that is replayed.
+        """Write the assignment of the leader, and answer the parked SyncGroup requests with it. The group
+        becomes stable when the record is replayed.
         """
         record = group.record(assignments)
         if len(record.key) + len(record.value or b"") > self._record_bytes_max():
-            # A batch could not hold it. Kafka's answer to this, too, after it has tried.
+            # The record does not fit into a batch. Kafka answers the same after its append has failed.
             self._rebalances.send_back(group, ErrorCode.UNKNOWN_SERVER_ERROR, draft, now)
             self._rebalances.prepare(group, draft, now)
             return
@@ -182,7 +179,7 @@ class ClassicGroups:
                 self._rebalances.keep_alive(member, now)
 
     def heartbeat(self, command: Command, token: Token, now: Instant) -> Decision:
-        """Heartbeat: how a member learns that the others join again."""
+        """Heartbeat: the answer tells a member that a rebalance is in progress."""
         request = command.request
         assert isinstance(request, HeartbeatRequest)
         return Decision((), (Answer(token, HeartbeatResponse(error_code=self._heartbeat(request, now))),))
@@ -200,13 +197,13 @@ class ClassicGroups:
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is State.PREPARING_REBALANCE else ErrorCode.NONE
 
     def committed(self, group: ClassicGroup, member_id: str, now: Instant) -> None:
-        """A member has committed offsets: that is a sign of life as well."""
+        """Restart the session of a member that has committed offsets."""
         member = group.members.get(member_id)
         if member is not None:
             self._rebalances.keep_alive(member, now)
 
     def leave(self, command: Command, token: Token, now: Instant) -> Decision:
-        """LeaveGroup: by the members themselves, or by an administrator who knows their instance ids."""
+        """LeaveGroup: sent by the members themselves, or by an administrator that names the instance ids."""
         request = command.request
         assert isinstance(request, LeaveGroupRequest)
         if not request.group_id:
@@ -243,8 +240,8 @@ class ClassicGroups:
         return ErrorCode.NONE
 
     def dissolved(self, group: ClassicGroup, code: ErrorCode) -> tuple[Answer, ...]:
-        """The group ends, deleted or about to become one of KIP-848: its timers stop, and those who wait
-        are sent away with `code`.
+        """End a group that is deleted or converted to KIP-848: its timers stop, and its parked requests are
+        answered with `code`.
         """
         draft = Draft()
         self._rebalances.dissolve(group, code, draft)
@@ -253,8 +250,8 @@ class ClassicGroups:
     # -- timers and waiting requests
 
     def tick(self, now: Instant) -> list[Decision]:
-        """What is due by `now`, one decision for each group that it moves; some of it, if much is: the
-        rest is due still.
+        """The decisions due by `now`, one for each group that has one. If many are due, the others wait for
+        the next call.
         """
         decisions = []
         for _ in range(_DUE_AT_ONCE_MAX):

@@ -18,7 +18,7 @@ class GroupKind(StrEnum):
 
 
 class Group(Protocol):
-    """A group of either kind. No method changes it."""
+    """A group of either kind. No method changes the group."""
 
     @property
     def group_id(self) -> str: ...
@@ -52,21 +52,25 @@ class Group(Protocol):
         """Whether this member, which passed `validate_commit`, may commit for this partition."""
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether this member may read committed offsets; a client without an id and epoch is no member."""
+        """Whether this member may read committed offsets; a request without member id and epoch is not from a
+        member.
+        """
 
     def validate_offset_delete(self) -> ErrorCode:
-        """Whether an administrator may delete offsets of topics that no member subscribes to."""
+        """Whether an administrator may delete offsets of topics to which no member subscribes."""
 
     def validate_delete(self) -> ErrorCode:
         """Whether the group may be deleted."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to this topic, as far as the coordinator knows."""
+        """Whether a member subscribes to this topic; True for consumers whose subscriptions cannot be
+        decoded.
+        """
 
     def offset_unused_since(self, commit_timestamp_ms: Millis) -> Millis | None:
-        """The time from which the retention of an offset counts that was committed at that time; None while
-        the group may need the offset.
+        """The start of the retention of an offset that was committed at `commit_timestamp_ms`; None while the
+        group may need the offset.
         """
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The tombstones of the group itself; offsets have their own."""
+        """The tombstones of the group; those of its offsets are not among them."""

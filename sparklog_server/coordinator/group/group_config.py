@@ -4,7 +4,7 @@ import msgspec
 
 
 class GroupConfig(msgspec.Struct, frozen=True):
-    """Times in milliseconds; the defaults are Kafka's. What a group may set for itself (KIP-848) lies
+    """Times are in milliseconds; the defaults are Kafka's. The settings of a single group (KIP-848) lie
     within `*_min` and `*_max`.
     """
 

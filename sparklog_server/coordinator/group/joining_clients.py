@@ -8,8 +8,8 @@ recently, a short initial delay avoids this.
 from sparklog.model import Instant, Micros
 
 ASKED_MIN = 3
-"""librdkafka asks twice: by the connection that it knows the cluster from, and by the one it has then.
-Three are more than one client.
+"""librdkafka sends the request twice, over its bootstrap connection and over its next one. Three requests are
+from more than one client.
 """
 LATELY_US = 1_000_000
 _GROUPS_MAX = 4_096

@@ -1,4 +1,4 @@
-"""Online conversion of a group to the other kind, with its members and assignments, while they consume.
+"""Online conversion of a group to the other kind: its members keep their assignments and continue to consume.
 
     classic ── a KIP-848 member joins ─────────────► consumer group, whose members speak the classic protocol
     classic ◄─ the last KIP-848 member leaves, or ── consumer group
@@ -38,8 +38,8 @@ from .records import ClassicMemberMetadata, ClassicProtocol
 from .subscriptions import metadata_hash
 
 _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Every client has them, and none needs data in an assignment, though librdkafka sends a sticky member its
-own back in there.
+"""Every client has these assignors, and they need no user data in an assignment, although librdkafka's sticky
+one sends a member its own data back.
 """
 
 
@@ -62,8 +62,8 @@ def allows_mixture(settings: GroupConfig) -> bool:
 
 
 def upgraded(classic: ClassicGroup, settings: GroupConfig, image: MetadataImage) -> ModernGroup:
-    """The consumer group that a classic group becomes; nothing is changed yet. Raises Refused with
-    GROUP_ID_NOT_FOUND.
+    """The consumer group that a classic group is converted to; the classic group is not changed. Raises
+    Refused with GROUP_ID_NOT_FOUND.
     """
     if not allows_upgrade(settings):
         raise _stays_classic(
@@ -147,7 +147,7 @@ def _subscription(member: ClassicMember, protocol: str) -> ConsumerProtocolSubsc
 
 
 def _free(group: ModernGroup, claimed: dict[Uuid, set[int]]) -> dict[Uuid, dict[int, int]]:
-    """The partitions among these that no member has. Clients name them, so there may be duplicates."""
+    """The partitions among these that no member owns. Clients list them, so there may be duplicates."""
     found = {}
     for topic_id, partitions in claimed.items():
         free = {
@@ -189,8 +189,8 @@ def downgraded(
     image: MetadataImage,
     now: Instant,
 ) -> ClassicGroup | None:
-    """The classic group of these members; None if they are none, too many, have no protocol in common, or
-    one of them is no classic member.
+    """The classic group with these members; None if there are no members or too many, if they have no
+    protocol in common, or if one of them is not a classic member.
 
     Each member is assigned the partitions that it has or has not yet revoked. Kafka assigns its target, of
     which other members may still own a part. With this assignment the group can become a consumer group
@@ -209,7 +209,7 @@ def downgraded(
     classic.state = State.STABLE
     classic.generation = group.group_epoch
     classic.protocol = classic.voted_protocol()
-    classic.leader_id = None  # the group has had none: the first who joins again will be
+    classic.leader_id = None  # no member leads yet: the first that joins again becomes the leader
     try:
         for member in staying:
             one = classic.members[member.member_id]

@@ -5,8 +5,8 @@ LeaveGroup, each answered at once.
             ▲                                                          │
             └── a newer target, or partitions to give back or to get ◄─┘
 
-A member's generation is its epoch. Nobody leads: the coordinator assigns. A member that is told to rejoin,
-or that joined, has its rebalance timeout to do the next step.
+A member's generation is its epoch. There is no leader, because the coordinator assigns. A member that is told
+to rejoin, or that joined, has its rebalance timeout to do the next step.
 """
 
 import msgspec
@@ -52,7 +52,7 @@ class ClassicMembers:
         self._groups = groups
 
     def decide(self, command: Command, token: Token, now: Instant) -> Decision:
-        """One of the four requests, to a KIP-848 group."""
+        """Decide on one of the four requests, sent to a KIP-848 group."""
         request = command.request
         mark = self._groups.mark(request.group_id) if isinstance(request, JoinGroupRequest) else None
         try:
@@ -82,7 +82,7 @@ class ClassicMembers:
     def _member(
         self, group: ModernGroup, member_id: str, instance_id: str | None, generation: int
     ) -> ModernMember:
-        """The classic member of that id, in that generation."""
+        """The classic member with that id, in that generation."""
         member = (
             known_member(group, member_id)
             if instance_id is None
@@ -194,7 +194,7 @@ class ClassicMembers:
         ):
             raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         soft = self._groups.soft(group.group_id)
-        # One that is giving partitions back has joined for the new target already.
+        # A member that is revoking partitions has joined for the new target already.
         if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._await_join(soft, group.group_id, member, now)
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -253,7 +253,9 @@ class ClassicMembers:
 
 
 def _leaver(group: ModernGroup, leaving: MemberIdentity) -> ModernMember:
-    """Who leaves: a member by its id, or, as an administrator may have it, whoever has the instance id."""
+    """The member that leaves: by its member id, or by its instance id if an administrator sent the
+    request.
+    """
     if leaving.group_instance_id is None:
         return known_member(group, leaving.member_id)
     if leaving.member_id != _NO_MEMBER_ID:
@@ -279,7 +281,7 @@ def _told(
     protocols: dict[str, bytes],
     rebalance_timeout_ms: int,
 ) -> ModernMember:
-    """The member as it describes itself in JoinGroup; patterns are the client's own business there."""
+    """The member as its JoinGroup describes it. A classic client resolves patterns itself."""
     said = ClassicMemberMetadata(
         request.session_timeout_ms, [ClassicProtocol(name, metadata) for name, metadata in protocols.items()]
     )

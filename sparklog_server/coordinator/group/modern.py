@@ -1,4 +1,4 @@
-"""A group of KIP-848: the coordinator assigns, and moves each member to the assignment one at a time.
+"""A group of KIP-848: the coordinator computes a target assignment, and moves the members to it one by one.
 
     a change ─► group epoch + 1 ─► a new target, in that epoch ─► every member reaches it, at its own pace
 
@@ -7,8 +7,8 @@
     RECONCILING   a member has not reached the target
     STABLE        every member has reached the target
 
-All state here is replayed from records; `modern_heartbeat.py` decides, `modern_reconcile.py` takes a member
-one step further. The records are Kafka's, and each table names the record that fills it.
+All state here is replayed from records: `modern_groups.py` decides on heartbeats, `modern_reconcile.py`
+computes the next step of a member. The records are Kafka's; each table names the record that fills it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,12 +35,14 @@ PROTOCOL_TYPE = "consumer"
 FIRST_EPOCH = 1
 _NOBODY = ""
 _COMMIT_WITH_EPOCHS = 9
-"""The version of OffsetCommit from which on a member epoch may stand where the generation did."""
+"""The version of OffsetCommit from which the generation may be a member epoch."""
 
 
 class ModernGroup:
-    """One group. Invariants: `_owners` has each partition that a member has or gives back; `_names` counts
-    who wants a topic by name, and each resolved pattern that matched it."""
+    """One group. Invariants: `_owners` has each partition that is assigned to a member or being revoked from
+    it; `_names` counts, for each topic name, the members that subscribe to it by name, and the resolved
+    patterns that match it.
+    """
 
     __slots__ = (
         "_names",
@@ -82,7 +84,7 @@ class ModernGroup:
     # -- durable: replayed from records
 
     def put_member(self, member: ModernMember) -> None:
-        """A member is new, or another than before."""
+        """Add a member, or replace the one with the same id."""
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
         if before is not None and before.instance_id != member.instance_id:
@@ -106,7 +108,7 @@ class ModernGroup:
             _count(self._protocols, () if before is None else before.protocols, member.protocols)
 
     def remove_member(self, member_id: str) -> None:
-        """A member is forgotten."""
+        """Remove a member, if the group has it."""
         member = self.members.pop(member_id, None)
         if member is None:
             return
@@ -122,7 +124,7 @@ class ModernGroup:
             del self.static_members[member.instance_id]
 
     def put_resolved(self, pattern: str, resolved: Resolved | None) -> None:
-        """A pattern was resolved, or, with None, is forgotten."""
+        """Set the topics that a pattern matches; None removes them."""
         before = self.resolved.pop(pattern, None)
         self._count_names(
             () if before is None else before.topics, () if resolved is None else resolved.topics
@@ -146,24 +148,24 @@ class ModernGroup:
                 if not owners:
                     self._owners.pop(topic_id, None)
 
-    # -- asked by decisions
+    # -- used by decisions
 
     def owner(self, topic_id: Uuid, partition: int) -> str:
-        """The id of the member that has the partition, or has not yet given it back; empty for nobody."""
+        """The id of the member that owns the partition or is still revoking it; empty if there is none."""
         owners = self._owners.get(topic_id)
         return _NOBODY if owners is None else owners.get(partition, _NOBODY)
 
     def static_member(self, instance_id: str | None) -> ModernMember | None:
-        """The member of that instance, present or away for a moment."""
+        """The member with that instance id, also while it has left temporarily."""
         return None if instance_id is None else self.members.get(self.static_members.get(instance_id, ""))
 
     def subscribers_of(self, pattern: str) -> int:
-        """How many members subscribe to a pattern."""
+        """The number of members that subscribe to a pattern."""
         return self._patterns.get(pattern, 0)
 
     @property
     def has_patterns(self) -> bool:
-        """Whether any member subscribes to one."""
+        """Whether any member subscribes to a pattern."""
         return bool(self._patterns)
 
     def patterns(self) -> Iterable[str]:
@@ -176,8 +178,8 @@ class ModernGroup:
         added: Iterable[ModernMember] = (),
         resolved: Mapping[str, Resolved | None] | None = None,
     ) -> Iterable[str]:
-        """The topics subscribed to once these members have gone and come, and these patterns are resolved
-        or forgotten.
+        """The topics subscribed to after these members are removed and added, and these patterns are resolved
+        or dropped.
         """
         names = dict(self._names)
         for member in removed:
@@ -192,8 +194,8 @@ class ModernGroup:
     def preferred_assignor(
         self, default: str, without: str | None = None, also: ModernMember | None = None
     ) -> str:
-        """The assignor that most members ask for, of equals the first by name; `without` leaves a member
-        out, `also` counts one more.
+        """The assignor that most members prefer, the first by name on a tie; `without` leaves out one member,
+        `also` adds one.
         """
         votes: dict[str, int] = {}
         for member_id, member in self.members.items():
@@ -204,18 +206,18 @@ class ModernGroup:
         return min(votes, key=lambda name: (-votes[name], name)) if votes else default
 
     def supports(self, protocols: Iterable[str]) -> bool:
-        """Whether one of these classic protocols is known to every classic member."""
+        """Whether every classic member supports one of these classic protocols."""
         return any(self._protocols.get(name, 0) == self.classic_count for name in protocols)
 
     def waits_for_others(self, member: ModernMember) -> bool:
-        """Whether a partition that the member is to have, and has not, is still another's."""
+        """Whether another member still owns a partition of the member's target."""
         return member.state is MemberState.UNRELEASED_PARTITIONS and any(
             partition not in member.assigned.get(topic_id, NOTHING) and self.owner(topic_id, partition)
             for topic_id, partitions in self.targets.get(member.member_id, NOTHING_ASSIGNED).items()
             for partition in partitions
         )
 
-    # -- as the protocol of groups has it
+    # -- the interface of every group (`group.Group`)
 
     def state_name(self) -> str:
         """Empty, Assigning, Reconciling or Stable."""
@@ -247,10 +249,10 @@ class ModernGroup:
         is_transactional: bool,
         version: int,
     ) -> ErrorCode:
-        """May this member commit? NONE also for an epoch before its own: `validate_commit_of` has to be
-        asked about each partition then.
+        """Whether this member may commit. NONE also for an older epoch: the caller then calls
+        `validate_commit_of` for each partition.
 
-        A commit without member comes from an administrator, or from a transaction of an old client.
+        A commit without a member comes from an administrator, or from a transaction of an old client.
         """
         if generation_or_epoch < 0 and not self.members:
             return ErrorCode.NONE
@@ -266,7 +268,9 @@ class ModernGroup:
     def validate_commit_of(
         self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int
     ) -> ErrorCode:
-        """A member with an old epoch may commit what it has had since that epoch or before (KIP-1251)."""
+        """A member with an older epoch may commit for partitions that it has owned since that epoch or an
+        earlier one (KIP-1251).
+        """
         member = self.members.get(member_id)
         if member is None or generation_or_epoch == member.epoch:
             return ErrorCode.NONE
@@ -274,7 +278,7 @@ class ModernGroup:
         return ErrorCode.NONE if since is not None and generation_or_epoch >= since else _stale(member)
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Strangers may read; a member must know its epoch."""
+        """A client that is not a member may read offsets; a member must send its current epoch."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
         member = self.members.get(member_id or "")
@@ -283,24 +287,24 @@ class ModernGroup:
         return ErrorCode.NONE if member.epoch == member_epoch else _stale(member)
 
     def validate_offset_delete(self) -> ErrorCode:
-        """Always; of topics that are subscribed to, none are."""
+        """Always NONE: the shard keeps the offsets of topics to which members subscribe."""
         return ErrorCode.NONE
 
     def validate_delete(self) -> ErrorCode:
-        """Only an empty group."""
+        """Only an empty group may be deleted."""
         return ErrorCode.NONE if not self.members else ErrorCode.NON_EMPTY_GROUP
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """By name or by a pattern."""
+        """Whether a member subscribes to this topic by name or by a pattern."""
         return topic in self._names
 
     def offset_unused_since(self, commit_timestamp_ms: Millis) -> Millis | None:
-        """Since the commit: while the topic is subscribed to the shard does not ask."""
+        """The time of the commit: the shard calls this only for topics to which no member subscribes."""
         return commit_timestamp_ms
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The tombstones of the group and its members, in an order in which nothing is forgotten before what
-        rests on it.
+        """The tombstones of the group and its members; a record is deleted after the records that depend on
+        it.
         """
         member_ids = sorted(self.members)
         return [
@@ -319,9 +323,7 @@ def _stale(member: ModernMember) -> ErrorCode:
 
 
 def _count(counts: dict[str, int], before: Iterable[str], after: Iterable[str]) -> None:
-    """Take one away for each of `before`, add one for each of `after`; what nobody counts any more is not
-    there.
-    """
+    """Subtract one for each of `before`, add one for each of `after`, and remove entries that reach zero."""
     for name in after:
         counts[name] = counts.get(name, 0) + 1
     for name in before:

@@ -1,8 +1,8 @@
-"""A KIP-848 group in the course of one decision: what its records say already, and what those of this
-decision will.
+"""A KIP-848 group during one decision: its replayed state, and the changes that the records of this decision
+will make.
 
-The steps are those of KIP-848, in this order: the member's word, the group epoch, the target, the member's
-next step.
+The steps are those of KIP-848, in this order: the subscription of the member, the group epoch, the target,
+the member's next step.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,14 +31,14 @@ from .modern_records import (
 from .subscriptions import Resolved, metadata_hash, topic_ids
 
 _MEMBERS_PER_ASSIGNMENT_MS = 10
-"""A thousand members take about 10 ms to assign. At most a tenth of the time goes there: the interval
-grows with the group.
+"""A thousand members take about 10 ms to assign. Assignments may take at most a tenth of the time: the
+interval grows with the group.
 """
 
 
 class Change:
-    """A decision under way. `before` is the member that `after` replaces in the group, of the same id or
-    of the same instance.
+    """A decision in progress. `after` replaces the member `before` in the group, which has the same member id
+    or the same instance id.
     """
 
     def __init__(self, group: ModernGroup, image: MetadataImage, records: list[CoordinatorRecord]) -> None:
@@ -54,10 +54,10 @@ class Change:
         self._image = image
         self._resolved: dict[str, Resolved | None] = {}
 
-    # -- the member's word
+    # -- the subscription of the member
 
     def replace_static(self, before: ModernMember, after: ModernMember) -> None:
-        """A static member comes back under another id, and takes over what the one before was to have."""
+        """Let a static member that returns under another id take over the target of its former id."""
         group_id = self.group.group_id
         self.records += removal_records(group_id, before.member_id)
         self.records.append(member_record(group_id, after))
@@ -69,8 +69,8 @@ class Change:
         self.records.append(assignment_record(group_id, after))
 
     def put_member(self, before: ModernMember | None, known: ModernMember, after: ModernMember) -> bool:
-        """Take in what the member says; whether it names other topics than before. `known` is the member
-        as the records tell it so far.
+        """Apply the subscription of the member. Returns whether the set of subscribed topics changed. `known`
+        is the member according to its records.
         """
         self.before = before
         self.after = after
@@ -80,12 +80,12 @@ class Change:
         return after.topics != known.topics
 
     def forget_pattern(self, pattern: str) -> None:
-        """Nobody subscribes to the pattern any more."""
+        """Drop a pattern to which no member subscribes any more."""
         self.records.append(pattern_tombstone(self.group.group_id, pattern))
         self._resolved[pattern] = None
 
     def resolve_pattern(self, pattern: str, resolved: Resolved) -> None:
-        """The pattern matches these topics now."""
+        """Set the topics that the pattern matches."""
         self.records.append(pattern_record(self.group.group_id, pattern, resolved))
         known = self.group.resolved.get(pattern)
         self._resolved[pattern] = resolved
@@ -94,7 +94,9 @@ class Change:
     # -- the group epoch
 
     def settle_epoch(self, leaving: Iterable[ModernMember] = ()) -> None:
-        """Begin a new group epoch if something asks for it, or the topics are others than they were."""
+        """Begin a new group epoch if a step of this decision requires one, or if the subscribed topics
+        changed.
+        """
         removed = [*leaving] if self.before is None else [*leaving, self.before]
         added = [] if self.after is None else [self.after]
         hash_now = metadata_hash(self.group.names_after(removed, added, self._resolved), self._image)
@@ -106,15 +108,13 @@ class Change:
 
     @property
     def has_new_epoch(self) -> bool:
-        """Whether this decision begins one."""
+        """Whether this decision begins a new group epoch."""
         return self.group_epoch > self.group.group_epoch
 
     # -- the target
 
     def settle_target(self, assignors: tuple[str, ...], interval_ms: int, now: Instant) -> None:
-        """Compute a new target for the group epoch if there is none yet and it is time, and take the
-        member one step towards it.
-        """
+        """Use a new target for the group epoch if one is due, else the last one."""
         assert self.after is not None
         epoch, target = self.group.assignment_epoch, self._last_target()
         if epoch < self.group_epoch and assignment_due_ms(self.group, interval_ms, now) == 0:
@@ -122,7 +122,7 @@ class Change:
         self.target_epoch, self._target = epoch, target
 
     def keep_target(self) -> None:
-        """Go on with the target that there is."""
+        """Use the last target."""
         self.target_epoch, self._target = self.group.assignment_epoch, self._last_target()
 
     def _last_target(self) -> Target:
@@ -166,7 +166,9 @@ class Change:
         return targets[after.member_id]
 
     def topic_ids_of(self, member: ModernMember) -> frozenset[Uuid]:
-        """The topics that a member subscribes to, by name or by its pattern, as far as they exist."""
+        """The ids of the topics to which a member subscribes, by name or by pattern; topics that do not exist
+        are left out.
+        """
         resolved = (
             self._resolved.get(member.pattern, self.group.resolved.get(member.pattern))
             if member.pattern
@@ -202,10 +204,10 @@ class Change:
 
 
 def assignment_due_ms(group: ModernGroup, interval_ms: int, now: Instant) -> int:
-    """How long until the next target may be computed, in milliseconds of Unix time: many joins at a time
-    are to cost one assignment.
+    """The time until the next target may be computed, in milliseconds: members that join in quick succession
+    are to cause one assignment.
 
-    0 for a group that has no target yet, and when the wall clock was set back beyond the last one.
+    0 if the group has no target yet, or if the wall clock was set back to before the last one.
     """
     if not group.targets or group.assignment_timestamp_ms == 0 or interval_ms == 0:
         return 0
@@ -215,7 +217,9 @@ def assignment_due_ms(group: ModernGroup, interval_ms: int, now: Instant) -> int
 
 
 def left_for_a_moment(member: ModernMember, epoch: int) -> ModernMember:
-    """A static member that will be back: what it has stays its own, whatever epoch it comes back in."""
+    """A static member that has left temporarily: it keeps its partitions, in every epoch that it may return
+    in.
+    """
     assigned: Mapping[Uuid, Mapping[int, int]] = {
         topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()
     }

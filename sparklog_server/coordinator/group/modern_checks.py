@@ -88,7 +88,7 @@ def _is_within(owned: Owned, member: ModernMember) -> bool:
 
 
 def known_member(group: ModernGroup, member_id: str) -> ModernMember:
-    """The member of that id."""
+    """The member with that id."""
     member = group.members.get(member_id)
     if member is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of group {group.group_id}")
@@ -96,7 +96,7 @@ def known_member(group: ModernGroup, member_id: str) -> ModernMember:
 
 
 def known_static_member(group: ModernGroup, member_id: str, instance_id: str) -> ModernMember:
-    """The member of that instance, which has to have that id."""
+    """The member with that instance id, which must have this member id."""
     member = group.static_member(instance_id)
     if member is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"instance {instance_id} is not in group {group.group_id}")

@@ -1,4 +1,4 @@
-"""KIP-848 groups as ConsumerGroupDescribe tells them."""
+"""Descriptions of KIP-848 groups for ConsumerGroupDescribe."""
 
 from collections.abc import Iterable, Mapping
 
@@ -20,15 +20,15 @@ _CONSUMER_MEMBER = 1
 def described(
     group_id: str, group: Group | None, image: MetadataImage, default_assignor: str
 ) -> DescribedGroup:
-    """A group and its members; GROUP_ID_NOT_FOUND if it is none of this kind. Topics that are gone are
-    left out.
+    """The description of a group and its members; GROUP_ID_NOT_FOUND if the group is not of this kind.
+    Deleted topics are left out.
     """
     if not group_id:
         return DescribedGroup(ErrorCode.INVALID_GROUP_ID)
     if not isinstance(group, ModernGroup):
         what = (
             "not found" if group is None else "is not a consumer group"
-        )  # as Kafka says it, whose tools print it
+        )  # in Kafka's words, because its tools print the message
         return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, cut(f"Group {group_id} {what}."), group_id)
     return DescribedGroup(
         group_id=group_id,

@@ -1,6 +1,6 @@
 """The KIP-848 groups of a shard: heartbeats, deadlines, and changes of topics.
 
-`heartbeat` first. Checks raise Refused, which becomes the response in one place. Nearly every heartbeat
+Read `heartbeat` first. Checks raise Refused, which becomes the response in one place. Nearly every heartbeat
 changes nothing and takes a short path that reads only the tables of the group and the member.
 """
 
@@ -60,7 +60,7 @@ _FENCED_AT_ONCE_MAX = 200
 
 
 class ModernGroups:
-    """Decides for every KIP-848 group among `groups`, which it shares with the decider of classic groups.
+    """Decides for every KIP-848 group among `groups`, which it shares with the classic groups.
 
     `describable` returns the topics that the sender of a command may describe; `entropy` makes member ids
     for clients without one.
@@ -89,7 +89,7 @@ class ModernGroups:
         self._softs: dict[str, GroupSoft] = {}
         self._topics_state = 0
 
-    # -- as a shard has it
+    # -- the interface of the shard
 
     def replay(self, key: Message, value: Message | None) -> None:
         """Replay a record whose key is one of MODERN_KEYS."""
@@ -107,9 +107,8 @@ class ModernGroups:
                 continue
             soft = self.soft(group.group_id)
             if group.state_name() in ("Assigning", "Reconciling"):
-                soft.changed_us = (
-                    now.mono_us
-                )  # when it was is not known; the members are to finish soon all the same
+                # The time of the change is not known: assume the latest, so that heartbeats are frequent.
+                soft.changed_us = now.mono_us
             for member in group.members.values():
                 self.deadlines.heard(
                     soft, group.group_id, member.member_id, session_timeout_ms(member, soft), now
@@ -138,7 +137,7 @@ class ModernGroups:
         return []
 
     def deadline(self) -> Micros | None:
-        """When `tick` is wanted next; at once while patterns are being resolved."""
+        """The next time for `tick`; at once while patterns are being resolved."""
         return Micros(0) if self._patterns.is_busy else self.deadlines.next()
 
     def soft(self, group_id: str) -> GroupSoft:
@@ -162,7 +161,7 @@ class ModernGroups:
             soft.checked = -1
             soft.refreshed_us = mark
         else:
-            del self._softs[group_id]  # of a group that did not come to be
+            del self._softs[group_id]  # the group that the decision would have created
 
     def _times(self, group_id: str) -> GroupTimes:
         return times_of(self.settings, self.image.configs.get((GROUP_RESOURCE, group_id)))
@@ -193,7 +192,7 @@ class ModernGroups:
     def _unchanged(
         self, request: ConsumerGroupHeartbeatRequest, command: Command, now: Instant
     ) -> ConsumerGroupHeartbeatResponse | None:
-        """The response to a heartbeat that changes nothing; None if there is something to do."""
+        """The response to a heartbeat that changes nothing; None if the heartbeat needs a decision."""
         group = self.groups.get(request.group_id)
         epoch = request.member_epoch
         if (
@@ -310,8 +309,8 @@ class ModernGroups:
     def _member_for(
         self, change: Change, request: ConsumerGroupHeartbeatRequest, member_id: str, *, is_joining: bool
     ) -> tuple[ModernMember | None, ModernMember]:
-        """The member that the sender is or replaces, None for a new one; and the member after the records
-        so far.
+        """The member that the sender is or replaces, None for a new one; and that member with the records of
+        this decision applied.
         """
         group, instance_id = change.group, request.instance_id
         if instance_id is None:

@@ -1,7 +1,8 @@
-"""The groups of KIP-848 as the shard sees them: heartbeats, descriptions, and classic members that are in
-such a group.
+"""The interface of the shard to its KIP-848 groups: heartbeats, descriptions, and classic members in such a
+group.
 
-`modern_groups.py` decides on the first, `migration_members.py` on the last; both change one set of groups.
+`modern_groups.py` decides on heartbeats, `migration_members.py` on the requests of classic members; both
+change one set of groups.
 """
 
 from collections.abc import Callable
@@ -27,11 +28,11 @@ from .subscriptions import Describable
 
 
 class ModernGroupKind:
-    """`shard.ModernKind`. `describable` says which topics the sender of a command may know about, for
-    patterns; `settings` gives those that hold now, and is asked again when any have changed.
+    """Implements `shard.ModernKind`. `describable` returns the topics that the sender of a command may
+    describe, for patterns; `settings` returns the current settings, and is called again when they change.
 
-    Give the shard `functools.partial(ModernGroupKind, settings=…, entropy=…, describable=…,
-    record_bytes_max=…)` to make it with.
+    The shard is constructed with `functools.partial(ModernGroupKind, settings=…, entropy=…, describable=…,
+    record_bytes_max=…)`.
     """
 
     def __init__(
@@ -55,15 +56,15 @@ class ModernGroupKind:
         self._members = ClassicMembers(self._groups)
 
     def replay(self, key: Message, value: Message | None) -> None:
-        """Take in a record of a KIP-848 group."""
+        """Replay a record of a KIP-848 group."""
         self._groups.replay(key, value)
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
-        """Everything was replayed: begin what time does to it."""
+        """Start the timers: every record has been replayed."""
         return self._groups.loaded(image, now)
 
     def decide(self, command: Command, token: Token, now: Instant) -> Decision:
-        """Decide on a request for a group of this kind; every one is answered at once."""
+        """Decide on a request for a group of this kind; every request is answered at once."""
         if type(command.request) is ConsumerGroupHeartbeatRequest:
             return self._groups.heartbeat(command, token, now)
         if type(command.request) is ConsumerGroupDescribeRequest:
@@ -79,7 +80,7 @@ class ModernGroupKind:
         return Decision((), (Answer(token, ConsumerGroupDescribeResponse(groups=told)),))
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
-        """Topics may have changed: groups look with their next heartbeat."""
+        """Take over new metadata: groups whose topics changed begin a new epoch with their next heartbeat."""
         return self._groups.image_changed(delta, now)
 
     def tick(self, now: Instant) -> list[Decision]:
@@ -87,12 +88,12 @@ class ModernGroupKind:
         return self._groups.tick(now)
 
     def deadline(self) -> Micros | None:
-        """When `tick` is wanted next."""
+        """The next time for `tick`."""
         return self._groups.deadline()
 
     def abandoned(self, token: Token) -> None:
-        """Nobody waits here."""
+        """Do nothing: no request waits."""
 
     def waiting(self) -> list[Token]:
-        """Nobody."""
+        """No token: every request is answered at once."""
         return []

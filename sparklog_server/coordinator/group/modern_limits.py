@@ -1,5 +1,5 @@
-"""The times that bind one KIP-848 group: the broker's, or the group's own where it has settings, and the
-heartbeat that it is advised.
+"""The timeouts and intervals of one KIP-848 group, from the broker's settings and its own, and the heartbeat
+interval that it advises.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _ADVICE_SHARE = 4
 
 
 class GroupTimes(msgspec.Struct, frozen=True, gc=False):
-    """In milliseconds."""
+    """The timeouts and intervals of a group, in milliseconds."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -28,8 +28,8 @@ class GroupTimes(msgspec.Struct, frozen=True, gc=False):
 
 
 def times_of(settings: GroupConfig, config: Mapping[str, str] | None) -> GroupTimes:
-    """The times of a group with these settings of its own, within what the broker allows; one that is no
-    number counts as none.
+    """The times of a group with these settings of its own, limited to the broker's bounds; a setting that is
+    not a number is ignored.
     """
     own = config or {}
     return GroupTimes(
@@ -63,14 +63,14 @@ def _within(text: str | None, default: int, least: int, most: int) -> int:
 def advised_interval_ms(
     times: GroupTimes, *, members: int, changed_us: Micros | None, target_due_ms: int, now: Instant
 ) -> int:
-    """After which time a member is to send its next heartbeat: sooner than it is set to while the group
-    changes.
+    """The interval after which a member should send its next heartbeat: shorter than the setting while the
+    group changes.
 
-    A member learns of its part in a rebalance from the answer to a heartbeat, so one heartbeat interval
-    passes for each step of it. For a while after a change (`changed_us`, None if it is not known) the
-    interval is a quarter of the time that has passed since, and so a member learns of each step at most a
-    quarter later than it could: about twenty heartbeats in all until it is back to its interval. It is
-    never below what keeps a group to a thousand heartbeats a second, nor before the moment when the next
+    A member learns of its part in a rebalance from the answer to a heartbeat, so each step of the rebalance
+    takes one heartbeat interval. After a change (`changed_us`, None if it is not known) the interval is a
+    quarter of the time since the change. A member therefore learns of each step at most a quarter later than
+    possible, and sends about twenty heartbeats until the interval is that of the setting again. The interval
+    is never shorter than a thousand heartbeats per second and group allow, and never ends before the next
     target may be computed.
     """
     interval_ms = times.heartbeat_interval_ms

@@ -1,12 +1,11 @@
-"""A member of a KIP-848 group: what it said of itself, and how far it has come on the way to its target.
+"""A member of a KIP-848 group: its subscription, and its progress towards its target.
 
     STABLE ──── a newer target takes something away ───► UNREVOKED_PARTITIONS
       ▲  │                                                   │ it no longer reports them
       │  └─ the target has partitions of others ─┐           ▼
       └──── they are free ◄──── UNRELEASED_PARTITIONS ◄──────┘
 
-Members are values: a decision makes another one, and its records make the same one again when they are
-replayed.
+Members are immutable: a decision creates a new one, and the replay of its records creates an equal one.
 """
 
 from collections.abc import Mapping
@@ -34,27 +33,26 @@ LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
 
 Assigned = Mapping[Uuid, Mapping[int, int]]
-"""Partitions by topic id, each with the epoch since which the member has it."""
+"""Partitions by topic id, each with the epoch since which the member owns it."""
 
 NOTHING: Assigned = {}
 
 
 class MemberState(IntEnum):
-    """As in the records."""
+    """The states of a member, with the numbers of the records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
     UNRELEASED_PARTITIONS = 2
     UNKNOWN = 127
-    """Written by a newer release: the member has to join anew."""
+    """Written by a newer release: the member must join again."""
 
 
 class ModernMember(msgspec.Struct, frozen=True):
-    """One member. `assigned` it may consume; `revoking` it was told to give back and has not yet said that
-    it did.
+    """One member. It may consume `assigned`; it was told to revoke `revoking`, and has not confirmed that
+    yet.
 
-    With `classic` it speaks the classic protocol, in a group that others use by the new one; its
-    generation is then `epoch`.
+    A member with `classic` speaks the classic protocol in a KIP-848 group; `epoch` is its generation.
     """
 
     member_id: str
@@ -74,11 +72,13 @@ class ModernMember(msgspec.Struct, frozen=True):
     classic: ClassicMemberMetadata | None = None
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Nothing is left to do on the way to the target of that epoch."""
+        """Whether the member has reached the target of that epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def epoch_of(self, topic_id: Uuid, partition: int) -> int | None:
-        """Since which epoch the member has the partition; None if it neither has it nor gives it back."""
+        """The epoch since which the member owns the partition; None if the partition is neither assigned nor
+        being revoked.
+        """
         for partitions in (self.assigned.get(topic_id), self.revoking.get(topic_id)):
             if partitions is not None and partition in partitions:
                 return partitions[partition]
@@ -96,7 +96,7 @@ class ModernMember(msgspec.Struct, frozen=True):
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """The classic protocols that it knows, each once; none if it is no classic member."""
+        """The classic protocols that the member supports, each once; none if it is not a classic member."""
         return (
             ()
             if self.classic is None
@@ -104,7 +104,7 @@ class ModernMember(msgspec.Struct, frozen=True):
         )
 
     def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
-        """What the member said of itself, as a record has it."""
+        """The subscription of the member as a record."""
         return ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,
@@ -118,7 +118,7 @@ class ModernMember(msgspec.Struct, frozen=True):
         )
 
     def assignment_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
-        """How far the member has come, as a record has it."""
+        """The progress of the member as a record."""
         return ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -128,7 +128,7 @@ class ModernMember(msgspec.Struct, frozen=True):
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ModernMember":
-        """The member after the record of what it says of itself."""
+        """The member after a record of its subscription."""
         return msgspec.structs.replace(
             self,
             instance_id=value.instance_id,
@@ -143,7 +143,7 @@ class ModernMember(msgspec.Struct, frozen=True):
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ModernMember":
-        """The member after the record of how far it has come."""
+        """The member after a record of its progress."""
         return msgspec.structs.replace(
             self,
             epoch=value.member_epoch,
@@ -158,7 +158,7 @@ _STATES = frozenset(MemberState)
 
 
 def names_of(names: list[str]) -> tuple[str, ...]:
-    """Topic names as members and records hold them: each once, in order."""
+    """Topic names as members and records hold them: sorted, without duplicates."""
     return tuple(sorted(set(names)))
 
 
@@ -172,7 +172,9 @@ def _told(assigned: Assigned) -> list[CurrentTopicPartitions]:
 
 
 def _read(told: list[CurrentTopicPartitions], epoch: int) -> Assigned:
-    """Records of brokers before 4.3 know no epoch per partition: there it is the member's."""
+    """The assigned partitions with their epochs. Records of brokers before 4.3 have no epoch per partition:
+    the member's epoch applies.
+    """
     assigned = {}
     for topic in told:
         epochs = topic.assignment_epochs
@@ -190,7 +192,7 @@ def told_assignment(assigned: Assigned) -> Assignment:
 
 
 def updated(known: ModernMember, request: ConsumerGroupHeartbeatRequest, command: Command) -> ModernMember:
-    """The member as a heartbeat changes it; the fields that the request leaves out stay."""
+    """The member after a heartbeat; fields that the request leaves out keep their values."""
     return msgspec.structs.replace(
         known,
         instance_id=known.instance_id if request.instance_id is None else request.instance_id,

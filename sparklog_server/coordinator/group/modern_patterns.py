@@ -1,9 +1,9 @@
-"""When the patterns of KIP-848 groups are held against the topics: new ones at once, all of a group's
-after topics came, and now and then.
+"""Resolution of the patterns of KIP-848 groups: when a pattern is new, when topics are created, and at
+intervals.
 
-A few names and patterns are matched within the heartbeat that asks for it, so that its answer has an
-assignment already; many of them slice by slice as time goes on, group after group, and the group learns of
-it when it is done.
+If names and patterns are few, they are matched within the heartbeat, so that its answer has an assignment
+already. Otherwise they are matched in slices, one group after the other, and the result is applied to the
+group when the last slice is done.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,13 +21,13 @@ from .modern_soft import GroupSoft
 from .subscriptions import Describable, Pattern, Resolution, Resolved
 
 _REFRESH_MIN_MS = 10_000
-"""Patterns of a group are held against new topics no more often than this, as in Kafka."""
+"""The shortest interval between resolutions of a group's patterns against new topics, as in Kafka."""
 _AT_ONCE_MAX = 2_000
 """Names times patterns that a heartbeat resolves itself: five milliseconds, once per pattern."""
 
 
 class Patterns:
-    """The patterns of a shard's groups, and what is being matched."""
+    """The patterns of a shard's groups, and the resolution in progress."""
 
     def __init__(
         self, settings: GroupConfig, describable: Describable, record_bytes_max: Callable[[], int]
@@ -40,21 +40,21 @@ class Patterns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether `advance` has something to do."""
+        """Whether `advance` has names left to match."""
         return bool(self._under_way)
 
     def topics_created(self, now: Instant) -> None:
-        """There are topics that no pattern has been held against."""
+        """Mark every group for a new resolution: topics were created."""
         self._topics_created_us = now.mono_us
 
     def settle(
         self, change: Change, soft: GroupSoft, image: MetadataImage, command: Command, now: Instant
     ) -> bool:
-        """Take in the pattern that the member subscribes to now, and resolve what has to be; whether the
-        member's pattern changed.
+        """Apply the pattern to which the member subscribes now, and resolve the patterns that are due.
+        Returns whether the member's pattern changed.
 
-        Raises Refused with INVALID_REGULAR_EXPRESSION, or with UNKNOWN_SERVER_ERROR for one that matches
-        more than a record can hold.
+        Raises Refused with INVALID_REGULAR_EXPRESSION, or with UNKNOWN_SERVER_ERROR for a pattern that
+        matches more topics than a record can hold.
         """
         group, before, after = change.group, change.before, change.after
         assert after is not None
@@ -123,27 +123,27 @@ class Patterns:
                 change.resolve_pattern(pattern, resolved)
 
     def _recheck_us(self, refreshed_us: Micros) -> Micros:
-        """When patterns that were resolved then are to be looked at again."""
+        """The time at which patterns that were resolved at that time are due again."""
         has_new_topics = self._topics_created_us is not None and self._topics_created_us >= refreshed_us
         interval_ms = _REFRESH_MIN_MS if has_new_topics else self._settings.consumer_regex_refresh_interval_ms
         return Micros(refreshed_us + interval_ms * 1_000)
 
     def advance(self) -> tuple[str, Resolution] | None:
-        """Match one more slice for the group that has waited longest; its id and what was found if that
-        was the last.
+        """Match the next slice for the group that has waited longest. Returns its id and its resolution if
+        that is done.
         """
         group_id, resolution = next(iter(self._under_way.items()))
         del self._under_way[group_id]
         if resolution.is_done:
             return group_id, resolution
         resolution.advance()
-        self._under_way[group_id] = resolution  # behind the others
+        self._under_way[group_id] = resolution  # at the end of the queue
         return None
 
     def finish(
         self, group: ModernGroup, soft: GroupSoft, resolution: Resolution, image: MetadataImage
     ) -> Change:
-        """What a resolution that came to its end changes in its group."""
+        """Apply the result of a finished resolution to its group."""
         change = Change(group, image, [])
         self._take_in(change, soft, resolution.resolved(self._describable), dict.fromkeys(group.patterns()))
         return change

@@ -18,7 +18,7 @@ from .assignors import Target
 from .modern_member import NOTHING, Assigned, MemberState, ModernMember
 
 Owned = list[TopicPartitions] | None
-"""What a member says that it owns; None if it said nothing about that."""
+"""The partitions that a member reports as owned; None if it reported none in this heartbeat."""
 
 
 class Goal(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The records of a KIP-848 group, as its decisions write them and as they are taken in again."""
+"""The records of a KIP-848 group: written by its decisions, and replayed."""
 
 from sparklog.model import Millis, Uuid
 from sparklog.wire.schema import Message
@@ -35,17 +35,17 @@ MODERN_KEYS: tuple[type[Message], ...] = (
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The group is in `epoch`, with its topics as the hash says."""
+    """The record of the group epoch, with the hash of the subscribed topics."""
     return encode_record(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch, metadata_hash))
 
 
 def epoch_tombstone(group_id: str) -> CoordinatorRecord:
-    """The group is no more."""
+    """The tombstone of the group epoch: the group is deleted."""
     return encode_record(ConsumerGroupMetadataKey(group_id), None)
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """What brokers before 4.1 wrote about the topics is no more."""
+    """The tombstone of the topic metadata that brokers before 4.1 wrote."""
     return encode_record(ConsumerGroupPartitionMetadataKey(group_id), None)
 
 
@@ -55,7 +55,7 @@ def member_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
 
 
 def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """The member is no more."""
+    """The tombstone of a member's metadata."""
     return encode_record(ConsumerGroupMemberMetadataKey(group_id, member_id), None)
 
 
@@ -69,12 +69,14 @@ def target_record(group_id: str, member_id: str, target: Target) -> CoordinatorR
 
 
 def target_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """Nothing is meant for the member any more."""
+    """The tombstone of a member's target assignment."""
     return encode_record(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None)
 
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: Millis) -> CoordinatorRecord:
-    """The targets are those of `epoch`, computed at that Unix time; 0 for a target that was taken over."""
+    """The record of the epoch of the target assignment and the Unix time of its computation; 0 for a target
+    that was taken over.
+    """
     return encode_record(
         ConsumerGroupTargetAssignmentMetadataKey(group_id),
         ConsumerGroupTargetAssignmentMetadataValue(epoch, wall_ms),
@@ -82,19 +84,19 @@ def target_epoch_record(group_id: str, epoch: int, wall_ms: Millis) -> Coordinat
 
 
 def target_epoch_tombstone(group_id: str) -> CoordinatorRecord:
-    """There are no targets."""
+    """The tombstone of the epoch of the target assignment."""
     return encode_record(ConsumerGroupTargetAssignmentMetadataKey(group_id), None)
 
 
 def assignment_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
-    """How far a member has come."""
+    """The record of a member's progress towards its target."""
     return encode_record(
         ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value()
     )
 
 
 def assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """The member has nothing."""
+    """The tombstone of a member's progress."""
     return encode_record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None)
 
 
@@ -121,5 +123,5 @@ def removal_records(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 
 
 def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> Target:
-    """The target that a record tells."""
+    """The target assignment in a record."""
     return {Uuid(topic.topic_id): tuple(sorted(topic.partitions)) for topic in value.topic_partitions}

@@ -1,7 +1,7 @@
-"""KIP-848 groups from their records: at a load, and after each decision. Nothing else changes a group.
+"""Replay of the records of KIP-848 groups, at a load and after each decision. No other code changes a group.
 
-A log may have been compacted while groups changed, so a record may come without those that went before it;
-each is taken as it is.
+Compaction may remove older records of a group while newer ones stay, so each record is replayed without the
+assumption that an earlier one was.
 """
 
 from collections.abc import MutableMapping
@@ -37,14 +37,14 @@ NO_TARGET_EPOCH = -1
 
 
 def replay_modern(groups: MutableMapping[str, Group], key: Message, value: Message | None) -> None:
-    """Take in a record whose key is one of MODERN_KEYS; a tombstone for what is not there means nothing."""
+    """Replay a record whose key is one of MODERN_KEYS; a tombstone of a missing key has no effect."""
     group_id: str = key.group_id  # type: ignore[attr-defined]  # every key of MODERN_KEYS has it
     group = groups.get(group_id)
     if not isinstance(group, ModernGroup):
         if value is None:
             return
-        # Only an empty classic group, which keeps offsets, can be here: any other was forgotten by a record
-        # before this one.
+        # Only an empty classic group, which keeps offsets, can be here: any other was deleted by an earlier
+        # record.
         group = groups[group_id] = ModernGroup(group_id)
     match key:
         case ConsumerGroupMetadataKey():

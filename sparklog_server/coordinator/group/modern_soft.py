@@ -13,13 +13,13 @@ class ModernDue(Enum):
     """The kinds of deadlines of a KIP-848 group."""
 
     SESSION = auto()
-    """A member was silent for too long."""
+    """The session of a member expires."""
     REVOCATION = auto()
-    """A member did not give back what it was told to."""
+    """A member has not revoked its partitions in time."""
     CLASSIC_JOIN = auto()
-    """A classic member was told to rejoin, and did not."""
+    """A classic member has not rejoined in time."""
     CLASSIC_SYNC = auto()
-    """A classic member joined, and did not sync."""
+    """A classic member has joined, and not synced in time."""
 
 
 class ModernDeadline(NamedTuple):
@@ -32,9 +32,11 @@ class ModernDeadline(NamedTuple):
 
 
 class GroupSoft:
-    """One group's. `checked` is the number of the topics' state that the group was last held against,
-    `changed_us` when its epoch began, `refreshed_us` when its patterns were resolved, `recheck_us` when a
-    heartbeat is to look at them again, and `too_wide` has those that matched more than a record can hold."""
+    """The soft state of one group. `checked` is the version of the topics that the group was last compared
+    with, `changed_us` the time at which its epoch began, `refreshed_us` the time at which its patterns were
+    resolved, `recheck_us` the time from which a heartbeat resolves them again. `too_wide` has the patterns
+    that matched more topics than a record can hold.
+    """
 
     __slots__ = (
         "changed_us",
@@ -67,7 +69,7 @@ class Deadlines:
         self._timers: Timers[ModernDeadline] = Timers()
 
     def heard(self, soft: GroupSoft, group_id: str, member_id: str, timeout_ms: int, now: Instant) -> None:
-        """The member sent a request: its session starts again."""
+        """Restart the session of a member that has sent a request."""
         timer = soft.sessions.get(member_id)
         if timer is None:
             timer = soft.sessions[member_id] = Timer(ModernDeadline(ModernDue.SESSION, group_id, member_id))
@@ -82,7 +84,7 @@ class Deadlines:
         *,
         keeps_earlier: bool = False,
     ) -> None:
-        """Set the deadline; with `keeps_earlier` an existing one stays."""
+        """Set a deadline; with `keeps_earlier`, an existing one stays."""
         key = (deadline.due, deadline.member_id)
         timer = soft.others.get(key)
         if timer is not None and timer.deadline is not None and keeps_earlier:

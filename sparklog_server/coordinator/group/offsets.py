@@ -1,8 +1,8 @@
 """The offsets that groups have committed, by group, topic and partition.
 
-This state is durable: only replay changes it. The shard has the group validate a commit before. A commit with
-its own retention time (OffsetCommit 2 to 4) expires after that time, any other `offsets.retention.minutes`
-after the group was last in use, or after the commit if there is no group.
+This state is durable: only replay changes it. The shard lets the group validate a commit first. A commit with
+its own retention time (OffsetCommit 2 to 4) expires after that time; any other expires
+`offsets.retention.minutes` after the group was last in use, or after the commit if there is no group.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ from .records import OffsetCommitKey, OffsetCommitValue, encode_commit, encode_r
 _NO_RETENTION = -1
 _NEVER = 2**63 - 1
 """The latest time that a record can have."""
-_NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
+_NONE: Final = ErrorCode.NONE  # Reading an enum member through its class costs as much as two calls.
 _EXPIRING_VERSION = 1
 """The version of the value that has an expiry time."""
 
@@ -75,7 +75,7 @@ class Offsets:
     # -- durable
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        """Replay a commit, or with None its tombstone."""
+        """Replay a commit; None is its tombstone."""
         if self.pending:
             if value is None:
                 self.pending.forget(key)
@@ -86,7 +86,7 @@ class Offsets:
     def replay_undecided(
         self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None, offset: Offset
     ) -> None:
-        """Replay a commit in a transaction, or a tombstone, which counts at once."""
+        """Replay a commit in a transaction, or a tombstone, which takes effect at once."""
         if value is None:
             self.replay(key, None)
         else:
@@ -122,7 +122,7 @@ class Offsets:
     def commit(
         self, request: OffsetCommitRequest, refusal: IsStale | None, now: Instant
     ) -> tuple[tuple[CoordinatorRecord, ...], OffsetCommitResponse]:
-        """The records and the answer of a commit that the group allows; `refusal` checks each partition."""
+        """The records and the answer of a commit that the group accepts; `refusal` checks each partition."""
         expire_timestamp = (
             min(now.wall_ms + request.retention_time_ms, _NEVER)
             if request.retention_time_ms != _NO_RETENTION
@@ -167,7 +167,7 @@ class Offsets:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, now: Instant
     ) -> tuple[tuple[CoordinatorRecord, ...], TxnOffsetCommitResponse]:
-        """The records and the answer of a commit in a transaction that the group allows."""
+        """The records and the answer of a commit in a transaction that the group accepts."""
         records: list[CoordinatorRecord] = []
         response = TxnOffsetCommitResponse(topics=[])
         for topic in request.topics:
@@ -236,7 +236,7 @@ class Offsets:
     def delete(
         self, request: OffsetDeleteRequest, is_subscribed: Callable[[str], bool]
     ) -> tuple[tuple[CoordinatorRecord, ...], OffsetDeleteResponse]:
-        """The records and the answer that forget partitions of topics the group does not subscribe to
+        """The tombstones and the answer of OffsetDelete, for topics to which the group does not subscribe
         (KIP-496).
         """
         records: list[CoordinatorRecord] = []
@@ -260,16 +260,14 @@ class Offsets:
         return tuple(records), response
 
     def delete_all(self, group_id: str) -> tuple[CoordinatorRecord, ...]:
-        """The records that forget everything of a group."""
+        """The tombstones of all offsets of a group."""
         topics = self._groups.get(group_id, {})
         known = {(name, index): None for name, partitions in topics.items() for index in partitions}
         known |= dict.fromkeys(self.pending.partitions(group_id))
         return tuple(_tombstone(group_id, name, index) for name, index in known)
 
     def of_deleted_topics(self, deleted: frozenset[str]) -> tuple[CoordinatorRecord, ...]:
-        """The records that forget topics that are no more, in every group: one pass, however many topics
-        go at once.
-        """
+        """The tombstones of the offsets of deleted topics, in every group: one pass for all of them."""
         known = {
             (group_id, topic, index): None
             for group_id, topics in self._groups.items()
@@ -293,10 +291,10 @@ class Offsets:
         retention_ms: int,
         now: Instant,
     ) -> tuple[tuple[CoordinatorRecord, ...], bool]:
-        """The records that forget what has expired, and whether nothing is left then.
+        """The tombstones of expired offsets, and whether the group has no offset left after them.
 
-        `unused_since` tells from which time on the retention of an offset counts that was committed at a
-        time; None while it may be needed.
+        `unused_since` returns the start of the retention of an offset by its commit timestamp; None while the
+        group may need it.
         """
         topics = self._groups.get(group_id)
         if topics is None:
@@ -324,7 +322,7 @@ def _is_expired(
 
 
 def refused_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """The answer to a commit of which nothing is done."""
+    """The answer to a commit with one code for every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -341,7 +339,7 @@ def refused_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommi
 
 
 def refused_txn_commit(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    """The answer to a commit within a transaction of which nothing is done."""
+    """The answer to a commit within a transaction with one code for every partition."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -367,7 +365,7 @@ def _unstable(index: int) -> OffsetFetchResponsePartitions:
 
 
 def _of_topic(value: OffsetCommitValue | None, topic_id: bytes) -> OffsetCommitValue | None:
-    """What was committed, unless it was for another topic of the same name, since deleted."""
+    """The committed offset, unless it belongs to a deleted topic of the same name."""
     if value is None or ZERO_UUID in (value.topic_id, topic_id) or value.topic_id == topic_id:
         return value
     return None

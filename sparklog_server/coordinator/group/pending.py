@@ -24,7 +24,7 @@ class PendingOffsets:
     """
 
     def __init__(self) -> None:
-        # None: a later commit counts, and the transaction is still open.
+        # None: a later commit has replaced the offset, and the transaction is still open.
         self._of_producer: dict[int, dict[_Key, tuple[OffsetCommitValue, Offset] | None]] = {}
         self._open: dict[str, dict[tuple[str, int], dict[int, None]]] = {}
 
@@ -54,7 +54,7 @@ class PendingOffsets:
         self._open.setdefault(key.group, {}).setdefault((key.topic, key.partition), {})[producer_id] = None
 
     def overtaken(self, key: OffsetCommitKey) -> None:
-        """A commit without a transaction supersedes the undecided offsets of its partition."""
+        """Let a commit without a transaction replace the undecided offsets of its partition."""
         for producer_id in self._open.get(key.group, {}).get((key.topic, key.partition), ()):
             self._of_producer[producer_id][key.group, key.topic, key.partition] = None
 
@@ -77,7 +77,7 @@ class PendingOffsets:
     def ended(
         self, producer_id: int, *, is_commit: bool
     ) -> Iterable[tuple[OffsetCommitKey, OffsetCommitValue]]:
-        """End the transaction of the producer. Returns the offsets that count from now on."""
+        """End the transaction of the producer. Returns the offsets that become committed."""
         counted = []
         for (group_id, topic, partition), undecided in self._of_producer.pop(producer_id, {}).items():
             others = self._closed(group_id, topic, partition, producer_id)

@@ -4,7 +4,7 @@
     value   int16 version, fields; no value at all forgets the key
 
 Types 0 and 1 are both offset commits. Those of share and streams groups, which this release does not keep,
-are recognised: `decode_record` gives None for them, and they stay in the log as they are.
+are recognised: `decode_record` returns None for them, and they stay in the log unchanged.
 """
 
 from functools import lru_cache
@@ -34,7 +34,7 @@ from sparklog_server.coordinator.shard import CoordinatorRecord
 
 
 class LegacyOffsetCommitKey(Message):
-    """Type 0, of old brokers; what follows is the same."""
+    """The key of type 0, written by old brokers; its fields are those of type 1."""
 
     versions: ClassVar = Versions(0, 0)
 
@@ -60,8 +60,8 @@ class OffsetCommitKey(Message):
 
 
 class OffsetCommitValue(Message):
-    """A committed offset; v1, written for commits that bring a retention time of their own, is the only
-    one that expires by itself.
+    """A committed offset. Version 1 is written for commits with a retention time of their own; only it has an
+    expiry time.
     """
 
     versions: ClassVar = Versions(0, 4, flexible=4)
@@ -117,7 +117,7 @@ class ConsumerGroupMetadataKey(Message):
 
 
 class ConsumerGroupMetadataValue(Message):
-    """The group epoch, and a hash over the topics that it rests on (KIP-1101)."""
+    """The group epoch, and the hash of the subscribed topics (KIP-1101)."""
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
@@ -126,8 +126,8 @@ class ConsumerGroupMetadataValue(Message):
 
 
 class ConsumerGroupPartitionMetadataKey(Message):
-    """Of brokers before 4.1, which wrote the topics themselves in place of their hash; 4.3 writes
-    tombstones for it only.
+    """The key of the topic metadata that brokers before 4.1 wrote in place of the hash; 4.3 writes only
+    tombstones for it.
     """
 
     versions: ClassVar = Versions(0, 0)
@@ -171,7 +171,7 @@ class ClassicMemberMetadata(Message):
 
 
 class ConsumerGroupMemberMetadataValue(Message):
-    """What a member said of itself; with `classic_member_metadata` it speaks the classic protocol in a
+    """The subscription of a member; with `classic_member_metadata` it speaks the classic protocol in a
     consumer group.
     """
 
@@ -195,8 +195,8 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    """The epoch of the target assignment, written after everyone's share of it; its time is that of
-    KIP-1263.
+    """The epoch of the target assignment, written after the target of every member, and the time of its
+    computation (KIP-1263).
     """
 
     versions: ClassVar = Versions(0, 0, flexible=0)
@@ -231,7 +231,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
 
 
 class CurrentTopicPartitions(Message):
-    """`assignment_epochs`, where given, is as long as `partitions`: since which epoch the member has each."""
+    """`assignment_epochs`, if present, has the epoch since which the member owns each of `partitions`."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[Int32] = []
@@ -239,8 +239,8 @@ class CurrentTopicPartitions(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
-    """What a member owns, and what it must give back first; `state` is 0 stable, 1 unrevoked, 2 unreleased
-    partitions.
+    """The partitions that a member owns, and those it must revoke first; `state` is 0 stable, 1 unrevoked, 2
+    unreleased partitions.
     """
 
     versions: ClassVar = Versions(0, 0, flexible=0)
@@ -260,7 +260,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 
 class ConsumerGroupRegularExpressionValue(Message):
-    """The topics that a pattern matched, in which version of the metadata, and when it was resolved (epoch
+    """The topics that a pattern matched, the version of the metadata, and the time of the resolution (epoch
     milliseconds).
     """
 
@@ -306,10 +306,10 @@ _COMMIT_VERSION = _BY_KEY[OffsetCommitKey].version
 
 
 def encode_record(key: Message, value: Message | None, version: int | None = None) -> CoordinatorRecord:
-    """The record of a key and its value, or, with None, the tombstone of the key.
+    """The record of a key and its value; the value None is a tombstone.
 
-    `version` of the value is what Kafka 4.3 writes unless given: an OffsetCommitValue with an expiry time
-    of its own needs 1.
+    `version` is the version of the value, by default the one that Kafka 4.3 writes: an OffsetCommitValue with
+    an expiry time needs 1.
     """
     kind = _BY_KEY[type(key)]
     encoded_key = _prefixed(kind.number, key, 0)

@@ -1,5 +1,5 @@
-"""The shard of groups: one partition of `__consumer_offsets`, replayed. `decide` passes a request to the
-kind of its group.
+"""The shard of groups: one partition of `__consumer_offsets`, replayed. `decide` passes a request to the code
+for its kind of group.
 
                        ┌─► classic_requests.ClassicGroups ─┐
     command ─► decide ─┼─► the groups of KIP-848           ├─► the groups by id, of either kind
@@ -68,8 +68,8 @@ Decide = Callable[[Command, Token, Instant], Decision]
 
 
 class ModernKind(Protocol):
-    """The groups of KIP-848, as the shard sees them. They share the dictionary of groups with the classic
-    groups, and do not change those.
+    """The interface of the shard to its KIP-848 groups. They share the dictionary of groups with the classic
+    groups, and do not change classic ones.
     """
 
     def replay(self, key: Message, value: Message | None) -> None:
@@ -93,8 +93,8 @@ class ModernKind(Protocol):
 
 
 class GroupShard:
-    """`coordinator.shard.Shard` for groups and their offsets. `make_modern` makes the groups of KIP-848 over
-    the dictionary of groups.
+    """Implements `coordinator.shard.Shard` for groups and their offsets. `make_modern` constructs the KIP-848
+    groups with the dictionary of groups.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class GroupShard:
         self._offsets.replay(key, value)
 
     def unfinished(self) -> dict[str, object]:
-        return {}  # if a commit is lost, the one before it counts
+        return {}  # after the loss of a commit, the previous commit of the partition is valid
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         self._group_offsets.image = image
@@ -266,7 +266,8 @@ class GroupShard:
         return [*self._classic.tick(now), *self._modern.tick(now), *self._group_offsets.tick(now)]
 
     def deadline(self) -> Micros | None:
-        # Called after every decision, heartbeats too: without a loop it takes a quarter of the time.
+        # Called after every decision, heartbeats included: written without a loop it takes a quarter of the
+        # time.
         earliest = self._group_offsets.deadline()
         deadline = self._classic.deadline()
         if deadline is not None and (earliest is None or deadline < earliest):
@@ -325,7 +326,7 @@ def _answered(token: Token, reply: Message) -> Decision:
 def _of_legacy(
     key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
 ) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
-    """The commit of an old broker in the format of newer ones."""
+    """The commit of an old broker in the current format."""
     committed = None
     if value is not None:
         committed = OffsetCommitValue(

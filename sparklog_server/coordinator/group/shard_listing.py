@@ -1,4 +1,4 @@
-"""What administrators ask of groups of either kind: to list and describe them."""
+"""Requests of administrators for groups of either kind: list and describe."""
 
 from typing import NamedTuple
 
@@ -12,13 +12,13 @@ from .classic import ClassicGroup, State
 from .group import Group
 
 NOT_FOUND_SINCE = 6
-"""The version of DescribeGroups from which a group that is not there is an error (KIP-1043); before, it is
-one that is dead.
+"""The version of DescribeGroups from which an unknown group is an error (KIP-1043); earlier versions report
+it as dead.
 """
 
 
 class Filters(NamedTuple):
-    """Which groups are to be listed; an empty filter lets everything pass, and an unknown word nothing."""
+    """The filters of ListGroups. An empty filter accepts every group, an unknown word none."""
 
     states: frozenset[str]
     kinds: frozenset[str]
@@ -32,14 +32,14 @@ class Filters(NamedTuple):
 
 
 class GroupIds(Message):
-    """Asks a shard which groups it keeps, and is the answer."""
+    """The request and the answer for the ids of the groups of a shard."""
 
     group_ids: list[str] = []
 
 
 class ListedGroups(Message):
-    """Asks a shard for those of these groups that are still there and pass; a ListGroupsResponse is the
-    answer.
+    """The request to list these groups of a shard, if they still exist and pass the filters; answered with a
+    ListGroupsResponse.
     """
 
     group_ids: list[str]
@@ -59,8 +59,8 @@ def listed(groups: dict[str, Group], asked: ListedGroups) -> list[ListedGroup]:
 
 
 def described(group_id: str, group: Group | None, version: int) -> DescribedGroup:
-    """A classic group with its members; what they said of themselves is told only while the protocol is
-    settled.
+    """The description of a classic group with its members; the metadata of members is included only while the
+    group is stable.
     """
     if not isinstance(group, ClassicGroup):
         answer = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)

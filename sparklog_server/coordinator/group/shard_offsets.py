@@ -1,4 +1,4 @@
-"""Offsets as their group allows them: who may commit, fetch and delete, and what expires."""
+"""Commit, fetch, deletion and expiration of offsets, as the group of the offsets allows."""
 
 from collections import deque
 from typing import Final
@@ -26,19 +26,17 @@ from .group_config import GroupConfig
 from .offsets import IsStale, Offsets, refused_commit, refused_txn_commit
 
 GROUP_ID_NOT_FOUND_SINCE = 9
-"""The version of OffsetCommit from which a generation of an unknown group is told so; before, it is an
-illegal generation.
+"""The version of OffsetCommit from which an unknown group has its own error; earlier versions get
+ILLEGAL_GENERATION.
 """
-_NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
+_NONE: Final = ErrorCode.NONE  # Reading an enum member through its class costs as much as two calls.
 _COMMITTING: Final = (State.STABLE, State.PREPARING_REBALANCE)
 _GROUPS_AT_ONCE = 100
-"""How many groups are looked through for expired offsets before others have their turn: some tenths of a
-millisecond.
-"""
+"""The number of groups examined for expired offsets in one turn: some tenths of a millisecond."""
 
 
 class GroupOffsets:
-    """The requests about offsets of a shard's groups, and the sweep that forgets what has expired."""
+    """The requests for offsets of a shard's groups, and the removal of expired offsets."""
 
     def __init__(
         self, groups: dict[str, Group], classic: ClassicGroups, offsets: Offsets, settings: GroupConfig
@@ -54,8 +52,8 @@ class GroupOffsets:
     # -- requests
 
     def commit(self, command: Command, token: Token, now: Instant) -> Decision:
-        """OffsetCommit: by a member in its generation or epoch, or by anyone under the name of a group
-        without members.
+        """OffsetCommit: by a member in its generation or epoch, or by any client if the group has no
+        members.
         """
         request = command.request
         assert isinstance(request, OffsetCommitRequest)
@@ -73,8 +71,8 @@ class GroupOffsets:
         return Decision(records, (Answer(token, reply),), may_be_refused=True)
 
     def commit_in_transaction(self, command: Command, token: Token, now: Instant) -> Decision:
-        """TxnOffsetCommit: as a commit, but undecided until the marker of the producer's transaction; the
-        whole is refused or nothing.
+        """TxnOffsetCommit: like a commit, but undecided until the marker of the producer's transaction;
+        either every partition is accepted or none.
         """
         request = command.request
         assert isinstance(request, TxnOffsetCommitRequest)
@@ -106,7 +104,7 @@ class GroupOffsets:
         return ZERO_UUID if known is None else known.topic_id
 
     def fetch(self, command: Command, token: Token, now: Instant) -> Decision:
-        """OffsetFetch: every group of the request is one of this shard."""
+        """OffsetFetch for groups of this shard."""
         request = command.request
         assert isinstance(request, OffsetFetchRequest)
         groups = [self._fetch(asked, is_stable=request.require_stable) for asked in request.groups]
@@ -119,10 +117,10 @@ class GroupOffsets:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
         return self._offsets.fetch(
             asked, is_stable=is_stable
-        )  # a group that is not there has committed nothing, which is no error
+        )  # a group that does not exist has no committed offsets, which is not an error
 
     def delete(self, command: Command, token: Token, now: Instant) -> Decision:
-        """OffsetDelete: for topics that no member reads."""
+        """OffsetDelete: for topics to which no member subscribes."""
         request = command.request
         assert isinstance(request, OffsetDeleteRequest)
         group = self._groups.get(request.group_id)
@@ -138,11 +136,11 @@ class GroupOffsets:
     # -- time
 
     def loaded(self, now: Instant) -> None:
-        """The first sweep is one interval from now."""
+        """Schedule the first removal of expired offsets, one interval from now."""
         self._next_sweep = Micros(now.mono_us + self._settings.offsets_retention_check_interval_ms * 1000)
 
     def tick(self, now: Instant) -> list[Decision]:
-        """Forget, in some groups, what has expired; an empty group goes with its last offset."""
+        """Remove expired offsets of some groups; an empty group is deleted with its last offset."""
         if self._next_sweep is None or now.mono_us < self._next_sweep:
             return []
         if not self._unchecked:

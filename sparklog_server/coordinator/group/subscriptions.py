@@ -1,8 +1,8 @@
 """What a KIP-848 group subscribes to: names, and patterns that the coordinator resolves.
 
-Patterns are RE2's, whose time is linear in the text, so no pattern can be made to explode; its memory is
-bounded here. A pattern has to match the whole name of a topic. With many topics a resolution is done in
-slices, between which the broker serves others.
+Patterns are RE2's, whose time is linear in the text, so a pattern cannot cause exponential work; the memory
+of a compiled pattern is bounded here. A pattern must match the whole name of a topic. With many topics a
+resolution is done in slices, between which the broker serves other requests.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,10 +19,10 @@ from sparklog_server.outcome import Refused
 PATTERN_CHARS_MAX = 8 * 1024
 PATTERN_MEMORY_MAX = 1024 * 1024
 SLICE_MATCHES = 400
-"""Names held against patterns in one go: about a millisecond."""
+"""Names matched against patterns in one slice: about a millisecond."""
 
 Describable = Callable[[Command, Sequence[str]], Collection[str]]
-"""Which of these topics may be described by whoever sent the command."""
+"""Returns those of these topics that the sender of the command may describe."""
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -45,15 +45,15 @@ class Pattern:
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
                 f"the pattern has {len(text)} characters; a pattern may have {PATTERN_CHARS_MAX}",
             )
-        import re2  # it takes ten milliseconds, and most brokers never meet a pattern
+        import re2  # the import takes ten milliseconds, and most brokers never compile a pattern
 
         options = re2.Options()
         options.max_mem = PATTERN_MEMORY_MAX
         options.log_errors = False
         options.never_capture = True
         try:
-            # Bytes against bytes: with text, the library spends more on where a match lies than on finding
-            # it.
+            # Matching bytes is faster: with text, the library spends more time on the position of a match
+            # than on the match.
             self._matches = re2.compile(text.encode(), options).fullmatch
         except (re2.error, UnicodeEncodeError) as error:
             raise Refused(
@@ -73,7 +73,7 @@ def _reason(error: Exception) -> str:
 
 
 class Resolution:
-    """Patterns on their way through the topics of one image, for whoever sent `command`."""
+    """The matching of patterns against the topics of one image, for the sender of `command`."""
 
     __slots__ = ("_image", "_names", "_next", "_patterns", "_topics", "_wall_ms", "command")
 
@@ -90,11 +90,11 @@ class Resolution:
 
     @property
     def is_done(self) -> bool:
-        """Every name was looked at."""
+        """Whether every name has been matched."""
         return self._next >= len(self._names) or not self._patterns
 
     def advance(self) -> None:
-        """Look at the next slice of names."""
+        """Match the next slice of names."""
         limit = self._next + max(1, SLICE_MATCHES // max(1, len(self._patterns)))
         for pattern in self._patterns:
             self._topics[pattern.text].extend(
@@ -103,7 +103,9 @@ class Resolution:
         self._next = limit
 
     def resolved(self, describable: Describable) -> dict[str, Resolved]:
-        """What each pattern matched, of what the sender may know about; only when done."""
+        """The topics that each pattern matched, of those that the sender may describe; valid only
+        when done.
+        """
         assert self.is_done
         found = sorted({name for names in self._topics.values() for name in names})
         allowed = frozenset(describable(self.command, found)) if found else frozenset()
@@ -114,8 +116,8 @@ class Resolution:
 
 
 def _stored(text: str) -> Pattern | None:
-    """A pattern that was accepted once; None if this release does not understand it any more (it may stem
-    from another broker).
+    """A pattern from a record; None if this release cannot compile it (another broker may have
+    written it).
     """
     try:
         return Pattern(text)
@@ -130,11 +132,11 @@ def topic_ids(names: Iterable[str], image: MetadataImage) -> frozenset[Uuid]:
 
 
 def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
-    """A signed 64-bit number that differs when one of these topics comes, goes or grows; 0 if none of them
-    exists.
+    """A signed 64-bit number that changes when one of these topics is created, deleted or extended; 0 if none
+    of them exists.
 
-    It is compared with itself alone, so it need not be the number that Kafka would write. Kafka's also
-    covers the racks of replicas, which no server-side assignor looks at.
+    It is compared only with itself, so it need not be the number that Kafka would write. Kafka's also covers
+    the racks of replicas, which no server-side assignor uses.
     """
     by_name = image.topics_by_name
     known = [by_name[name] for name in sorted(names) if name in by_name]

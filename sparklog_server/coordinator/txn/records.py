@@ -70,7 +70,7 @@ class TransactionUpdate(NamedTuple):
 
 
 _NUMBER = (0).to_bytes(2, "big")
-_EMPTY: Final = State.EMPTY  # to name a member of an enum takes as long as two calls
+_EMPTY: Final = State.EMPTY  # Reading an enum member through its class costs as much as two calls.
 _NOWHERE: frozenset[TopicPartition] = frozenset()
 _STATES = {
     int(state): state for state in State if state is not State.DEAD and state is not State.PREPARE_EPOCH_FENCE
@@ -105,7 +105,7 @@ def encode_record(
     )
     written = transaction
     if not version and transaction.previous_producer_id != NO_PRODUCER_ID:
-        written = _without_previous(transaction)  # what lives must be what a reload finds
+        written = _without_previous(transaction)  # the state in memory must equal the state after a reload
     encoded = version.to_bytes(2, "big") + _encoded(value, version)
     return CoordinatorRecord(key, encoded, TransactionUpdate(transactional_id, written))
 

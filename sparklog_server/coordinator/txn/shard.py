@@ -173,7 +173,7 @@ class TxnShard:
         if (transaction.producer_id, transaction.producer_epoch) != (told.producer_id, told.producer_epoch):
             return NOTHING
         if not self._transitions.running.has(transactional_id):
-            return NOTHING  # the shard was loaded anew, and asks again once the timeout has passed
+            return NOTHING  # the shard was loaded anew since, and asks again after the timeout
         if told.answer is Said.COMMIT:
             return self._transitions.roll_forward(transactional_id, transaction, now)
         if told.answer is Said.ASK_AGAIN:

@@ -1,0 +1,191 @@
+"""The sockets of links: connections that this process opens.
+
+    send ─► name looked up (job) ─► connecting ─► open ── bytes ─► the broker
+                 │                      │           │
+                 └──────────────────────┴───────────┴──► lost, once, with the kind of loss
+
+An address that is a number is not looked up. The loop never waits: neither for a name, nor for a
+connection, nor for a peer that does not read.
+"""
+
+import contextlib
+import errno
+import socket
+from functools import partial
+from typing import Final, Protocol, cast
+
+from sparklog.client.stream import Output, PlainStream, Stream
+from sparklog.effects import Chunk, LinkId, Loss
+from sparklog_server.daemon.jobs import Done, Job
+from sparklog_server.daemon.reactor import READ, WRITE, Reactor
+
+DEAD_AFTER_MS: Final = 4_000
+"""How long a peer may leave sent bytes, or a probe of an idle connection, without acknowledgement."""
+UNSENT_BYTES_MAX: Final = 64 << 20
+"""A peer that leaves more requests than this unread is given up."""
+
+_LOSSES: Final = {
+    errno.ECONNREFUSED: Loss.REFUSED,
+    errno.ETIMEDOUT: Loss.TIMED_OUT,
+    errno.EHOSTUNREACH: Loss.UNREACHABLE,
+    errno.ENETUNREACH: Loss.UNREACHABLE,
+    errno.EHOSTDOWN: Loss.UNREACHABLE,
+}
+"""By the error of a socket; any other says that an open connection has broken."""
+
+_Found = list[tuple[int, int, int, str, tuple[object, ...]]]
+
+
+class Owner(Protocol):
+    """The pump, as the sockets of links call it; never within `send` and `close`."""
+
+    def link_buffer(self, link: LinkId) -> memoryview | None:
+        """Where the next bytes of a link go; None if the broker has closed it."""
+
+    def link_received(self, link: LinkId, size: int) -> None:
+        """`size` bytes were put into that buffer."""
+
+    def link_lost(self, link: LinkId, loss: Loss) -> None:
+        """A link could not be opened, or has ended."""
+
+    def run(self, job: Job, done: Done) -> None:
+        """Run a job that may block."""
+
+
+class _Peer:
+    """The socket of one link, and the bytes that it has not taken. Without a stream while the name is looked
+    up.
+    """
+
+    __slots__ = ("id", "is_open", "output", "stream", "wants_write")
+
+    def __init__(self, link: LinkId) -> None:
+        self.id = link
+        self.stream: Stream | None = None
+        self.is_open = False
+        self.output = Output()
+        self.wants_write = True
+
+
+class Peers:
+    """The sockets of all open links. Invariant: a link that was not closed by `close` is told `lost` once."""
+
+    def __init__(self, owner: Owner, reactor: Reactor) -> None:
+        self._owner = owner
+        self._reactor = reactor
+        self._peers: dict[LinkId, _Peer] = {}
+
+    def send(self, link: LinkId, chunks: list[Chunk]) -> None:
+        """Send bytes on a link, which the first ones open."""
+        peer = self._peers.get(link)
+        if peer is None:
+            peer = self._peers[link] = _Peer(link)
+            self._open(peer)
+        for chunk in chunks:
+            peer.output.add(chunk)
+        if peer.output.size > UNSENT_BYTES_MAX:
+            self._lose_later(peer, Loss.TIMED_OUT)
+        elif peer.is_open and not peer.wants_write:
+            try:
+                self._flush(peer)
+            except OSError as error:
+                self._lose_later(peer, _loss_of(error))
+
+    def close(self, link: LinkId) -> None:
+        """Close a link and drop its unsent bytes."""
+        peer = self._peers.pop(link, None)
+        if peer is not None:
+            self._drop(peer)
+
+    # -- opening
+
+    def _open(self, peer: _Peer) -> None:
+        host, port = peer.id.address
+        for family in (socket.AF_INET, socket.AF_INET6):
+            try:
+                socket.inet_pton(family, host)
+            except OSError:
+                continue
+            self._connect(peer, family, (host, port))
+            return
+        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        self._owner.run(look_up, partial(self._looked_up, peer))
+
+    def _looked_up(self, peer: _Peer, found: object) -> None:
+        """`found` is the addresses of the name, or the error."""
+        if self._peers.get(peer.id) is not peer:
+            return
+        if isinstance(found, Exception):
+            self._lose(peer, Loss.UNKNOWN_NAME)
+            return
+        family, _, _, _, target = cast(_Found, found)[0]
+        self._connect(peer, family, target)
+
+    def _connect(self, peer: _Peer, family: int, target: tuple[object, ...]) -> None:
+        try:
+            peer.stream = PlainStream((family, target), dead_after_ms=DEAD_AFTER_MS)
+        except OSError as error:
+            self._lose_later(peer, _loss_of(error))
+            return
+        # A connection becomes writable when it is established, and when it fails.
+        self._reactor.watch(peer.stream.fileno(), partial(self._ready, peer), READ | WRITE)
+
+    # -- events
+
+    def _ready(self, peer: _Peer, events: int) -> None:
+        stream = peer.stream
+        assert stream is not None
+        try:
+            if not peer.is_open:
+                peer.is_open = stream.handshake()
+            if peer.is_open and events & ~WRITE:
+                self._receive(peer, stream)
+            if peer.is_open and self._peers.get(peer.id) is peer:
+                self._flush(peer)
+        except OSError as error:
+            self._lose(peer, _loss_of(error))
+
+    def _receive(self, peer: _Peer, stream: Stream) -> None:
+        """Receive once: what is left is reported again, after the other sockets."""
+        buffer = self._owner.link_buffer(peer.id)
+        if buffer is None:
+            return
+        try:
+            size = stream.recv_into(buffer)
+        except BlockingIOError:
+            return
+        if size == 0:
+            self._lose(peer, Loss.ENDED)
+        else:
+            self._owner.link_received(peer.id, size)
+
+    def _flush(self, peer: _Peer) -> None:
+        stream = peer.stream
+        assert stream is not None
+        with contextlib.suppress(BlockingIOError):
+            peer.output.send(stream)
+        wants_write = bool(peer.output) or stream.wants_write
+        if wants_write is not peer.wants_write:
+            peer.wants_write = wants_write
+            self._reactor.change(stream.fileno(), READ | WRITE if wants_write else READ)
+
+    # -- the end
+
+    def _lose_later(self, peer: _Peer, loss: Loss) -> None:
+        """Lose a link from within a turn of the broker, which is told in another."""
+        self._reactor.post(partial(self._lose, peer, loss))
+
+    def _lose(self, peer: _Peer, loss: Loss) -> None:
+        if self._peers.get(peer.id) is peer:
+            del self._peers[peer.id]
+            self._drop(peer)
+            self._owner.link_lost(peer.id, loss)
+
+    def _drop(self, peer: _Peer) -> None:
+        if peer.stream is not None:
+            self._reactor.forget(peer.stream.fileno())
+            peer.stream.close()
+
+
+def _loss_of(error: OSError) -> Loss:
+    return _LOSSES.get(error.errno or 0, Loss.RESET)
