@@ -10,8 +10,9 @@ wait for it.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from sparklog.effects import Loss
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid, earlier
 from sparklog.record.control import VoterEndpoint
@@ -28,9 +29,18 @@ from sparklog_server.raft.quorum_state import ENDED
 from sparklog_server.raft.timers import Timers
 from sparklog_server.raft.voters import VoterSet
 
-from .active_controller import ActiveController, Decided, Replies, refused_here
+from .active_controller import ActiveController, Decided, Probing, Replies, refused_here
 from .metadata_log import MetadataLog
 from .snapshot_generator import SnapshotGenerator
+
+
+class Port(Peers, Protocol):
+    """The way to other nodes: to those of the quorum, and to brokers that the controller suspects."""
+
+    def probe(
+        self, address: tuple[str, int], then: Callable[[Loss | None, Instant], None], now: Instant
+    ) -> None:
+        """Connect to a broker; `then` takes None if a process answers there, else the loss."""
 
 
 class Company(NamedTuple):
@@ -41,7 +51,7 @@ class Company(NamedTuple):
     voters: VoterSet
     endpoints: tuple[VoterEndpoint, ...]
     bootstrap: tuple[Endpoint, ...]
-    peers: Peers
+    port: Port
     timers: Timers
 
 
@@ -57,6 +67,7 @@ class Quorum:
         raft: RaftNode,
         controller: Controller,
         snapshots: SnapshotGenerator,
+        probe: Probing | None,
         trace: Callable[..., None],
     ) -> None:
         self.raft: Final = raft
@@ -66,6 +77,7 @@ class Quorum:
         self.deadline_us: Micros | None = None  # when `tick` is wanted: changes with each call
         self._snapshots = snapshots
         self._controller = controller
+        self._probe = probe
         self._trace = trace
         self._active: ActiveController | None = None
 
@@ -108,13 +120,14 @@ class Quorum:
             now=now,
             cluster_id=cluster_id,
             endpoints=() if company is None else company.endpoints,
-            peers=None if company is None else company.peers,
+            peers=None if company is None else company.port,
             bootstrap=() if company is None else company.bootstrap,
             timers=None if company is None else company.timers,
             random=lambda limit: int.from_bytes(entropy(8)) % limit,
         )
         snapshots = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
-        quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshots, trace)
+        probe = None if company is None else company.port.probe
+        quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshots, probe, trace)
         if quorum.is_alone:
             quorum._prepare()
         raft.start(now)
@@ -177,6 +190,12 @@ class Quorum:
         self._settle(now)
         self.deadline_us = self._deadline()
 
+    def heartbeat_lost(self, node: NodeId, now: Instant) -> None:
+        """The connection on which a broker sends its heartbeats has ended."""
+        if self._active is not None and self._active.is_active:
+            self._controller.sessions.heartbeat_lost(node, now)
+            self.deadline_us = self._deadline()
+
     def turned(self, now: Instant) -> None:
         """The raft node has learned something: take up or give up leadership, and publish what is committed
         now.
@@ -211,7 +230,9 @@ class Quorum:
         self.deadline_us = None
 
     def _prepare(self) -> None:
-        self._active = ActiveController(self.raft, self.log, self._controller, self.committed, self._trace)
+        self._active = ActiveController(
+            self.raft, self.log, self._controller, self.committed, self._probe, self._trace
+        )
         self._active.prepare()
 
     def _settle(self, now: Instant) -> None:

@@ -103,7 +103,14 @@ def test_the_records_of_an_image_make_the_same_image(seed: int) -> None:
             records.append(RemoveTopicRecord(topic_id=topic))
     records.append(ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="k", value=""))
     records.append(ProducerIdsRecord(broker_id=1, broker_epoch=8, next_producer_id=3000))
-    records.append(RegisterControllerRecord(controller_id=1))
+    records.append(
+        RegisterControllerRecord(
+            controller_id=1,
+            incarnation_id=bytes([1]) * 16,
+            end_points=[BrokerEndpoint("CONTROLLER", "localhost", 9093, 0)],
+            features=[BrokerFeature("metadata.version", 1, 30)],
+        )
+    )
     image = image_of(*records, NoOpRecord())
     again = made_again(image)
     brokers = {
@@ -123,8 +130,10 @@ def test_the_records_of_an_image_make_the_same_image(seed: int) -> None:
         image.features,
         image.next_producer_id,
     )
-    assert (again.partition_count, again.carried, again.offset) == (
+    assert again.controllers[NodeId(1)].endpoints[0].port == 9093
+    assert (again.partition_count, again.controllers, again.carried, again.offset) == (
         image.partition_count,
+        image.controllers,
         image.carried,
         image.offset,
     )
