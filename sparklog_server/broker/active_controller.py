@@ -136,14 +136,15 @@ class ActiveController:
         """Let the controller act on time: fence a silent broker, probe a suspected one."""
         if not self.is_active:
             return
-        if self._probe is not None:
-            for probe in self._controller.take_probes(now):
-                probed = partial(self._controller.sessions.probed, probe)
-                self._probe((probe.host, probe.port), probed, now)
         records = self._controller.tick(now)
         if records:
             self._append_unasked(Outcome(records, None, is_atomic=False), now)
         self._raft.flush(now)
+        if self._probe is None:
+            return
+        for probe in self._controller.take_probes():
+            probed = partial(self._controller.sessions.probed, probe)
+            self._probe((probe.host, probe.port), probed, now)
 
     def deadline(self) -> Micros | None:
         """The time of the next call of `tick`."""

@@ -163,7 +163,10 @@ class Broker:
         )
         if receive_buffer is None:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        return cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
+        broker = cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
+        if not settings.is_alone:
+            broker.ask_by(parts.links)
+        return broker
 
     # -- lifecycle
 
@@ -193,6 +196,7 @@ class Broker:
         self.is_stopping = True
         if self._context.controllers is not None:
             self._context.controllers.close()
+            self._quorum.resign(now)
         self._partitions.stop()
         self._agenda.has_deadlines = True
 
@@ -259,6 +263,8 @@ class Broker:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closing = True
+            if session.beats_for is not None:
+                self._quorum.heartbeat_lost(session.beats_for, now)
             self._memory.released(session)
             self._replying.memory.forget(session)
             for call in session.owed:

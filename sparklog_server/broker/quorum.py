@@ -42,6 +42,9 @@ class Port(Peers, Protocol):
     ) -> None:
         """Connect to a broker; `then` takes None if a process answers there, else the loss."""
 
+    def serve(self, quorum: "Quorum") -> None:
+        """Give responses to this quorum."""
+
 
 class Company(NamedTuple):
     """The quorum of a node that has other nodes: `voters` by the settings, the own `endpoints` for raft
@@ -175,9 +178,9 @@ class Quorum:
         """The end of the metadata log."""
         return self.raft.log_end_offset
 
-    def controller_address(self) -> tuple[str, int] | None:
-        """Where the active controller is reached; a node that is the only voter reaches it in itself."""
-        return None
+    def controller_address(self) -> Endpoint | None:
+        """Where the active controller is reached; None while it is not known."""
+        return self.raft.state.known.endpoint
 
     def propose(self, command: Message, then: Decided, principal: str, now: Instant) -> None:
         """Decide on a wire request of `principal`; `take_committed` gives `then` with its reply. Commands
@@ -222,6 +225,11 @@ class Quorum:
         self._settle(now)
         if self._active is not None:
             self._active.tick(now)
+        self.turned(now)
+
+    def resign(self, now: Instant) -> None:
+        """Leave the decisions to another node before a stop."""
+        self.raft.resign(now)
         self.turned(now)
 
     def close(self, now: Instant) -> None:

@@ -27,15 +27,17 @@ _GRACE_US: Final = 500_000
 
 
 class RaftLinks:
-    """`quorum` is that of the raft node; it is set before the node sends."""
-
-    quorum: Quorum
+    """Invariant: `serve` is called before the first response comes."""
 
     def __init__(self, links: Links, *, timeout_us: int) -> None:
         self._links = links
         self._timeout_us = timeout_us + _GRACE_US
         self._addresses: dict[NodeId, Endpoint] = {}
         self._sent: dict[tuple[Peer, Purpose], dict[int, None]] = {}
+
+    def serve(self, quorum: Quorum) -> None:
+        """Give responses to this quorum."""
+        self._quorum = quorum
 
     def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message, now: Instant) -> None:
         """Send a request; `replied` or `lost` follows, in a later turn. A request to a node whose address is
@@ -60,7 +62,7 @@ class RaftLinks:
         def probed(told: Message | Loss, now: Instant) -> None:
             self._links.close(address, PROBE)  # the next probe is to be another connection
             then(told if isinstance(told, Loss) else None, now)
-            self.quorum.turned(now)
+            self._quorum.turned(now)
 
         request = ApiVersionsRequest(client_software_name="sparklog", client_software_version="probe")
         self._links.ask(address, PROBE, request, probed, now, timeout_us=self._timeout_us)
@@ -82,8 +84,8 @@ class RaftLinks:
             told = VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if isinstance(told, Loss):
             sent.clear()
-            self.quorum.raft.lost(peer, purpose, told, now)
+            self._quorum.raft.lost(peer, purpose, told, now)
         else:
             del sent[correlation]
-            self.quorum.raft.replied(correlation, told, now)
-        self.quorum.turned(now)
+            self._quorum.raft.replied(correlation, told, now)
+        self._quorum.turned(now)
