@@ -163,10 +163,7 @@ class Broker:
         )
         if receive_buffer is None:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        broker = cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
-        if not settings.is_alone:
-            broker.ask_by(parts.links)
-        return broker
+        return cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
 
     # -- lifecycle
 
