@@ -10,7 +10,7 @@ sessions, and begins the syncs that are due. Nothing here blocks, reads a clock 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from sparklog.effects import (
     CHUNK_BYTES,
@@ -60,9 +60,6 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
-
-if TYPE_CHECKING:
-    from sparklog_server.broker.controller_link import Asking
 
 
 class Broker:
@@ -134,6 +131,13 @@ class Broker:
             replies=self._replying.memory,
             quotas=self.quotas,
         )
+        if not parts.quorum.is_alone:
+            from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
+
+            session_us = settings.broker_session_timeout_ms * 1000
+            self._context.controllers = ControllerLink(
+                parts.quorum, parts.links, trace, heartbeat_us=session_us
+            )
         parts.transactions.write = marker_writer(self._context)
         self._replying.hold_up = self._context.slices.unread
         self._standing = BrokerLifecycle(self._context, parts.failed_directories, self._effects, trace)
@@ -159,10 +163,7 @@ class Broker:
         )
         if receive_buffer is None:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        broker = cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
-        if not settings.is_alone:
-            broker.ask_by(parts.links)
-        return broker
+        return cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
 
     # -- lifecycle
 
@@ -176,13 +177,6 @@ class Broker:
         self._partitions.retention.begin(now)
         self._standing.begin(self._registration, now)
         return self._end_of_turn(now)
-
-    def ask_by(self, links: "Asking") -> None:
-        """From now on commands reach the active controller over `links`: it may be another node."""
-        from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
-
-        session_us = self.settings.broker_session_timeout_ms * 1000
-        self._context.controllers = ControllerLink(self._quorum, links, self._trace, heartbeat_us=session_us)
 
     def resolve_by(self, resolver: Resolver) -> None:
         """Let `resolver` decide on timed-out transactions of the exactly-once sink from now on."""

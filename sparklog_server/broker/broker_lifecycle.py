@@ -47,8 +47,6 @@ SILENCE_US: Final = 3_000_000
 have stopped before.
 """
 
-REGISTRATION_TIMEOUT_MS: Final = 60_000
-"""Kafka's default of initial.broker.registration.timeout.ms."""
 _RETRY_US: Final = 1_000_000
 _FULL: Final = ErrorCode.KAFKA_STORAGE_ERROR
 """What the controller says when its metadata log has no room."""
@@ -111,7 +109,8 @@ class BrokerLifecycle:
     def begin(self, registration: BrokerRegistrationRequest, now: Instant) -> None:
         """Register; ready follows by itself."""
         if not self._is_alone:
-            self._register_until_us = Micros(now.mono_us + REGISTRATION_TIMEOUT_MS * 1000)
+            timeout_ms = self._context.settings.initial_broker_registration_timeout_ms
+            self._register_until_us = Micros(now.mono_us + timeout_ms * 1000)
         self._register(registration, now)
         self._schedule()
 

@@ -131,7 +131,7 @@ class Quorum:
         snapshots = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
         probe = None if company is None else company.port.probe
         quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshots, probe, trace)
-        if raft.state.is_voter and raft.state.voters.majority == 1:
+        if quorum.is_alone:
             quorum._prepare()
         raft.start(now)
         quorum.deadline_us = quorum._deadline()
@@ -147,6 +147,11 @@ class Quorum:
         """Whether nothing waits for the disk; records that wait for room on a full disk do not count."""
         is_settled = self.raft.retry_at_us is not None or self._active is None or self._active.is_quiet
         return self.raft.is_quiet and self._snapshots.is_quiet and is_settled
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node is the only voter."""
+        return self.raft.state.is_voter and self.raft.state.voters.majority == 1
 
     @property
     def is_leader(self) -> bool:

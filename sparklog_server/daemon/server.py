@@ -1,8 +1,8 @@
 """A broker on its sockets, from bind to exit.
 
-    bind ─► open directories ─► listen to nodes, ─► listen to clients, ─► serve ─► signal ─► stop ─► exit 0
-      │          │              join the quorum     print ready            │
-      └──────────┴── error on stderr, exit 1                               └── bug or halt: log, exit 1
+    bind ─► open directories, join the quorum ─► listen, print ready ─► serve ─► signal ─► stop ─► exit 0
+      │          │                                                       │
+      └──────────┴── error on stderr, exit 1                             └── bug or halt: log, exit 1
 
 SIGTERM, SIGINT and SIGHUP stop the broker cleanly. A second SIGTERM or SIGINT ends the process at once;
 SIGHUP never does, because systemd may send it together with SIGTERM. A broker started with SIGHUP ignored,
@@ -95,6 +95,7 @@ class Server:
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
         self._admission = Admission(
+            self._sockets,
             self._settings,
             self._broker,
             self._pump,
@@ -110,9 +111,8 @@ class Server:
     def run(self) -> int:
         """Start, print the ready line, serve until a signal, stop."""
         try:
+            self._open(is_controller=True)  # before the broker registers: other nodes need this one to decide
             self._pump.start()
-            # A node may need the other nodes, and they may need it, before it is ready.
-            self._accept(of_controllers=True)
             while not self._broker.is_ready and not self._is_stop_wanted:
                 self._reactor.turn(self._pump.tick())
             if not self._is_stop_wanted:
@@ -122,6 +122,8 @@ class Server:
                     self._stop()
                 else:
                     self._reactor.turn(self._run_due())
+                if self._broker.is_stopping:  # in a cluster only once its leaderships are moved
+                    self._admission.end()
         except Halted as halted:
             self._halt(str(halted))
         except REFUSALS as error:
@@ -152,7 +154,7 @@ class Server:
                 trace=self._log.trace,
             )
         )
-        self._accept(of_controllers=False)
+        self._open(is_controller=False)
         if self._settings.connections.connections_max_idle_ms > 0:
             self._sweep_idle()
         self._after(TRIMMED_EVERY_S, self._trim_heap)
@@ -170,16 +172,16 @@ class Server:
             flush=True,
         )
 
-    def _accept(self, *, of_controllers: bool) -> None:
-        """Listen for other nodes of the quorum, or for brokers and clients."""
-        for listener, bound in self._sockets:
-            if (listener.name in self._settings.controller_listener_names) is not of_controllers:
-                continue
+    def _open(self, *, is_controller: bool) -> None:
+        """Accept connections on the listeners of controllers, or on the others."""
+        controllers = self._settings.controller_listener_names
+        sockets = [one for one in self._sockets if (one[0].name in controllers) is is_controller]
+        for listener, bound in sockets:
             try:
                 bound.listen(self._settings.connections.socket_listen_backlog_size)
             except OSError as error:
                 raise _cannot_listen(listener, error) from error
-            self._admission.begin(listener, bound)
+        self._admission.begin(sockets)
 
     def _listen_to_signals(self) -> None:
         # A signal that arrives just before the wait would be handled only after it: the system's own handler
@@ -204,7 +206,6 @@ class Server:
     def _stop(self) -> None:
         self._is_stopping = True
         self._log.trace("stopping", node=self._settings.node_id)
-        self._admission.end()
         self._pump.stop()
 
     def _halt(self, reason: str) -> None:
