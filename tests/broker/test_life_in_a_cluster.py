@@ -41,6 +41,7 @@ def broker(
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(f"{one}@127.0.0.{one}:9093" for one in cluster.nodes),
         "process.roles": "broker",
+        "initial.broker.registration.timeout.ms": "15000",
     }
     disk = SimulatedDisk()
     disk.make_directory("/data")
@@ -165,7 +166,7 @@ def test_the_former_of_two_processes_with_copies_of_a_directory_halts() -> None:
     assert "another process has registered with its node.id or a copy of its directories" in str(
         former.halted
     )
-    cluster.run(10_000)
+    cluster.run(5_000)
     assert later.halted is None
     assert later.running.is_ready
 
@@ -177,7 +178,7 @@ def test_a_broker_with_the_id_of_a_live_one_halts() -> None:
     former.start()
     cluster.run_until(lambda: former.running.is_ready)
     later.start()
-    cluster.run_until(lambda: later.halted is not None, 62_000)
+    cluster.run_until(lambda: later.halted is not None, 16_000)
     assert "a live broker has the same node.id" in str(later.halted)
     assert former.halted is None
     assert former.running.is_ready
@@ -203,6 +204,6 @@ def test_a_broker_of_another_cluster_halts() -> None:
     stranger = broker(cluster, 4, "127.0.0.4", cluster_id="BBBBBBBBBBBBBBBBBBBBBw")
     cluster.start()
     stranger.start()
-    cluster.run_until(lambda: stranger.halted is not None, 62_000)
+    cluster.run_until(lambda: stranger.halted is not None, 16_000)
     assert "BBBBBBBBBBBBBBBBBBBBBw" in str(stranger.halted)
     assert cluster.is_ready
