@@ -10,7 +10,7 @@ sessions, and begins the syncs that are due. Nothing here blocks, reads a clock 
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sparklog.effects import (
     CHUNK_BYTES,
@@ -25,7 +25,7 @@ from sparklog.effects import (
     retain,
 )
 from sparklog.errors import DecodeError
-from sparklog.model import Instant, Micros, SessionId, Ticket, earlier
+from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, encode_reply
@@ -60,6 +60,9 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.controller_registration import ControllerRegistration
 
 
 class Broker:
@@ -138,6 +141,7 @@ class Broker:
             self._context.controllers = ControllerLink(
                 parts.quorum, parts.links, trace, heartbeat_us=session_us
             )
+        self._controller_registration = _controller_registration(self._context, parts)
         parts.transactions.write = marker_writer(self._context)
         self._replying.hold_up = self._context.slices.unread
         self._standing = BrokerLifecycle(self._context, parts.failed_directories, self._effects, trace)
@@ -347,6 +351,8 @@ class Broker:
         if not self.is_stopping:
             self._context.tick_shards(now)
             self._standing.tick(now)
+            if self._controller_registration is not None:
+                self._controller_registration.tick(now)
         self._memory.close_stalled(now, self._close)
         controllers = self._context.controllers
         if (
@@ -380,6 +386,8 @@ class Broker:
             slices = self._context.slices
             if (slices.ready and slices.is_due) or self._context.transactions.has_more_due:
                 return Micros(0)
+            if self._controller_registration is not None:
+                earliest = earlier(earliest, self._controller_registration.deadline_us)
             if self._standing.deadline_us is not None:
                 earliest = earlier(earliest, self._standing.deadline_us)
         if self.quotas.resting:
@@ -604,6 +612,8 @@ class Broker:
                 self.quotas.published(delta.after.quotas)
             for shards in self._context.coordinators:
                 shards.published(delta, now)
+        if self._controller_registration is not None and not self.is_stopping:
+            self._controller_registration.published(now)
         for then, reply in quorum.take_committed():
             then(reply, now)
 
@@ -635,6 +645,16 @@ class Broker:
             session.is_muted = True
         elif not session.is_muted:
             self._mute_changes.append((session.id, False))
+
+
+def _controller_registration(context: Context, parts: Parts) -> "ControllerRegistration | None":
+    """That of a node whose controller other nodes can reach."""
+    settings = context.settings
+    if not settings.controller_listener_names or "controller" not in settings.process_roles:
+        return None
+    from sparklog_server.broker.controller_registration import ControllerRegistration
+
+    return ControllerRegistration(context, Uuid(parts.registration.incarnation_id))
 
 
 def _apis_of_controllers() -> tuple[Handlers, dict[int, int]]:

@@ -137,6 +137,8 @@ class BrokerLifecycle:
 
     def _halt_unregistered(self, code: ErrorCode) -> None:
         reason = unsupported(self._context.image.features) or _REMEDIES.get(code) or code.name
+        if not self._is_alone:
+            reason += f" (node.id={self._context.settings.node_id}, cluster.id={self._context.cluster_id})"
         self._effects.append(Halt(f"the controller refused the registration: {reason}"))
 
     # -- heartbeats
