@@ -130,7 +130,9 @@ class Quorum:
         )
         snapshots = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
         probe = None if company is None else company.port.probe
-        quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshots, probe, trace)
+        idle_ms = settings.metadata_log.idle_interval_ms_max
+        controller = Controller(settings, cluster_id, entropy, idle_interval_ms=idle_ms)
+        quorum = cls(raft, controller, snapshots, probe, trace)
         if quorum.is_alone:
             quorum._prepare()
         raft.start(now)

@@ -168,7 +168,8 @@ class Controller:
 
     def deadline(self) -> Micros | None:
         """The time of the next call of `tick`."""
-        return earlier(self.sessions.deadline(), self._idle_until_us())
+        sessions_us = self.sessions.deadline()
+        return earlier(sessions_us, self._idle_until_us()) if self._has_company else sessions_us
 
     def _idle_until_us(self) -> Micros | None:
         """The time of the next NoOpRecord, and of the first call of `tick`; None for a node alone."""

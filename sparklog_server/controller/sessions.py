@@ -204,16 +204,15 @@ class Sessions:
         """
         if len(self._by_node) == 1 and self._own_node in self._by_node:
             return None  # called each turn: the common case builds no list
-        return min(
-            (
-                session.expires_us
-                if session.probe_at_us is None
-                else min(session.expires_us, session.probe_at_us)
-                for node, session in self._by_node.items()
-                if node != self._own_node
-            ),
-            default=None,
-        )
+        earliest: Micros | None = None
+        for node, session in self._by_node.items():
+            if node == self._own_node:
+                continue
+            if earliest is None or session.expires_us < earliest:
+                earliest = session.expires_us
+            if session.probe_at_us is not None and session.probe_at_us < earliest:
+                earliest = session.probe_at_us
+        return earliest
 
     def _expiry(self, now: Instant) -> Micros:
         return Micros(now.mono_us + self._timeout_us)
