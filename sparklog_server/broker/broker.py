@@ -612,6 +612,8 @@ class Broker:
                 self.quotas.published(delta.after.quotas)
             for shards in self._context.coordinators:
                 shards.published(delta, now)
+            if delta.brokers_changed:
+                self._standing.brokers_changed(delta.after, now)
         if self._controller_registration is not None and not self.is_stopping:
             self._controller_registration.published(now)
         for then, reply in quorum.take_committed():

@@ -31,6 +31,7 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog_server.broker.context import Context
 from sparklog_server.metadata.features import unsupported
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.replica_move import Assignment
 
@@ -159,6 +160,18 @@ class BrokerLifecycle:
     def controller_elected(self, now: Instant) -> None:
         """Tell a new controller at once that the broker lives: it probes those that it does not hear."""
         if self._is_heard:
+            self.beat(now)
+
+    def brokers_changed(self, image: MetadataImage, now: Instant) -> None:
+        """Where another broker leaves, report at once that this one has applied it: the controller waits
+        for all of them.
+        """
+        own = self._context.settings.node_id
+        is_awaited = any(
+            one.is_in_controlled_shutdown and not one.is_fenced and one.node_id != own
+            for one in image.brokers.values()
+        )
+        if is_awaited and self.is_ready and not self._is_alone:
             self.beat(now)
 
     def _beat_answered(self, reply: BrokerHeartbeatResponse, now: Instant) -> None:

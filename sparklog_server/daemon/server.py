@@ -121,7 +121,9 @@ class Server:
                 if self._is_stop_wanted and not self._is_stopping:
                     self._stop()
                 else:
-                    self._reactor.turn(self._run_due())
+                    wait_s = self._run_due()
+                    if not self._broker.is_stopped:  # a tick may have ended its stop
+                        self._reactor.turn(wait_s)
                 if self._broker.is_stopping:  # in a cluster only once its leaderships are moved
                     self._admission.end()
         except Halted as halted:
