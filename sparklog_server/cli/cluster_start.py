@@ -51,7 +51,6 @@ def start(
     import gc
 
     gc.disable()
-    from sparklog.errors import SettingsError
     from sparklog_server.config.load import Loaded
     from sparklog_server.daemon.local_cluster import open_cluster
     from sparklog_server.daemon.logs import TraceLog
@@ -66,8 +65,6 @@ def start(
             log.trace("refused", reason=refusal_text(error))
             return 1
 
-    if nodes > 1:
-        raise SettingsError("--nodes: a quorum of several nodes cannot be run yet")
     if data_dir is None:
         import tempfile
 

@@ -78,7 +78,6 @@ def start(
     # Nothing created during the start is garbage, so a collection would be wasted. The server enables it
     # again when it is ready.
     gc.disable()
-    from sparklog.errors import SettingsError
     from sparklog_server.config.load import load
     from sparklog_server.daemon.logs import TraceLog
     from sparklog_server.daemon.node import REFUSALS, refusal_text, run_node
@@ -94,11 +93,6 @@ def start(
             loaded = join(servers, config, given, is_insecure_allowed=insecure)
         except REFUSALS as error:
             raise click.ClickException(refusal_text(error)) from error
-    if not loaded.settings.is_alone:
-        raise SettingsError(
-            "process.roles, controller.quorum.voters and controller.quorum.bootstrap.servers name several "
-            "nodes: a quorum of several nodes cannot be run yet, so remove these keys"
-        )
     try:
         return run_node(
             loaded.settings,

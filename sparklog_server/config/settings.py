@@ -194,6 +194,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             -1,
         ),
     ] = -1
+    sparklog_log_dir_stall_ms: Annotated[
+        int,
+        _int(
+            "sparklog.log.dir.stall.ms",
+            "When a sync of a data directory takes longer than this, a broker of a cluster asks to be "
+            "fenced, so that other brokers lead its partitions.",
+            1,
+        ),
+    ] = 3_000
     sparklog_partitions_max: Annotated[
         int,
         _int(
@@ -324,7 +333,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "initial.broker.registration.timeout.ms",
             "A starting broker that cannot register with the controller within this time stops.",
             1,
-            has_effect=False,
         ),
     ] = 60_000
 
