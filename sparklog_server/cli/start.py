@@ -89,6 +89,7 @@ def start(
     else:
         from sparklog_server.cli.joining import join
 
+        TraceLog(sys.stderr).trace("joining", servers=servers)
         try:
             loaded = join(servers, config, given, is_insecure_allowed=insecure)
         except REFUSALS as error:
