@@ -13,6 +13,17 @@ from sparklog.wire.schema import NEVER, Message
 
 API_VERSIONS = 18
 """The key with exceptions in its headers."""
+ENVELOPE = 58
+"""The key of a request that holds another one."""
+
+CONTROLLER_ONLY = frozenset((52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82))
+"""APIs that only the listeners of controllers serve (`listeners` in Kafka's message definitions)."""
+ON_CONTROLLERS = CONTROLLER_ONLY | frozenset(
+    (1, 17, 18, 19, 20, *range(29, 34), *range(36, 42), 43, 44, 45, 46, 49, 50, 51, 55, 57, 60, 64, 80, 81)
+)
+"""APIs that listeners of controllers serve; those of brokers serve all but `CONTROLLER_ONLY`."""
+FORWARDABLE = frozenset((19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64, 67, 80, 81))
+"""APIs whose requests a broker may forward to the controller in an Envelope."""
 
 
 class Api(NamedTuple):

@@ -10,7 +10,7 @@ sessions, and begins the syncs that are due. Nothing here blocks, reads a clock 
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sparklog.effects import (
     CHUNK_BYTES,
@@ -33,7 +33,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.context import Context, Handlers
 from sparklog_server.broker.coordinator_requests import settle
 from sparklog_server.broker.directories import close_without_logs
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
@@ -60,6 +60,9 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.controller_link import Asking
 
 
 class Broker:
@@ -96,6 +99,7 @@ class Broker:
         self._continuations = parts.continuations
         self._effects = self._continuations.effects
         self._agenda = parts.agenda
+        self._controller_epoch = -1  # in which the broker last reported
         self._others_us: Micros | None = None  # the earliest deadline of partitions and coordinators
         self._memory = RequestMemory(settings.connections.queued_max_request_bytes)
         self._replying = ReplySender(settings.connections.sparklog_reply_memory_max, self._mute)
@@ -105,6 +109,7 @@ class Broker:
         self._links = parts.links
         self._registration = parts.registration
         self._metadata_dir = parts.metadata_dir
+        self._of_controllers = _apis_of_controllers() if settings.controller_listener_names else ({}, {})
         self._context = Context(
             parts.live,
             parts.cluster_id,
@@ -169,18 +174,30 @@ class Broker:
         self._standing.begin(self._registration, now)
         return self._end_of_turn(now)
 
+    def ask_by(self, links: "Asking") -> None:
+        """From now on commands reach the active controller over `links`: it may be another node."""
+        from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
+
+        session_us = self.settings.broker_session_timeout_ms * 1000
+        self._context.controllers = ControllerLink(self._quorum, links, self._trace, heartbeat_us=session_us)
+
     def resolve_by(self, resolver: Resolver) -> None:
         """Let `resolver` decide on timed-out transactions of the exactly-once sink from now on."""
         self._context.transactions.resolver = resolver
 
     def stop(self, now: Instant) -> list[Effect]:
-        """Begin a clean stop: send no more responses, make everything durable, then close the logs.
-        `is_stopped` becomes True at the end.
+        """Begin a clean stop: with several nodes, have the leaderships moved away first; then answer nothing
+        more, make everything durable, and close the logs. `is_stopped` tells the end.
         """
+        self._standing.leave(self._begin_stop, now)
+        return self._end_of_turn(now)
+
+    def _begin_stop(self, now: Instant) -> None:
         self.is_stopping = True
+        if self._context.controllers is not None:
+            self._context.controllers.close()
         self._partitions.stop()
         self._agenda.has_deadlines = True
-        return self._end_of_turn(now)
 
     # -- sessions
 
@@ -192,7 +209,13 @@ class Broker:
         framer = Framer(
             frame_bytes_max=frame_bytes_max, shared=self._receive_buffer, spares=self._spare_buffers
         )
-        self._sessions[session_id] = Session(session_id, framer, listener=listener, peer_address=peer_address)
+        self._sessions[session_id] = Session(
+            session_id,
+            framer,
+            listener=listener,
+            peer_address=peer_address,
+            is_controller=listener in self.settings.controller_listener_names,
+        )
         return []
 
     def buffer(self, session_id: SessionId) -> memoryview:
@@ -325,6 +348,13 @@ class Broker:
             self._context.tick_shards(now)
             self._standing.tick(now)
         self._memory.close_stalled(now, self._close)
+        controllers = self._context.controllers
+        if (
+            controllers is not None
+            and (due_us := controllers.deadline_us) is not None
+            and due_us <= now.mono_us
+        ):
+            controllers.tick(now)
         self._links.tick(now)
         deadline = self._quorum.deadline_us
         if deadline is not None and deadline <= now.mono_us:
@@ -340,6 +370,8 @@ class Broker:
         earliest = self._others_us
         if self._quorum.deadline_us is not None:
             earliest = earlier(earliest, self._quorum.deadline_us)
+        if self._context.controllers is not None:
+            earliest = earlier(earliest, self._context.controllers.deadline_us)
         if self._links.deadline_us is not None:
             earliest = earlier(earliest, self._links.deadline_us)
         if self._context.timers.next_us is not None:
@@ -348,8 +380,8 @@ class Broker:
             slices = self._context.slices
             if (slices.ready and slices.is_due) or self._context.transactions.has_more_due:
                 return Micros(0)
-            if self._standing.again_at_us is not None:
-                earliest = earlier(earliest, self._standing.again_at_us)
+            if self._standing.deadline_us is not None:
+                earliest = earlier(earliest, self._standing.deadline_us)
         if self.quotas.resting:
             earliest = earlier(earliest, self.quotas.deadline())
         if self._memory.starved:
@@ -384,10 +416,13 @@ class Broker:
         """Run one request."""
         quotas = self.quotas
         begun_ns = quotas.work_ns() if quotas.is_timed else 0
+        handlers, newest = (
+            (self.handlers, self._context.newest_served)
+            if not session.is_controller
+            else self._of_controllers
+        )
         try:
-            header, handler, request = read_request(
-                frame, self.handlers, self._context.newest_served, self.settings
-            )
+            header, handler, request = read_request(frame, handlers, newest, self.settings)
         except UnsupportedVersion as unsupported:
             self._refuse_version(session, unsupported, now)
             return
@@ -396,7 +431,7 @@ class Broker:
             return
         call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
-        if quotas.is_set:
+        if quotas.is_set and not session.is_controller:
             quotas.served(call, len(frame), begun_ns)
             if answer is SILENT or answer is MUTING_SILENT:
                 quotas.charge_silent(call, now)
@@ -439,6 +474,10 @@ class Broker:
         ) as error:  # longer than a length field allows: a request must not end the process
             self._close(session, f"the answer cannot be written: {error}")
             return
+        if call.forwarding is not None:
+            from sparklog_server.broker.handlers.envelope import enveloped  # a node alone answers none
+
+            chunks = enveloped(call.forwarding, message, chunks)
         if self.quotas.is_set and (throttled := self.quotas.charged(call, message, chunks, now)) is not None:
             chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
             if not session.is_muted:
@@ -498,6 +537,13 @@ class Broker:
                 for session in context.paused:
                     session.is_paused = False
                 context.paused.clear()
+            elif (
+                context.controllers is not None
+                and self._controller_epoch != quorum.epoch
+                and not self.is_stopping
+            ):
+                self._controller_epoch = quorum.epoch
+                self._standing.controller_elected(now)
             else:
                 if self.is_stopping:
                     partitions.hurry()
@@ -589,3 +635,10 @@ class Broker:
             session.is_muted = True
         elif not session.is_muted:
             self._mute_changes.append((session.id, False))
+
+
+def _apis_of_controllers() -> tuple[Handlers, dict[int, int]]:
+    """The handlers of a listener of controllers, which a node alone does not import, and its APIs."""
+    from sparklog_server.broker.dispatch_controller import CONTROLLER, NEWEST_OF_CONTROLLER
+
+    return CONTROLLER, NEWEST_OF_CONTROLLER

@@ -1,9 +1,14 @@
-"""This broker's registration with the controller.
+"""This broker's registration with the controller, and its heartbeats.
 
-    begun ── registered, with an epoch ──► fenced ── heartbeat: not fenced ──► ready ──┐ a directory fails:
-      └───── refused ──► halted                                                 ▲      │ the controller is
-                                                                                └──────┘ told
+    registering ── registered, with an epoch ──► fenced ── heartbeat: not fenced ──► ready ──┐ a directory
+      │  ▲ └─ refused for good, or too late ─► halted   ▲                             │  ▲   │ fails: the
+      └──┘ refused for now                              └── silent, or a sync hangs ──┘  └───┘ controller
+                                                                                               is told
 
+    ready ── stop ──► leaving ── heartbeat: should shut down, or 30 s are over ──► left
+
+A broker that is alone sends one heartbeat, since its own controller never fences it (decision 0005). With
+several nodes it sends one each `broker.heartbeat.interval.ms`, and more often while it catches up or leaves.
 A request that the controller cannot write, since its disk is full, is repeated every second.
 """
 
@@ -14,7 +19,7 @@ from typing import Final
 
 from sparklog.effects import Effect, Halt
 from sparklog.errors import ErrorCode, code_of
-from sparklog.model import Instant, Micros, Uuid
+from sparklog.model import Instant, Micros, Uuid, earlier
 from sparklog.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectoryData,
@@ -33,20 +38,55 @@ TOLD_AT_ONCE_MAX: Final = 2_000
 """For how many replicas one request tells where they lie: a controller refuses a request that is too large
 as a whole.
 """
+CATCH_UP_US: Final = 10_000
+LEAVE_US: Final = 50_000
+"""The intervals of heartbeats while the broker catches up with the metadata, and in a controlled shutdown."""
+LEAVE_TIME_US: Final = 30_000_000
+SILENCE_US: Final = 3_000_000
+"""How long a controlled shutdown lasts at most: in all, and without any answer, since the other nodes may
+have stopped before.
+"""
 
-
+REGISTRATION_TIMEOUT_MS: Final = 60_000
+"""Kafka's default of initial.broker.registration.timeout.ms."""
 _RETRY_US: Final = 1_000_000
 _FULL: Final = ErrorCode.KAFKA_STORAGE_ERROR
 """What the controller says when its metadata log has no room."""
+_LATER: Final = (_FULL, ErrorCode.REQUEST_TIMED_OUT)
+_FINAL: Final = (
+    ErrorCode.INCONSISTENT_CLUSTER_ID,
+    ErrorCode.INVALID_REGISTRATION,
+    ErrorCode.UNSUPPORTED_VERSION,
+)
+"""Refusals of a registration that time does not heal."""
+_REMEDIES: Final = {
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "its directories belong to another cluster than the controllers: "
+    "correct controller.quorum.bootstrap.servers or controller.quorum.voters, or format new directories",
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION: "a live broker has the same node.id: stop it, or give this one "
+    "another node.id and new directories",
+    ErrorCode.INVALID_REGISTRATION: "one of its directories is registered by a broker with another node.id: "
+    "start it with the node.id of its directories",
+    ErrorCode.REQUEST_TIMED_OUT: "no controller decided: start a majority of the controllers, and check "
+    "controller.quorum.bootstrap.servers or controller.quorum.voters",
+}
+_DEPOSED: Final = (
+    "the controller no longer knows this incarnation of the broker (STALE_BROKER_EPOCH): another process has "
+    "registered with its node.id or a copy of its directories, or the broker was unregistered. Run one "
+    "process for each node.id, each with directories of its own"
+)
 
 
 class BrokerLifecycle:
     """Registers the broker, and tells of `failed`: the ids of directories that can no longer be used and
     are not yet told of.
+
+    Invariant: at most one registration or regular heartbeat waits for its answer.
     """
 
     def __init__(self, context: Context, failed: list[Uuid], effects: list[Effect], trace: Trace) -> None:
         self.is_ready = False
+        self.deadline_us: Micros | None = None
+        """When `tick` is wanted."""
         self._context = context
         self._live = context.live
         self._failed = failed
@@ -55,53 +95,159 @@ class BrokerLifecycle:
         self._effects = effects
         self._trace = trace
         self._again: list[Callable[[Instant], None]] = []
-        self.again_at_us: Micros | None = None
-        """When `tick` is wanted."""
+        self._again_us: Micros | None = None
+        self._register_until_us: Micros | None = None
+        self._refusal = ErrorCode.REQUEST_TIMED_OUT  # the last one of a registration
+        self._beat_us: Micros | None = None  # when the next heartbeat is due
+        self._awaits_beat = False  # a heartbeat has no answer yet
+        self._wants_beat = False  # another one is to follow at once
+        self._is_heard = False  # a heartbeat was answered
+        self._left: Callable[[Instant], None] | None = None  # set once the broker is to stop
+        self._leave_until_us: Micros | None = None
+        self._silent_until_us: Micros | None = None
+
+    # -- registration
 
     def begin(self, registration: BrokerRegistrationRequest, now: Instant) -> None:
         """Register; ready follows by itself."""
+        if not self._is_alone:
+            self._register_until_us = Micros(now.mono_us + REGISTRATION_TIMEOUT_MS * 1000)
+        self._register(registration, now)
+        self._schedule()
 
+    @property
+    def _is_alone(self) -> bool:
+        return self._context.controllers is None
+
+    def _register(self, registration: BrokerRegistrationRequest, now: Instant) -> None:
         def registered(reply: BrokerRegistrationResponse, now: Instant) -> None:
-            if reply.error_code == _FULL:
-                self._ask_later(partial(self.begin, registration), now)
-            elif reply.error_code:
-                features = self._context.image.features
-                reason = unsupported(features) or code_of(reply.error_code).name
-                self._effects.append(Halt(f"the controller refused the registration: {reason}"))
-            else:
+            code = code_of(reply.error_code)
+            if code is ErrorCode.NONE:
+                self._register_until_us = None
                 self._context.broker_epoch = reply.broker_epoch
                 for directory in self._context.partitions.directories:
                     directory.log_dir.broker_epoch = reply.broker_epoch
-                self._unfence(now)
+                self.beat(now)
+            elif code is _FULL or not (self._is_alone or code in _FINAL):
+                self._refusal = code
+                self._ask_later(partial(self._register, registration), now)
+            else:
+                self._halt_unregistered(code)
 
         self._context.propose(registration, BrokerRegistrationResponse, registered, now)
 
-    def _unfence(self, now: Instant) -> None:
-        """Ask by a heartbeat to be unfenced, which tells the cordoned directories too."""
+    def _halt_unregistered(self, code: ErrorCode) -> None:
+        reason = unsupported(self._context.image.features) or _REMEDIES.get(code) or code.name
+        self._effects.append(Halt(f"the controller refused the registration: {reason}"))
 
-        def answered(reply: BrokerHeartbeatResponse, now: Instant) -> None:
-            if reply.error_code == _FULL:
-                self._ask_later(self._unfence, now)
-                return
-            self.is_ready = not reply.is_fenced
+    # -- heartbeats
+
+    def beat(self, now: Instant) -> None:
+        """Send a heartbeat, or another one as soon as the one under way is answered. It asks to be unfenced
+        and tells the cordoned directories, or asks to shut down.
+        """
+        self._beat_us = None
+        if self._awaits_beat:
+            self._wants_beat = True
+            return
+        self._awaits_beat = True
+        heartbeat = self._heartbeat(now, offline_log_dirs=[], tells_cordoned=not self.is_ready)
+        self._context.propose(heartbeat, BrokerHeartbeatResponse, self._beat_answered, now)
+        self._schedule()
+
+    def controller_elected(self, now: Instant) -> None:
+        """Tell a new controller at once that the broker lives: it probes those that it does not hear."""
+        if self._is_heard:
+            self.beat(now)
+
+    def _beat_answered(self, reply: BrokerHeartbeatResponse, now: Instant) -> None:
+        self._awaits_beat = False
+        code = code_of(reply.error_code)
+        interval_us = self._context.settings.broker_heartbeat_interval_ms * 1000
+        if code is _FULL:
+            interval_us = _RETRY_US
+        elif code is ErrorCode.STALE_BROKER_EPOCH:
+            self._effects.append(Halt(_DEPOSED))
+            return
+        elif code is ErrorCode.NONE:
+            self._silent_until_us = Micros(now.mono_us + SILENCE_US)
+            self._learn(is_ready=not reply.is_fenced)
+            if self._left is not None:
+                interval_us = LEAVE_US
+                if reply.should_shut_down:
+                    self._leave("the controller has moved its leaderships", now)
+                    return
+            elif not reply.is_caught_up:
+                interval_us = CATCH_UP_US
+        if not self._is_alone or code is _FULL:
+            self._beat_us = Micros(now.mono_us + (0 if self._wants_beat else interval_us))
+        self._wants_beat = False
+        self._schedule()
+
+    def _learn(self, *, is_ready: bool) -> None:
+        if is_ready != self.is_ready or not self._is_heard:
             self._trace(
-                "broker-ready" if self.is_ready else "broker-still-fenced",
-                node=self._context.settings.node_id,
+                "broker-ready" if is_ready else "broker-still-fenced", node=self._context.settings.node_id
             )
+        self.is_ready, self._is_heard = is_ready, True
 
-        heartbeat = self._heartbeat(offline_log_dirs=[], tells_cordoned=True)
-        self._context.propose(heartbeat, BrokerHeartbeatResponse, answered, now)
+    # -- controlled shutdown
+
+    def leave(self, left: Callable[[Instant], None], now: Instant) -> None:
+        """Have the controller move the leaderships away, then call `left`: at once for a broker that is alone
+        or leads nothing, since it is fenced.
+        """
+        if self._left is not None:
+            return
+        self._left = left
+        if self._is_alone or not self.is_ready:
+            left(now)
+            return
+        self._trace("controlled-shutdown-begins", node=self._context.settings.node_id)
+        self._leave_until_us = Micros(now.mono_us + LEAVE_TIME_US)
+        self._silent_until_us = Micros(now.mono_us + SILENCE_US)
+        self.beat(now)
+        self._schedule()
+
+    def _leave(self, reason: str, now: Instant) -> None:
+        self._trace("controlled-shutdown-ends", node=self._context.settings.node_id, reason=reason)
+        self._leave_until_us = self._beat_us = None
+        self._schedule()
+        assert self._left is not None
+        self._left(now)
+
+    # -- time
 
     def tick(self, now: Instant) -> None:
-        """Repeat the requests for which the controller had no room."""
-        if self.again_at_us is not None and self.again_at_us <= now.mono_us:
-            again, self._again, self.again_at_us = self._again, [], None
+        """Send what is due again, and end what lasts too long."""
+        if self._again_us is not None and self._again_us <= now.mono_us:
+            again, self._again, self._again_us = self._again, [], None
             for ask in again:
                 ask(now)
+        if self._register_until_us is not None and self._register_until_us <= now.mono_us:
+            self._register_until_us = None
+            self._halt_unregistered(self._refusal)
+        if self._leave_until_us is not None and self._silent_until_us is not None:
+            if self._leave_until_us <= now.mono_us:
+                self._leave("the controller has not moved its leaderships in time", now)
+            elif self._silent_until_us <= now.mono_us:
+                self._leave("no controller answers", now)
+        if self._beat_us is not None and self._beat_us <= now.mono_us:
+            self.beat(now)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        deadline_us = earlier(self._again_us, earlier(self._beat_us, self._register_until_us))
+        if self._leave_until_us is not None:
+            deadline_us = earlier(deadline_us, earlier(self._leave_until_us, self._silent_until_us))
+        self.deadline_us = deadline_us
 
     def _ask_later(self, ask: Callable[[Instant], None], now: Instant) -> None:
         self._again.append(ask)
-        self.again_at_us = Micros(now.mono_us + _RETRY_US)
+        self._again_us = Micros(now.mono_us + _RETRY_US)
+        self._schedule()
+
+    # -- reports about directories
 
     @property
     def has_failures(self) -> bool:
@@ -120,9 +266,7 @@ class BrokerLifecycle:
             told = tuple(islice(self._assignments.values(), TOLD_AT_ONCE_MAX))
             for one in told:
                 del self._assignments[one.topic_id, one.partition]
-            self._context.propose(
-                self._assigning(told), AssignReplicasToDirsResponse, partial(self._assigned, told), now
-            )
+            self._tell_assigned(told, now)
         if self._told_cordoned is not self._live.settings.cordoned_log_dirs:
             self._tell_cordoned(now)
         if self._failed:
@@ -131,22 +275,27 @@ class BrokerLifecycle:
 
     def _tell_cordoned(self, now: Instant) -> None:
         def answered(reply: BrokerHeartbeatResponse, now: Instant) -> None:
-            if reply.error_code == _FULL:
+            if reply.error_code in _LATER:
                 self._ask_later(self._tell_cordoned, now)
 
-        heartbeat = self._heartbeat(offline_log_dirs=[], tells_cordoned=True)
+        heartbeat = self._heartbeat(now, offline_log_dirs=[], tells_cordoned=True)
         self._context.propose(heartbeat, BrokerHeartbeatResponse, answered, now)
 
     def _tell_failed(self, failed: tuple[Uuid, ...], now: Instant) -> None:
         def answered(reply: BrokerHeartbeatResponse, now: Instant) -> None:
-            if reply.error_code == _FULL:
+            if reply.error_code in _LATER:
                 self._ask_later(partial(self._tell_failed, failed), now)
                 return
             for shards in self._context.coordinators:
                 shards.check()
 
-        heartbeat = self._heartbeat(offline_log_dirs=list(failed))
+        heartbeat = self._heartbeat(now, offline_log_dirs=list(failed))
         self._context.propose(heartbeat, BrokerHeartbeatResponse, answered, now)
+
+    def _tell_assigned(self, told: tuple[Assignment, ...], now: Instant) -> None:
+        self._context.propose(
+            self._assigning(told), AssignReplicasToDirsResponse, partial(self._assigned, told), now
+        )
 
     def _assigning(self, told: tuple[Assignment, ...]) -> AssignReplicasToDirsRequest:
         directories: dict[Uuid, dict[Uuid, AssignReplicasToDirsRequestTopicData]] = {}
@@ -166,6 +315,9 @@ class BrokerLifecycle:
     def _assigned(
         self, told: tuple[Assignment, ...], reply: AssignReplicasToDirsResponse, now: Instant
     ) -> None:
+        if reply.error_code == ErrorCode.REQUEST_TIMED_OUT:
+            self._ask_later(partial(self._tell_assigned, told), now)
+            return
         refused = frozenset(
             (Uuid(topic.topic_id), part.partition_index)
             for directory in reply.directories
@@ -177,8 +329,16 @@ class BrokerLifecycle:
             refused = frozenset((one.topic_id, one.partition) for one in told)
         self._context.partitions.moving.assigned(told, refused, now)
 
+    def _is_stalled(self, now: Instant) -> bool:
+        """Whether a sync hangs: others can lead meanwhile."""
+        stall_us = self._context.settings.sparklog_log_dir_stall_ms * 1000
+        return any(
+            one.sync_began_us is not None and one.sync_began_us + stall_us <= now.mono_us
+            for one in self._context.partitions.directories
+        )
+
     def _heartbeat(
-        self, *, offline_log_dirs: list[Uuid], tells_cordoned: bool = False
+        self, now: Instant, *, offline_log_dirs: list[Uuid], tells_cordoned: bool = False
     ) -> BrokerHeartbeatRequest:
         cordoned = None
         if tells_cordoned:
@@ -192,7 +352,8 @@ class BrokerLifecycle:
             broker_id=self._context.settings.node_id,
             broker_epoch=self._context.broker_epoch,
             current_metadata_offset=self._context.image.offset,
-            want_fence=False,
+            want_fence=not self._is_alone and self._is_stalled(now),
+            want_shut_down=self._left is not None,
             offline_log_dirs=list(offline_log_dirs),
             cordoned_log_dirs=None if cordoned is None else list(cordoned),
         )

@@ -178,10 +178,10 @@ class ClientQuotas:
 
     def admits(self, call: Call, partitions: int, *, is_strict: bool, now: Instant) -> bool:
         """Charge `partitions` created or deleted to the client's mutation quota; False if the quota is used
-        up and the request must be refused.
+        up and the request must be refused. What another broker forwards was charged there.
         """
         limited = self._client_of(call).mutation
-        if limited is None:
+        if limited is None or call.session.is_controller:
             return True
         per_second, bucket = limited
         now_ms = now.mono_us // 1000
@@ -196,7 +196,7 @@ class ClientQuotas:
     def give_back(self, call: Call, partitions: int) -> None:
         """Return a charge that was not used: the controller refused the change."""
         limited = self._client_of(call).mutation
-        if limited is not None and partitions:
+        if limited is not None and partitions and not call.session.is_controller:
             limited[1].give_back(partitions, limited[0])
 
     # -- throttled sessions

@@ -3,10 +3,11 @@ calls that park, propose and disconnect.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sparklog.model import Instant, Micros, Uuid, earlier
 from sparklog.wire.schema import Message
+from sparklog_server.broker.active_controller import Decided
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
@@ -17,7 +18,7 @@ from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.request_jobs import RequestJobs
 from sparklog_server.broker.request_timers import RequestTimers
-from sparklog_server.broker.session import Call, Parked, Session, Wakeable
+from sparklog_server.broker.session import Call, Parked, Session, Wakeable, principal_of
 from sparklog_server.broker.sliced_requests import SlicedRequests
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
@@ -25,11 +26,21 @@ from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.partitions import Partitions
 
-BROKER_PRINCIPAL = "User:BROKER"
-"""The principal of this broker's own requests to the controller."""
-
-
 _Reply = TypeVar("_Reply", bound=Message)
+
+
+class Controllers(Protocol):
+    """The way to the active controller, wherever it is."""
+
+    deadline_us: Micros | None
+
+    def propose(self, command: Message, then: Decided, caller: Call | None, now: Instant) -> None:
+        """Have `command` decided in the name of the caller, or of this broker; `then` takes the reply."""
+
+    def tick(self, now: Instant) -> None: ...
+
+    def close(self) -> None: ...
+
 
 OWN_DISK_WAIT_MS = 30_000
 """The minimum wait of a request that waits only for this broker's disk (Kafka's default request.timeout.ms).
@@ -66,6 +77,8 @@ class Context:
         self.newest_served = newest_served
         self.cluster_id = cluster_id
         self.broker_epoch = -1
+        self.controllers: Controllers | None = None
+        """None where this node is the only voter and decides itself."""
         self.quorum = quorum
         self.partitions = partitions
         self.groups = groups
@@ -110,7 +123,7 @@ class Context:
 
     def allow(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether the caller is authorized for this operation on the resource."""
-        return self._allow(call.session.principal, operation, resource, name)
+        return self._allow(call.principal, operation, resource, name)
 
     def propose(
         self,
@@ -118,17 +131,20 @@ class Context:
         reply_type: type[_Reply],
         then: Callable[[_Reply, Instant], None],
         now: Instant,
-        principal: str = BROKER_PRINCIPAL,
+        caller: Call | None = None,
     ) -> None:
-        """Have the controller decide `command` of `principal`; `then` is called with the reply once that is
-        committed.
+        """Have the controller decide `command` in the name of the caller, or of this broker; `then` takes its
+        reply once that is committed.
         """
 
         def decided(reply: Message, now: Instant) -> None:
             assert isinstance(reply, reply_type), f"{type(reply).__name__} for {type(command).__name__}"
             then(reply, now)
 
-        self.quorum.propose(command, decided, principal, now)
+        if self.controllers is None or (caller is not None and caller.session.is_controller):
+            self.quorum.propose(command, decided, principal_of(caller), now)
+        else:
+            self.controllers.propose(command, decided, caller, now)
 
     def propose_for(
         self,
@@ -138,13 +154,16 @@ class Context:
         answer_of: Callable[[_Reply], Message],
         now: Instant,
     ) -> Parked:
-        """Have the controller decide `command` for the caller; the response is `answer_of` its reply."""
+        """Have the controller decide `command` for the caller, which gets `answer_of` its reply.
+
+        On a listener of controllers the caller is another node: this node decides, or answers NOT_CONTROLLER.
+        """
 
         def decided(reply: _Reply, now: Instant) -> None:
             if not call.session.is_closing:
                 self._answer(call, answer_of(reply), now)
 
-        self.propose(command, reply_type, decided, now, call.session.principal)
+        self.propose(command, reply_type, decided, now, call)
         return Parked.MUTING
 
     def pause(self, session: Session) -> None:

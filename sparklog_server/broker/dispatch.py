@@ -1,4 +1,5 @@
-"""The table from API key to handler and request; the broker serves and advertises exactly its entries.
+"""The table from API key to handler and request; a listener of clients serves and advertises exactly its
+entries, a listener of controllers those of `dispatch_controller.py`.
 
 A start imports only the handlers of the first requests of a connection. The others are imported, a family at
 a time, when a client first sends a request of theirs: imports are most of the time that a start takes.
@@ -89,7 +90,7 @@ def import_handler(handlers: Handlers, api_key: int) -> tuple[Handler, type[Mess
 
 
 def newest_served(settings: BrokerSettings) -> dict[int, int]:
-    """The newest version of each API that a broker with these settings serves."""
+    """The newest version of each API that a broker with these settings serves on its clients' listeners."""
     newest = {key: API_BY_KEY[key].until for key in SERVED}
     unreleased = API_BY_KEY[_INIT_PRODUCER_ID].unreleased
     if settings.transactions.two_phase_commit_enable and unreleased is not None:

@@ -36,7 +36,6 @@ from sparklog_server.broker.handlers.acls import create_acls, delete_acls, descr
 from sparklog_server.broker.handlers.alter_configs import alter_configs, incremental_alter_configs
 from sparklog_server.broker.handlers.cluster import (
     describe_cluster,
-    describe_quorum,
     unregister_broker,
     update_features,
 )
@@ -57,6 +56,7 @@ from sparklog_server.broker.handlers.elections import elect_leaders
 from sparklog_server.broker.handlers.epochs import offset_for_leader_epoch
 from sparklog_server.broker.handlers.log_dirs import alter_replica_log_dirs, describe_log_dirs
 from sparklog_server.broker.handlers.quotas import alter_client_quotas, describe_client_quotas
+from sparklog_server.broker.handlers.raft import describe_quorum
 from sparklog_server.broker.handlers.reassignments import (
     alter_partition_reassignments,
     list_partition_reassignments,

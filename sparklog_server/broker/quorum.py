@@ -1,84 +1,73 @@
-"""The metadata quorum as the broker uses it: a command is proposed, and its reply follows once the decision
-is committed.
+"""The metadata quorum as the broker uses it: the raft node, the metadata log that follows it, and the active
+controller while this node leads.
 
-    propose ─► controller.decide(pending) ─► raft.append ─► controller.replay into pending
-                                                                 └─► parked with its end offset
-    synced: the high watermark passes that offset ─► image, deltas, replies
+    elected ──► the metadata log follows up to the high watermark ──► `ActiveController`: the tail on top of
+                that as the pending image, then the first records of the leadership, then commands
+    leadership lost ──► no active controller; the metadata log goes on from the high watermark
 
-There are two images: the controller decides on the pending one, which includes everything appended; all
-others see the published one, which includes everything committed. A reply without records also waits until
-the state it was decided on is committed, so that no client learns of a decision that a crash could undo.
-Commands proposed before this node leads wait in order.
+The only voter always becomes the leader, so its controller is prepared when the log is opened, and commands
+wait for it.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-import msgspec
-
-from sparklog.errors import ErrorCode
+from sparklog.errors import DecodeError
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid, earlier
+from sparklog.record.control import VoterEndpoint
 from sparklog.wire.schema import Message
-from sparklog_server.broker.snapshot_generator import SnapshotGenerator
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.controller.controller import Controller
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.metadata.batches import batch_of, records_of
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
-from sparklog_server.outcome import Outcome
 from sparklog_server.raft.node import RaftNode
-from sparklog_server.raft.roles import Role
+from sparklog_server.raft.peers import Endpoint, Peers
+from sparklog_server.raft.quorum_state import ENDED
+from sparklog_server.raft.timers import Timers
 from sparklog_server.raft.voters import VoterSet
 
-_LEADER: Final = Role.LEADER  # to name a member of an enum takes as long as two calls
-_RECORDS_PER_BATCH = 2000
-"""How many records of an outcome that need not be whole go into one batch."""
+from .active_controller import ActiveController, Decided, Replies, refused_here
+from .metadata_log import MetadataLog
+from .snapshot_generator import SnapshotGenerator
 
 
-Decided = Callable[[Message, Instant], None]
-"""Goes on with the reply to a command once that is committed."""
-
-
-class _Parked(msgspec.Struct, frozen=True):
-    """Published when the high watermark reaches `end_offset`: an image, after `size` more bytes of
-    records, or the reply to a command.
+class Company(NamedTuple):
+    """The quorum of a node that has other nodes: `voters` by the settings, the own `endpoints` for raft
+    requests, and where a node that is no voter finds the quorum.
     """
 
-    end_offset: Offset
-    delta: MetadataDelta | None = None
-    then: Decided | None = None
-    reply: Message | None = None
-    size: int = 0
+    voters: VoterSet
+    endpoints: tuple[VoterEndpoint, ...]
+    bootstrap: tuple[Endpoint, ...]
+    peers: Peers
+    timers: Timers
 
 
 class Quorum:
-    """Raft and controller, joined. `deltas` and `committed` wait to be taken by the broker.
+    """`deltas` and `committed` wait to be taken by the broker.
 
-    Invariants: `image` has exactly the records below the high watermark; parked entries are in order of
-    their end offsets; after a halt nothing more becomes public.
+    Invariant: after `turned`, which follows each turn of the raft node, everything below the high watermark
+    is published, and a controller is active exactly while this node leads.
     """
 
     def __init__(
         self,
         raft: RaftNode,
         controller: Controller,
-        snapshotting: SnapshotGenerator,
+        snapshots: SnapshotGenerator,
         trace: Callable[..., None],
     ) -> None:
-        self.image = MetadataImage()
+        self.raft: Final = raft
+        self.log: Final = MetadataLog(raft, snapshots)
+        self.deltas: Final = self.log.deltas
+        self.committed: Final[Replies] = []
         self.deadline_us: Micros | None = None  # when `tick` is wanted: changes with each call
-        self._raft = raft
-        self._snapshotting = snapshotting
+        self._snapshots = snapshots
         self._controller = controller
         self._trace = trace
-        self._is_active = False  # the controller was activated
-        self._parked: deque[_Parked] = deque()
-        self._waiting: deque[tuple[Message, Decided, str]] = deque()
-        self.committed: list[tuple[Decided, Message]] = []
-        self.deltas: list[MetadataDelta] = []
+        self._active: ActiveController | None = None
 
     @classmethod
     def open(
@@ -92,15 +81,16 @@ class Quorum:
         entropy: Callable[[int], bytes],
         trace: Callable[..., None],
         now: Instant,
+        company: Company | None = None,
     ) -> "Quorum":
-        """Open the metadata log, replay it and stand for election. `directory_id` is that of the directory
-        of the metadata log.
+        """Open the metadata log and take part in the quorum, whose only voter is this node where no `company`
+        is given. `directory_id` is that of the directory of the metadata log.
 
         Raises StorageError, ElectionStateCorrupt, and DecodeError for a log or snapshot with records that
         this release does not know.
         """
         node_id = NodeId(settings.node_id)
-        scope = continuations.followed_by(lambda now: quorum._finished(now))
+        scope = continuations.followed_by(lambda now: quorum.turned(now))
         raft = RaftNode.open(
             disk,
             settings.metadata_log_dir,
@@ -112,242 +102,145 @@ class Quorum:
             ),
             node_id=node_id,
             directory_id=directory_id,
-            voters=VoterSet({node_id: directory_id}),
+            voters=VoterSet({node_id: directory_id}) if company is None else company.voters,
             continuations=scope,
             trace=trace,
             now=now,
+            cluster_id=cluster_id,
+            endpoints=() if company is None else company.endpoints,
+            peers=None if company is None else company.peers,
+            bootstrap=() if company is None else company.bootstrap,
+            timers=None if company is None else company.timers,
+            random=lambda limit: int.from_bytes(entropy(8)) % limit,
         )
-        snapshotting = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
-        quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshotting, trace)
-        quorum._replay_log()
+        snapshots = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
+        quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshots, trace)
+        if raft.state.is_voter and raft.state.voters.majority == 1:
+            quorum._prepare()
         raft.start(now)
         quorum.deadline_us = quorum._deadline()
         return quorum
 
     @property
+    def image(self) -> MetadataImage:
+        """The published metadata."""
+        return self.log.image
+
+    @property
     def is_quiet(self) -> bool:
         """Whether nothing waits for the disk; records that wait for room on a full disk do not count."""
-        is_settled = self._raft.retry_at_us is not None or not (self._parked or self._waiting)
-        return self._raft.is_quiet and self._snapshotting.is_quiet and is_settled
+        is_settled = self.raft.retry_at_us is not None or self._active is None or self._active.is_quiet
+        return self.raft.is_quiet and self._snapshots.is_quiet and is_settled
 
     @property
     def is_leader(self) -> bool:
         """Whether this node decides."""
-        return self._raft.is_leader
+        return self.raft.is_leader
 
     @property
     def epoch(self) -> LeaderEpoch:
         """The epoch of the metadata quorum."""
-        return self._raft.epoch
+        return self.raft.epoch
 
     @property
     def directory_id(self) -> Uuid:
         """The directory of the metadata log."""
-        return self._raft.directory_id
+        return self.raft.directory_id
 
     @property
     def high_watermark(self) -> Offset:
         """The end of the committed metadata log."""
-        return self._raft.high_watermark
+        return self.raft.high_watermark
 
     @property
     def log_end_offset(self) -> Offset:
         """The end of the metadata log."""
-        return self._raft.log_end_offset
+        return self.raft.log_end_offset
+
+    def controller_address(self) -> tuple[str, int] | None:
+        """Where the active controller is reached; a node that is the only voter reaches it in itself."""
+        return None
 
     def propose(self, command: Message, then: Decided, principal: str, now: Instant) -> None:
         """Decide on a wire request of `principal`; `take_committed` gives `then` with its reply. Commands
         share syncs.
         """
-        if self._raft.is_leader:
-            self._decide(command, then, principal, now)
-            self._raft.flush(now)
-        elif self._raft.role is Role.CANDIDATE:
-            self._waiting.append((command, then, principal))
-        else:
-            self.committed.append(
-                (
-                    then,
-                    _refusal_of(
-                        command, ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum."
-                    ),
-                )
-            )
-        self.deadline_us = self._deadline()
-
-    def _finished(self, now: Instant) -> None:
-        """A sync or job of this quorum has ended."""
+        if self._active is None:
+            self.committed.append((then, refused_here(command)))
+            return
+        self._active.propose(command, then, principal, now)
         self._settle(now)
-        self._snapshotting.begin_due(self.image, now)
         self.deadline_us = self._deadline()
 
-    def _settle(self, now: Instant) -> None:
-        """Take up or give up leadership as the raft node has, and publish what is committed now."""
-        if self._raft.is_leader and not self._is_active:
-            self._is_active = True
-            self._begin_leadership(now)
-        if not self._raft.is_leader and self._raft.role is not Role.CANDIDATE:
-            self._drop()
-        self._publish()
+    def turned(self, now: Instant) -> None:
+        """The raft node has learned something: take up or give up leadership, and publish what is committed
+        now.
+        """
+        self._settle(now)
+        self._snapshots.begin_due(self.image, now)
+        self.deadline_us = self._deadline()
 
-    def take_committed(self) -> list[tuple[Decided, Message]]:
+    def take_committed(self) -> Replies:
         """The (continuation, reply) pairs committed since the last call, in the order of their commands."""
-        committed, self.committed = self.committed, []
+        committed = self.committed[:]
+        self.committed.clear()
         return committed
 
     def take_deltas(self) -> list[MetadataDelta]:
         """The deltas published since the last call, in order; the first begins with the empty image."""
-        deltas, self.deltas = self.deltas, []
+        deltas = self.deltas[:]
+        self.deltas.clear()
         return deltas
 
     def tick(self, now: Instant) -> None:
-        """Let the controller act on time: fence a silent broker, begin a snapshot; and the raft node."""
-        self._tick(now)
-        self.deadline_us = self._deadline()
-
-    def _tick(self, now: Instant) -> None:
-        was_leader = self._raft.is_leader
-        self._raft.tick(now)
-        if self._raft.is_leader != was_leader or self._raft.role is Role.HALTED:
-            self._settle(now)
-        if not self._raft.is_leader:
-            return
-        records = self._controller.tick(now)
-        if records:
-            self._append_unasked(Outcome(records, None, is_atomic=False), now)
-        self._raft.flush(now)
-        self._snapshotting.begin_due(self.image, now)
-
-    def _deadline(self) -> Micros | None:
-        raft = self._raft
-        if raft.role is not _LEADER:
-            return raft.deadline()
-        earliest = earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
-        return (
-            earliest
-            if raft.retry_at_us is None and raft.durable.recovery.due_us is None
-            else earlier(earliest, raft.deadline())
-        )
+        """Let the raft node and the controller act on time, and begin a snapshot that is due."""
+        self.raft.tick(now)
+        self._settle(now)
+        if self._active is not None:
+            self._active.tick(now)
+        self.turned(now)
 
     def close(self, now: Instant) -> None:
         """Close the metadata log."""
-        self._raft.close(now)
+        self.raft.close(now)
         self.deadline_us = None
 
-    def _replay_log(self) -> None:
-        """Bring the controller up to the end of the log in one go; it all becomes public when this
-        leadership commits its first record.
-        """
-        delta = self._controller.replay(self._records(), self._raft.epoch)
-        if delta.after.offset >= 0:
-            self._parked.append(_Parked(self._raft.log_end_offset, delta=delta))
+    def _prepare(self) -> None:
+        self._active = ActiveController(self.raft, self.log, self._controller, self.committed, self._trace)
+        self._active.prepare()
 
-    def _records(self) -> Iterator[tuple[Offset, Message]]:
-        """The records of the newest snapshot, all at the offset of the last that it stands for, and of the
-        log from there on.
-        """
-        snapshot = self._raft.durable.load_snapshot()
-        start = self._raft.log.log_start_offset
-        if snapshot is not None:
-            start = snapshot.id.offset
-            for _, record in records_of(snapshot.batches):
-                yield Offset(start - 1), record
-        for batches in self._raft.durable.read(start, self._raft.log_end_offset):
-            self._snapshotting.grown(len(batches))
-            yield from records_of(batches)
+    def _settle(self, now: Instant) -> None:
+        """Begin or end a leadership as the raft node has, and publish what is committed."""
+        self._end_if_over()
+        if self._active is None and self.raft.role not in ENDED:
+            self._catch_up()
+        if self._active is not None and self.raft.is_leader and not self._active.is_active:
+            self._active.begin(now)
+            self._end_if_over()  # the disk may have refused its first records
+        if self._active is not None:
+            self._active.publish()
 
-    def _begin_leadership(self, now: Instant) -> None:
-        self._controller.activate(now)
-        records = self._controller.bootstrap()
-        if records:
-            self._append_unasked(Outcome(records, None), now)
-        while self._waiting and self._raft.is_leader:
-            self._decide(*self._waiting.popleft(), now)
-        self._raft.flush(now)
+    def _end_if_over(self) -> None:
+        if self._active is not None and self._active.is_over:
+            self._active.end()
+            self._active = None
 
-    def _decide(self, command: Message, then: Decided, principal: str, now: Instant) -> None:
-        """Decide, append, and park the reply behind the records that it depends on."""
-        outcome = self._controller.decide(command, self._raft.log_end_offset, now)
-        reply = outcome.reply
-        if outcome.records:
-            self._trace(
-                "metadata-change",
-                command=type(command).__name__,
-                principal=principal,
-                records=len(outcome.records),
-            )
-            try:
-                self._append(outcome, now)
-            except _Full as full:
-                reply = _refusal_of(command, ErrorCode.KAFKA_STORAGE_ERROR, str(full))
-        if not self._raft.is_leader:
-            self._drop()
-            return
-        self._parked.append(_Parked(self._raft.log_end_offset, then=then, reply=reply))
-        self._publish()
-
-    def _append(self, outcome: Outcome[Message, object], now: Instant) -> None:
-        """Append an outcome's records and replay them into the pending image."""
-        size = len(outcome.records) if outcome.is_atomic else _RECORDS_PER_BATCH
-        for first in range(0, len(outcome.records), size):
-            records = outcome.records[first : first + size]
-            batch = batch_of(records, now.wall_ms)
-            try:
-                base_offset = self._raft.append(batch, now)
-            except StorageError as error:
-                if error.is_full:
-                    # Nothing was written, so this command alone fails: the cluster lives on for those who
-                    # delete.
-                    raise _Full(error) from error
-                self._raft.halt(error)
-                return
-            self._replay(records, base_offset, len(batch))
-
-    def _append_unasked(self, outcome: Outcome[Message, None], now: Instant) -> None:
-        """Append records that no command requested; without room for them this node cannot remain leader."""
+    def _catch_up(self) -> None:
+        """Follow the log, and on top of it prepare a leadership that this node has won."""
         try:
-            self._append(outcome, now)
-        except _Full as full:
-            self._raft.halt(full.error)
-        if not self._raft.is_leader:
-            self._drop()
+            self.log.follow()
+            if self.raft.is_leader:
+                self._prepare()
+        except StorageError as error:
+            self.raft.halt(error)
+        except DecodeError as error:
+            self.raft.halt(StorageError(self.raft.log.directory, "replay", str(error)))
 
-    def _replay(self, records: Sequence[Message], base_offset: Offset, size: int) -> None:
-        pairs = [(Offset(base_offset + index), record) for index, record in enumerate(records)]
-        delta = self._controller.replay(pairs, self._raft.epoch)
-        self._parked.append(_Parked(self._raft.log_end_offset, delta=delta, size=size))
-
-    def _publish(self) -> None:
-        """Publish the entries that the high watermark has passed."""
-        # Replies may be due at once, but never before this leadership has committed anything: until then
-        # nothing is public.
-        high_watermark = self._raft.high_watermark
-        while self._parked and high_watermark and self._parked[0].end_offset <= high_watermark:
-            parked = self._parked.popleft()
-            if parked.delta is not None:
-                self.image = parked.delta.after
-                self._snapshotting.grown(parked.size)
-                self.deltas.append(parked.delta)
-            if parked.then is not None and parked.reply is not None:
-                self.committed.append((parked.then, parked.reply))
-
-    def _drop(self) -> None:
-        """Leadership is gone: uncommitted records may be lost, and no reply rests on them."""
-        self._parked.clear()
-        self._waiting.clear()
-        self._controller.reset(self.image)
-
-
-class _Full(Exception):
-    """The disk has no room for the records of one command."""
-
-    def __init__(self, error: StorageError) -> None:
-        super().__init__(f"The metadata log cannot grow: {error}")
-        self.error = error
-
-
-def _refusal_of(command: Message, code: ErrorCode, message: str | None) -> Message:
-    # At its only use: a start refuses no command, and the replies to all of them take 2 ms.
-    from sparklog_server.controller.refusals import refusal_of
-
-    return refusal_of(command, code, message)
+    def _deadline(self) -> Micros | None:
+        raft = self.raft
+        due_us = raft.deadline()
+        if raft.role in ENDED or raft.durable.is_cutting:
+            return due_us
+        if self._active is not None:
+            due_us = earlier(due_us, self._active.deadline())
+        return earlier(due_us, self._snapshots.deadline(self.image))

@@ -35,15 +35,15 @@ def read_request(
     newest: Mapping[int, int],
     settings: BrokerSettings,
 ) -> tuple[RequestHeader, Handler, Message]:
-    """The request in a frame and its handler, up to the newest served version of each API. Raises
-    NotServed or UnsupportedVersion.
+    """The request in a frame and its handler; `newest` has the APIs of the listener, each with its newest
+    served version. Raises NotServed or UnsupportedVersion.
     """
     try:
         header, body = decode_request_header(frame)
         api_key = header.api_key
-        entry = handlers.get(api_key) or import_handler(handlers, api_key)
+        entry = handlers.get(api_key) or import_handler(handlers, api_key) if api_key in newest else None
         if entry is None:
-            raise NotServed(f"API {api_key} is not served here")
+            raise NotServed(f"API {api_key} is not served on this listener")
         if header.api_version > newest[api_key]:
             raise UnsupportedVersion(header)
         if api_key != _PRODUCE:

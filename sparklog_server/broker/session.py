@@ -32,7 +32,8 @@ class Call(msgspec.Struct, eq=False):
 
     `answer` is None until it is known, and empty once it is sent; it takes `answer_bytes` of memory.
     `waiting` is the waiter of a parked request, `used` the usage that counts towards the quotas of its
-    client.
+    client. A call with `forwarding` came in an Envelope: its API, version and correlation id are those of the
+    request inside.
     """
 
     session: "Session"
@@ -44,11 +45,34 @@ class Call(msgspec.Struct, eq=False):
     answer_bytes: int = 0
     waiting: "Waiting | None" = None
     used: "Used | None" = None
+    forwarding: "Forwarding | None" = None
+
+    @property
+    def principal(self) -> str:
+        """In whose name the request is made."""
+        return self.session.principal if self.forwarding is None else self.forwarding.principal
+
+
+_BROKER_PRINCIPAL: Final = "User:BROKER"
+
+
+def principal_of(caller: Call | None) -> str:
+    """In whose name a command is decided; without a caller in that of this broker."""
+    return _BROKER_PRINCIPAL if caller is None else caller.principal
+
+
+class Forwarding(NamedTuple):
+    """The Envelope in which another broker forwards the request of `principal`."""
+
+    version: int
+    correlation_id: int
+    principal: str
 
 
 class Session:
-    """A connection. `backlog` holds whole frames that arrived while it was muted, `held_by` is the parked
-    call that holds up the next requests; `is_paused` while it waits for the disk to catch up.
+    """A connection; `backlog` holds whole frames that arrived while it was muted, `held_by` the parked
+    call that the next ones wait for; paused is one that waits for the disk to catch up; `is_controller` is
+    one on a listener of controllers, for other nodes of the cluster.
     """
 
     __slots__ = (
@@ -60,6 +84,7 @@ class Session:
         "held_bytes",
         "id",
         "is_closing",
+        "is_controller",
         "is_muted",
         "is_paused",
         "listener",
@@ -71,8 +96,17 @@ class Session:
         "unread_bytes",
     )
 
-    def __init__(self, session_id: SessionId, framer: Framer, *, listener: str, peer_address: str) -> None:
+    def __init__(
+        self,
+        session_id: SessionId,
+        framer: Framer,
+        *,
+        listener: str,
+        peer_address: str,
+        is_controller: bool = False,
+    ) -> None:
         self.id = session_id
+        self.is_controller = is_controller
         self.framer = framer
         self.listener = listener
         self.peer_address = peer_address

@@ -94,6 +94,10 @@ class SnapshotGenerator:
         """Count bytes that were committed, or replayed, and that no snapshot covers."""
         self._new_bytes += size
 
+    def installed(self) -> None:
+        """A snapshot of the leader has taken the place of the log."""
+        self._new_bytes = 0
+
     def deadline(self, image: MetadataImage) -> Micros | None:
         """The next time for `begin_due` without an event before it."""
         if self._job is not None:
@@ -138,7 +142,7 @@ class SnapshotGenerator:
             self._refused(error, now)
         elif job.task is _Task.WRITE:
             snapshots.append(job.snapshot)
-            self._new_bytes -= job.new_bytes
+            self._new_bytes = max(self._new_bytes - job.new_bytes, 0)
             self._old_at_us, self._clean_us = Micros(now.mono_us + self._interval_us), now.mono_us
             self._trace("metadata-snapshot", offset=job.snapshot.offset, epoch=job.snapshot.epoch)
         elif job.task is _Task.CHECK:

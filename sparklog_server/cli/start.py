@@ -72,6 +72,7 @@ def start(
     # Nothing created during the start is garbage, so a collection would be wasted. The server enables it
     # again when it is ready.
     gc.disable()
+    from sparklog.errors import SettingsError
     from sparklog_server.broker.broker import Broker
     from sparklog_server.config.load import load
     from sparklog_server.daemon.descriptors import raise_limit, shared
@@ -83,6 +84,11 @@ def start(
     # The collection before the ready line walks only objects created from here on.
     gc.freeze()
     loaded = load(config, given, is_insecure_allowed=insecure)
+    if not loaded.settings.is_alone:
+        raise SettingsError(
+            "process.roles, controller.quorum.voters and controller.quorum.bootstrap.servers name several "
+            "nodes: a quorum of several nodes cannot be run yet, so remove these keys"
+        )
     prepare_process()
     log = TraceLog(sys.stderr)
     for warning in loaded.warnings:

@@ -56,6 +56,7 @@ def derive_endpoints(
     is_map_given: bool,
     controller_names: tuple[str, ...],
     inter_broker_name: str | None,
+    is_broker: bool,
     is_insecure_allowed: bool,
 ) -> Endpoints:
     """The endpoints that the listener keys define together; raises SettingsError."""
@@ -72,7 +73,7 @@ def derive_endpoints(
         names = {listener.name for listener in told}
         shown = told + tuple(listener for listener in listeners if listener.name not in names)
     clients = [listener for listener in listeners if listener.name not in controller_names]
-    if not clients:
+    if not clients and is_broker:
         raise invalid(
             "listeners", ",".join(texts), "no listener is left for clients beside controller.listener.names"
         )
@@ -81,6 +82,8 @@ def derive_endpoints(
         tuple(listener for listener in shown if listener.name not in controller_names),
         is_insecure_allowed=is_insecure_allowed,
     )
+    if not clients:
+        return Endpoints(listeners, shown, inter_broker_name or "PLAINTEXT")
     inter_broker = inter_broker_name or next(
         (one.name for one in clients if one.name == "PLAINTEXT"), clients[0].name
     )

@@ -45,3 +45,13 @@ class MetadataLogSettings(msgspec.Struct, frozen=True, kw_only=True):
             0,
         ),
     ] = 3_600_000
+    idle_interval_ms_max: Annotated[
+        int,
+        _int(
+            "metadata.max.idle.interval.ms",
+            "In a cluster of several nodes, the active controller writes a NoOpRecord when the metadata log "
+            "was idle for this long, so that the lag of each node is visible. 0 disables this.",
+            0,
+            has_effect=False,
+        ),
+    ] = 500

@@ -25,6 +25,8 @@ from .kinds import several as _list
 from .kinds import text as _text
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
 from .metadata_log_settings import MetadataLogSettings
+from .quorum_settings import QuorumSettings
+from .roles import check_roles, is_alone
 from .synonyms import key_of_synonym, topic_defaults_of
 from .together import check_together
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
@@ -125,7 +127,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         _list(
             "controller.listener.names",
-            "The listeners of the controller quorum. A cluster of one node needs none.",
+            "The listeners that serve only controllers and brokers. A cluster of one node needs none.",
         ),
     ] = ()
 
@@ -192,6 +194,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             -1,
         ),
     ] = -1
+    sparklog_log_dir_stall_ms: Annotated[
+        int,
+        _int(
+            "sparklog.log.dir.stall.ms",
+            "When a sync of a data directory takes longer than this, a broker of a cluster asks to be "
+            "fenced, so that other brokers lead its partitions.",
+            1,
+        ),
+    ] = 3_000
     sparklog_partitions_max: Annotated[
         int,
         _int(
@@ -316,13 +327,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_session_timeout_ms: Annotated[
         int, _int("broker.session.timeout.ms", "A broker that sends no heartbeat for this long is fenced.", 1)
     ] = 9_000
-    controller_quorum_voters: Annotated[
-        tuple[str, ...],
-        _list(
-            "controller.quorum.voters",
-            "The voters of the metadata quorum, as id@host:port. Only this node can be a voter.",
+    initial_broker_registration_timeout_ms: Annotated[
+        int,
+        _int(
+            "initial.broker.registration.timeout.ms",
+            "A starting broker that cannot register with the controller within this time stops.",
+            1,
+            has_effect=False,
         ),
-    ] = ()
+    ] = 60_000
 
     # Derived by `of`
     listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
@@ -332,6 +345,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     connections: ConnectionSettings = ConnectionSettings()
     cleaner: CleanerSettings = CleanerSettings()
     metadata_log: MetadataLogSettings = MetadataLogSettings()
+    quorum: QuorumSettings = QuorumSettings()
     internal_topics: InternalTopicSettings = InternalTopicSettings()
     groups: GroupDefaults = GroupDefaults()
     transactions: TransactionDefaults = TransactionDefaults()
@@ -367,6 +381,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The directory that holds the metadata log."""
         return self.metadata_log_dir_given or self.log_dirs[0]
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node is a cluster of one as far as the settings say: no other controller is named."""
+        return is_alone(self)
+
     def advertised(self, listener_name: str) -> Listener:
         """The advertised address of that listener."""
         return next(listener for listener in self.advertised_listeners if listener.name == listener_name)
@@ -384,6 +403,7 @@ PARTS: dict[str, type[msgspec.Struct]] = {
     "connections": ConnectionSettings,
     "cleaner": CleanerSettings,
     "metadata_log": MetadataLogSettings,
+    "quorum": QuorumSettings,
     "internal_topics": InternalTopicSettings,
     "groups": GroupDefaults,
     "transactions": TransactionDefaults,
@@ -429,19 +449,24 @@ def nearest_broker_key(name: str) -> str:
 
 def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> BrokerSettings:
     """The settings with derived listeners, after the checks across keys."""
+    controller_names = tuple(name.upper() for name in settings.controller_listener_names)
     endpoints = derive_endpoints(
         settings.listeners_given,
         advertised=settings.advertised_listeners_given,
         protocol_map=settings.listener_security_protocol_map,
         is_map_given="listener.security.protocol.map" in settings.given,
-        controller_names=settings.controller_listener_names,
+        controller_names=controller_names,
         inter_broker_name=settings.inter_broker_listener_name_given,
+        is_broker="broker" in settings.process_roles,
         is_insecure_allowed=is_insecure_allowed,
     )
     check_together(settings)
-    return msgspec.structs.replace(
+    connected = msgspec.structs.replace(
         settings,
+        controller_listener_names=controller_names,
         listeners=endpoints.listeners,
         advertised_listeners=endpoints.advertised,
         inter_broker_listener_name=endpoints.inter_broker_name,
     )
+    check_roles(connected)
+    return connected

@@ -1,4 +1,6 @@
-"""Checks across broker keys: values that are valid by themselves may contradict each other."""
+"""Checks across broker keys: values that are valid by themselves may contradict each other. `roles` has those
+of the quorum.
+"""
 
 from typing import Protocol
 
@@ -20,15 +22,9 @@ class _Settings(_Directories, Protocol):
     """The broker keys that are checked against each other."""
 
     @property
-    def process_roles(self) -> tuple[str, ...]: ...
-    @property
-    def node_id(self) -> int: ...
-    @property
     def broker_session_timeout_ms(self) -> int: ...
     @property
     def broker_heartbeat_interval_ms(self) -> int: ...
-    @property
-    def controller_quorum_voters(self) -> tuple[str, ...]: ...
 
 
 def check_together(settings: _Settings) -> None:
@@ -38,26 +34,12 @@ def check_together(settings: _Settings) -> None:
     if len(set(settings.log_dirs)) != len(settings.log_dirs):
         raise invalid("log.dirs", settings.log_dirs, "a directory appears twice")
     check_cordoned(settings)
-    if settings.process_roles != () and "broker" not in settings.process_roles:
-        raise invalid(
-            "process.roles",
-            settings.process_roles,
-            "a node that is only a controller cannot be run yet: use broker,controller",
-        )
     if settings.broker_session_timeout_ms < settings.broker_heartbeat_interval_ms:
         raise invalid(
             "broker.session.timeout.ms",
             settings.broker_session_timeout_ms,
             f"it must not be below broker.heartbeat.interval.ms ({settings.broker_heartbeat_interval_ms})",
         )
-    for voter in settings.controller_quorum_voters:
-        if voter.partition("@")[0] != str(settings.node_id):
-            raise invalid(
-                "controller.quorum.voters",
-                ",".join(settings.controller_quorum_voters),
-                f"a quorum of several nodes cannot be run yet: name only this node ({settings.node_id}), or "
-                f"nothing",
-            )
 
 
 def check_cordoned(settings: _Directories) -> None:

@@ -30,14 +30,8 @@ controller.performance.sample.period.ms | LONG | r | 100.. | 60000 | How often f
 controller.quorum.append.linger.ms | INT | r | 0.. | 25 |
     How long the leader of the quorum gathers records before a sync; here whatever comes during a sync shares the next.
 controller.quorum.auto.join.enable | BOOLEAN | r | - | false | Let a new controller make itself a voter.
-controller.quorum.bootstrap.servers | LIST | r | - |  | The addresses of the metadata quorum.
-controller.quorum.election.backoff.max.ms | INT | r | 0.. | 1000 | The longest pause before another try at an election.
-controller.quorum.election.timeout.ms | INT | r | 0.. | 1000 | How long a voter does without a leader before it stands for election.
 controller.quorum.fetch.max.bytes | INT | r | 1.. | 1048576 | The most one Fetch within the quorum carries.
 controller.quorum.fetch.snapshot.max.bytes | INT | r | 1.. | 1048576 | The most one FetchSnapshot within the quorum carries.
-controller.quorum.fetch.timeout.ms | INT | r | 0.. | 2000 |
-    How long a voter goes without a fetch from the leader before it stands for election.
-controller.quorum.request.timeout.ms | INT | r | 0.. | 2000 | How long an answer within the quorum is waited for.
 controller.quorum.retry.backoff.ms | INT | r | 0.. | 20 | The pause before a failed request within the quorum is sent again.
 controller.socket.timeout.ms | INT | r | - | 30000 | How long a connection to the controller may take to answer.
 create.topic.policy.class.name | CLASS | r | - | <none> | A Java class that judges new topics.
@@ -99,8 +93,6 @@ group.streams.min.heartbeat.interval.ms | INT | r | 1.. | 5000 | The shortest he
 group.streams.min.session.timeout.ms | INT | r | 1.. | 45000 | The shortest session timeout a streams group may set.
 group.streams.num.standby.replicas | INT | r | 0.. | 0 | The standby replicas of each task of a streams group.
 group.streams.session.timeout.ms | INT | r | 1.. | 45000 | How long a member of a streams group may be silent before it is out.
-initial.broker.registration.timeout.ms | INT | r | 1.. | 60000 |
-    A starting broker that cannot register within this time stops.
 internal.metadata.delete.delay.millis | LONG | r | - | 60000 | How long a dropped metadata segment waits before it is unlinked, for tests.
 internal.metadata.log.segment.bytes | INT | r | - | <none> | A metadata segment size below the public minimum, for tests.
 internal.metadata.max.batch.size.in.bytes | INT | r | - | 8388608 | The largest batch of the metadata log, for tests.
@@ -111,7 +103,6 @@ log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | The memory of compaction f
 log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | How long a broker that cannot report a failed data directory goes on before it stops.
 max.connections.per.ip.overrides | STRING | c | - |  | Other limits for certain addresses, as address:count, comma separated.
 max.incremental.fetch.session.cache.slots | INT | r | 0.. | 1000 | The maximum number of incremental fetch sessions.
-metadata.max.idle.interval.ms | INT | r | 0.. | 500 | The interval between NoOp records in an idle metadata log.
 metric.reporters | LIST | c | - | org.apache.kafka.common.metrics.JmxReporter | Java classes that report metrics.
 metrics.num.samples | INT | r | 1.. | 2 | How many samples a rate is computed from.
 metrics.recording.level | STRING | r | - | INFO | How much is measured: INFO, DEBUG or TRACE.

@@ -1,12 +1,15 @@
-"""The commands of clients: the controller imports them when a client first sends one."""
+"""The commands of clients and of other controllers: the controller imports them with the first one."""
 
+from sparklog.errors import ErrorCode
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from sparklog.wire.messages.controller_registration import ControllerRegistrationRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.describe_quorum import DescribeQuorumRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest
@@ -17,17 +20,25 @@ from sparklog_server.outcome import Outcome
 
 from .alterations import alter_configs, incremental_alter_configs
 from .client_quotas import alter_client_quotas
+from .controllers import register_controller
 from .credentials import alter_user_scram_credentials
 from .elections import SettingsFor
 from .features import update_features
 from .partition_changes import alter_partition_reassignments, elect_leaders
+from .quorum_port import QuorumPort
+from .refusals import refusal_of
 from .topics import Rules, create_partitions, create_topics, delete_topics
 
 
 def administer(
-    pending: MetadataImage, command: Message, rules: Rules, layers: Layers, settings_for: SettingsFor
+    pending: MetadataImage,
+    command: Message,
+    rules: Rules,
+    layers: Layers,
+    settings_for: SettingsFor,
+    quorum: QuorumPort | None,
 ) -> Outcome[Message, Message]:
-    """The records and the reply for a command of a client."""
+    """The records and the reply for such a command."""
     match command:
         case CreateTopicsRequest():
             return create_topics(pending, command, rules)
@@ -48,5 +59,10 @@ def administer(
         case AlterUserScramCredentialsRequest():
             return alter_user_scram_credentials(pending, command)
         case UpdateFeaturesRequest():
-            return update_features(pending, command, layers.effective.node_id)
+            return update_features(pending, command, layers.effective.node_id, quorum)
+        case ControllerRegistrationRequest():
+            return register_controller(pending, command)
+        case DescribeQuorumRequest():
+            # Of a node that has become the leader since a client asked it: the client asks again.
+            return Outcome((), refusal_of(command, ErrorCode.NOT_LEADER_OR_FOLLOWER, None))
     raise AssertionError(f"the controller does not decide on {type(command).__name__}")

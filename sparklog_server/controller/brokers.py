@@ -6,20 +6,17 @@
                               |    or want_fence                                            |
                               +------------------------no leaderships left------------------+
 
-Registration and fencing are durable records. The time of the last heartbeat is soft state: it begins anew
-with every leadership.
+Registration and fencing are durable records; `sessions` has the soft state.
 """
 
-import msgspec
-
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, Micros, NodeId, Offset, Uuid
+from sparklog.model import Instant, NodeId, Offset, Uuid
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.schema import INT64_MAX, Message
 from sparklog_server.metadata.entries import BrokerImage
-from sparklog_server.metadata.features import METADATA_VERSION
+from sparklog_server.metadata.features import METADATA_VERSION, unsupported
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import (
     BrokerEndpoint,
@@ -31,42 +28,19 @@ from sparklog_server.metadata.records import (
 from sparklog_server.outcome import Outcome, Refused
 
 from .elections import SettingsFor, broker_left, broker_restarted, broker_returned, has_leaderships
+from .sessions import Session, Sessions
 
 _RESERVED_DIRECTORIES = 100
 """Directory ids below this number are reserved (unassigned, lost, migrating)."""
 
 
-class Session(msgspec.Struct):
-    """The last heartbeat of a broker; `shutdown_offset` is the log offset at which its controlled shutdown
-    was decided.
-    """
-
-    epoch: int
-    heard_us: Micros
-    metadata_offset: Offset
-    shutdown_offset: Offset | None = None
-
-
 class Brokers:
-    """The brokers of the cluster as the active controller watches them.
+    """The decisions of the active controller on brokers; this node's own broker stays registered."""
 
-    `own_node` runs in this process: its session never expires while the controller runs. Every unfenced
-    broker has a session.
-    """
-
-    def __init__(self, own_node: NodeId, cluster_id: str, session_timeout_ms: int) -> None:
+    def __init__(self, own_node: NodeId, cluster_id: str, sessions: Sessions) -> None:
         self._own_node = own_node
         self._cluster_id = cluster_id
-        self._timeout_us = session_timeout_ms * 1000
-        self._sessions: dict[NodeId, Session] = {}
-
-    def activate(self, image: MetadataImage, now: Instant) -> None:
-        """Begin a leadership: every unfenced broker gets a full session timeout."""
-        self._sessions = {
-            node: Session(broker.epoch, now.mono_us, broker.registered_at)
-            for node, broker in image.brokers.items()
-            if not broker.is_fenced
-        }
+        self._sessions = sessions
 
     def register(
         self,
@@ -98,7 +72,7 @@ class Brokers:
         broker = image.brokers.get(NodeId(request.broker_id))
         if broker is None or broker.epoch != request.broker_epoch:
             return Outcome((), BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-        session = self._heard(broker, request, now)
+        session = self._sessions.heard(broker, Offset(request.current_metadata_offset), now)
         is_caught_up = request.current_metadata_offset >= broker.registered_at
         records: list[Message] = []
         is_fenced, should_shut_down = broker.is_fenced, False
@@ -109,6 +83,8 @@ class Brokers:
                 records.append(_change(broker, fenced=-1))
                 records += broker_returned(image, broker.node_id, settings_for)
         elif broker.is_in_controlled_shutdown:
+            if session.shutdown_offset is None:  # an earlier leadership decided it
+                session.shutdown_offset = Offset(next_offset - 1)
             should_shut_down = not has_leaderships(image, broker.node_id) and self._all_have_seen(
                 image, session
             )
@@ -121,7 +97,7 @@ class Brokers:
             records += broker_left(image, broker.node_id, settings_for)
         if is_fenced and not broker.is_fenced:
             records += fencing(image, broker, settings_for)
-            self._sessions.pop(broker.node_id, None)
+            self._sessions.end(broker.node_id)
         records += _directories_changed(image, broker, request, settings_for)
         reply = BrokerHeartbeatResponse(
             is_caught_up=is_caught_up, is_fenced=is_fenced, should_shut_down=should_shut_down
@@ -151,7 +127,7 @@ class Brokers:
             return Outcome(
                 (), UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
             )
-        self._sessions.pop(node, None)
+        self._sessions.forget(node)
         records = [
             *broker_left(image, node, settings_for),
             UnregisterBrokerRecord(broker_id=node, broker_epoch=broker.epoch),
@@ -164,22 +140,11 @@ class Brokers:
         """The records that fence one broker whose session expired; one at a time, so that the next decision
         sees the effect.
         """
-        silent = [node for node, session in self._sessions.items() if self._is_silent(node, session, now)]
-        for node in silent:
-            del self._sessions[node]
+        while (node := self._sessions.take_expired(now)) is not None:
             broker = image.brokers.get(node)
             if broker is not None and not broker.is_fenced:
                 return tuple(fencing(image, broker, settings_for))
         return ()
-
-    def deadline(self) -> Micros | None:
-        """The time at which the next session expires; None while only this process's own broker is
-        watched.
-        """
-        if len(self._sessions) == 1 and self._own_node in self._sessions:
-            return None  # called each turn: the common case builds no list
-        others = [session.heard_us for node, session in self._sessions.items() if node != self._own_node]
-        return Micros(min(others) + self._timeout_us) if others else None
 
     def check_epoch(self, image: MetadataImage, node: int, epoch: int) -> None:
         """Refuse a broker that is not registered with that epoch."""
@@ -216,7 +181,7 @@ class Brokers:
         if (
             existing is not None
             and not is_same_life
-            and self._has_session(existing, now)
+            and self._sessions.is_alive(existing, now)
             and not _is_successor(existing, request)
         ):
             raise Refused(
@@ -263,41 +228,20 @@ class Brokers:
             )
         )
         if not is_same_life:
-            self._sessions.pop(node, None)
+            self._sessions.registered(node, epoch, now)
         # The registration comes last, so after a failure in between the broker registers again and the other
         # records follow.
         return Outcome(tuple(records), BrokerRegistrationResponse(broker_epoch=epoch), is_atomic=False)
-
-    def _heard(self, broker: BrokerImage, request: BrokerHeartbeatRequest, now: Instant) -> Session:
-        session = self._sessions.get(broker.node_id)
-        if session is None or session.epoch != broker.epoch:
-            session = Session(broker.epoch, now.mono_us, Offset(request.current_metadata_offset))
-            self._sessions[broker.node_id] = session
-        session.heard_us = now.mono_us
-        session.metadata_offset = Offset(max(session.metadata_offset, request.current_metadata_offset))
-        return session
-
-    def _has_session(self, broker: BrokerImage, now: Instant) -> bool:
-        session = self._sessions.get(broker.node_id)
-        return (
-            session is not None
-            and session.epoch == broker.epoch
-            and now.mono_us < session.heard_us + self._timeout_us
-        )
-
-    def _is_silent(self, node: NodeId, session: Session, now: Instant) -> bool:
-        return node != self._own_node and now.mono_us >= session.heard_us + self._timeout_us
 
     def _all_have_seen(self, image: MetadataImage, leaving: Session) -> bool:
         """Whether every active broker has applied the metadata that moved the leaderships away from the
         stopping broker.
         """
-        seen = [
-            session.metadata_offset
-            for node, session in self._sessions.items()
-            if node in image.brokers and image.brokers[node].is_active
-        ]
-        return min(seen, default=INT64_MAX) >= (leaving.shutdown_offset or 0)
+        seen = (
+            self._sessions.metadata_offset(node) for node, broker in image.brokers.items() if broker.is_active
+        )
+        reached = min((offset for offset in seen if offset is not None), default=INT64_MAX)
+        return reached >= (leaving.shutdown_offset or 0)
 
 
 def fencing(image: MetadataImage, broker: BrokerImage, settings_for: SettingsFor) -> list[Message]:
@@ -341,9 +285,11 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
 
 
 def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
-    """Refuse a broker that does not support the finalized feature levels; it supports only level 0 of a
-    feature that it does not name.
+    """Refuse a broker if it, or this controller, does not support the finalized feature levels; a broker
+    supports only level 0 of a feature that it does not name.
     """
+    if reason := unsupported(image.features):
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, reason)
     ranges = {
         feature.name: (feature.min_supported_version, feature.max_supported_version)
         for feature in request.features

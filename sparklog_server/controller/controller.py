@@ -1,14 +1,15 @@
 """The controller's two entry points: `decide` answers a command on the pending image, `replay` applies
 appended records.
 
-`pending` is the image after every appended record; `Quorum`, which appends them, knows which are committed.
-Losing leadership is `reset(committed)`.
+`pending` is the image after every appended record; `ActiveController`, which appends them, knows which are
+committed. A leadership begins with `reset(committed)`.
 """
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset
+from sparklog.model import Instant, Micros, NodeId, Offset, earlier
 from sparklog.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -25,12 +26,17 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.metadata.features import INITIAL, METADATA_VERSION
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
-from sparklog_server.metadata.records import FeatureLevelRecord, ProducerIdsRecord
+from sparklog_server.metadata.records import FeatureLevelRecord, NoOpRecord, ProducerIdsRecord
 from sparklog_server.outcome import Outcome, Refused
 
 from .brokers import Brokers
 from .configs import ToldConfigs, layers_in
+from .elections import broker_returned
 from .names import unified
+from .sessions import Probe, Sessions
+
+if TYPE_CHECKING:
+    from .quorum_port import QuorumPort
 
 PRODUCER_IDS_PER_BLOCK = 1000
 
@@ -40,19 +46,37 @@ class Controller:
     and the name index follows `pending`.
     """
 
-    def __init__(self, settings: BrokerSettings, cluster_id: str, entropy: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        cluster_id: str,
+        entropy: Callable[[int], bytes],
+        quorum: "QuorumPort | None" = None,
+        idle_interval_ms: int = 500,
+    ) -> None:
         self.pending = MetadataImage()
         self._settings = settings
-        self._brokers = Brokers(NodeId(settings.node_id), cluster_id, settings.broker_session_timeout_ms)
+        own_node = NodeId(settings.node_id)
+        self.sessions = Sessions(
+            own_node, settings.inter_broker_listener_name, settings.broker_session_timeout_ms
+        )
+        self._brokers = Brokers(own_node, cluster_id, self.sessions)
         # Topic names with `.` or `_` by their unified form, oldest first: metric names cannot tell them
         # apart.
         self._colliding: dict[str, dict[str, None]] = {}
         self._entropy = entropy
+        self._quorum = quorum
+        self._idle_interval_us = idle_interval_ms * 1000
+        self._idle_since_us = Micros(0)
+        self._has_company = False
+        self._is_new = False
         self._settings_changed()
 
     def activate(self, now: Instant) -> None:
         """Begin a leadership; `pending` contains the records of earlier leaders."""
-        self._brokers.activate(self.pending, now)
+        self.sessions.activate(self.pending, now)
+        self._idle_since_us = now.mono_us
+        self._is_new = True
 
     def bootstrap(self) -> tuple[Message, ...]:
         """The records that begin a new cluster; none if it exists."""
@@ -66,6 +90,12 @@ class Controller:
         """The records and the reply for a command; `next_offset` is the offset of the first record. `pending`
         does not change.
         """
+        outcome = self._decided(command, next_offset, now)
+        if outcome.records:
+            self._idle_since_us = now.mono_us
+        return outcome
+
+    def _decided(self, command: Message, next_offset: Offset, now: Instant) -> Outcome[Message, Message]:
         if isinstance(command, BrokerHeartbeatRequest):
             return self._brokers.heartbeat(self.pending, command, next_offset, now, self._settings_for)
         if isinstance(command, BrokerRegistrationRequest):
@@ -81,11 +111,12 @@ class Controller:
         from .topics import Rules
 
         rules = Rules(self._layers.effective, self._entropy, self._collision, self._told)
-        return administer(self.pending, command, rules, self._layers, self._settings_for)
+        return administer(self.pending, command, rules, self._layers, self._settings_for, self._quorum)
 
-    def replay(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch) -> MetadataDelta:
-        """Apply appended (offset, record) pairs of one leader epoch; returns the changes."""
-        self.pending, delta = self.pending.apply(records, epoch)
+    def replay(self, records: Iterable[tuple[Offset, Message]]) -> MetadataDelta:
+        """Apply appended (offset, record) pairs; returns the changes."""
+        self.pending, delta = self.pending.apply(records)
+        self._has_company = _has_several_nodes(self.pending)
         if any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.configs_changed):
             self._settings_changed()
         for topic in delta.topics_deleted:
@@ -99,6 +130,7 @@ class Controller:
     def reset(self, committed: MetadataImage) -> None:
         """Discard appended records that are not committed."""
         self.pending = committed
+        self._has_company = _has_several_nodes(committed)
         self._settings_changed()
         self._colliding = {}
         for name in committed.topics_by_name:
@@ -107,13 +139,37 @@ class Controller:
 
     def tick(self, now: Instant) -> tuple[Message, ...]:
         """The records that are due by time: at most one broker is fenced at a time, so that the next decision
-        sees the effect.
+        sees the effect; in a log that was idle for long, one by which the lag of the other nodes shows.
         """
-        return self._brokers.fence_silent(self.pending, now, self._settings_for)
+        if self._is_new and self._has_company:
+            # The elections for a broker that returned may take several batches: the last leader may have
+            # written only the first.
+            self._is_new = False
+            if unfinished := broker_returned(self.pending, None, self._settings_for):
+                return tuple(unfinished)
+        records = self._brokers.fence_silent(self.pending, now, self._settings_for)
+        idle_until_us = self._idle_until_us()
+        if not records and idle_until_us is not None and idle_until_us <= now.mono_us:
+            records = (NoOpRecord(),)
+        if records:
+            self._idle_since_us = now.mono_us
+        return records
+
+    def take_probes(self, now: Instant) -> list[Probe]:
+        """The brokers to which a connection is to be tried now: the caller connects to each and gives the
+        outcome to `sessions.probed`.
+        """
+        return self.sessions.take_probes(self.pending, now)
 
     def deadline(self) -> Micros | None:
         """The time of the next call of `tick`."""
-        return self._brokers.deadline()
+        return earlier(self.sessions.deadline(), self._idle_until_us())
+
+    def _idle_until_us(self) -> Micros | None:
+        """The time of the next NoOpRecord, and of the first call of `tick`; None for a node alone."""
+        if not self._has_company or not self._idle_interval_us:
+            return None
+        return Micros(self._idle_since_us + (0 if self._is_new else self._idle_interval_us))
 
     def _settings_for(self, topic: str) -> TopicSettings:
         return TopicSettings.kept(self._layers.effective.topics, self.pending.topic_config(topic))
@@ -158,3 +214,7 @@ class Controller:
             (record,),
             AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=PRODUCER_IDS_PER_BLOCK),
         )
+
+
+def _has_several_nodes(image: MetadataImage) -> bool:
+    return len(image.brokers) > 1 or len(image.brokers.keys() | image.controllers.keys()) > 1

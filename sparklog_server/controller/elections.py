@@ -92,33 +92,35 @@ def broker_left(
     """The changes when a broker (or one of its directories) can no longer lead or be in sync, except for the
     partitions in `spared`.
     """
-
     changes: list[Message] = []
-    for topic_id, index, name, partition in _partitions(image):
-        if node_id not in partition.isr or (
-            directory is not None and partition.directory_of(node_id) != directory
-        ):
-            continue
-        if spared is not None and spared(partition):
-            continue
-        change = change_of(
-            partition,
-            topic_id,
-            index,
-            isr=tuple(node for node in partition.isr if node != node_id),
-            is_acceptable=acceptable(image, partition, leaving=node_id),
-            is_unclean_allowed=settings_for(name).unclean_leader_election_enable,
-        )
-        if change is not None:
-            changes.append(change)
+    for topic_id, topic in image.topics_by_id.items():
+        is_unclean_allowed: bool | None = None  # looked up once per topic that has a change
+        for index, partition in enumerate(topic.partitions):
+            if node_id not in partition.isr or (
+                directory is not None and partition.directory_of(node_id) != directory
+            ):
+                continue
+            if spared is not None and spared(partition):
+                continue
+            if is_unclean_allowed is None:
+                is_unclean_allowed = settings_for(topic.name).unclean_leader_election_enable
+            change = change_of(
+                partition,
+                topic_id,
+                index,
+                isr=tuple([node for node in partition.isr if node != node_id]),
+                is_acceptable=acceptable(image, partition, leaving=node_id),
+                is_unclean_allowed=is_unclean_allowed,
+            )
+            if change is not None:
+                changes.append(change)
     return changes
 
 
-def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor) -> list[Message]:
+def broker_returned(image: MetadataImage, node_id: NodeId | None, settings_for: SettingsFor) -> list[Message]:
     """The changes when a broker can lead again: it takes the partitions without a leader that it is eligible
-    for.
+    for. Without a broker: the elections that an earlier leadership began and did not finish.
     """
-
     changes: list[Message] = []
     for topic_id, index, name, partition in _partitions(image):
         if partition.leader != NO_LEADER:

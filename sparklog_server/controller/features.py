@@ -1,5 +1,5 @@
-"""The finalized levels of features: upgraded and downgraded within the levels that every node supports
-(KIP-584, KIP-1022).
+"""The finalized levels of features: upgraded and downgraded within the levels that every registered broker
+and controller supports (KIP-584, KIP-1022).
 """
 
 from sparklog.errors import ErrorCode
@@ -10,10 +10,12 @@ from sparklog.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.features import SUPPORTED
+from sparklog_server.metadata.features import KRAFT_VERSION, SUPPORTED
 from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.metadata.records import FeatureLevelRecord
+from sparklog_server.metadata.records import FeatureLevelRecord, NoOpRecord
 from sparklog_server.outcome import Outcome, Refused, cut
+
+from .quorum_port import QuorumPort
 
 _UPGRADE = 1
 _KNOWN_TYPES = (1, 2, 3)
@@ -23,12 +25,21 @@ _NOT_SUPPORTED = (0, 0)
 
 
 def update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, node_id: int
+    image: MetadataImage, request: UpdateFeaturesRequest, node_id: int, quorum: QuorumPort | None
 ) -> Outcome[Message, UpdateFeaturesResponse]:
     """Set the levels atomically; `results` is for requests before version 2."""
     updates = {update.feature: update for update in request.feature_updates}
     try:
-        records = [record for update in updates.values() for record in _updated(image, update, node_id)]
+        records: list[Message] = []
+        for update in updates.values():
+            _check(image, update, node_id, quorum)
+            if update.feature != KRAFT_VERSION:
+                records.append(
+                    FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
+                )
+        # Last, since raft appends its record at once.
+        if quorum is not None and (raised := updates.get(KRAFT_VERSION)) is not None:
+            records += _kraft_version_upgraded(quorum, raised, is_only_validated=request.validate_only)
     except Refused as refusal:
         message = cut(
             f"The update failed for all features since the following feature had an error: {refusal.message}"
@@ -41,9 +52,11 @@ def update_features(
     )
 
 
-def _updated(image: MetadataImage, update: FeatureUpdateKey, node_id: int) -> list[Message]:
-    """The record of one feature; raises Refused with INVALID_UPDATE_VERSION."""
+def _check(image: MetadataImage, update: FeatureUpdateKey, node_id: int, quorum: QuorumPort | None) -> None:
+    """Refuse a level that a node does not support, or that the type of the update does not allow."""
     level, present = update.max_version_level, image.features.get(update.feature, 0)
+    if quorum is not None and update.feature == KRAFT_VERSION:
+        present = quorum.kraft_version
     # Version 0 of the request has a flag instead: a downgrade that it allows is a safe one.
     kind = 2 if update.allow_downgrade else update.upgrade_type
     reason = None
@@ -52,23 +65,53 @@ def _updated(image: MetadataImage, update: FeatureUpdateKey, node_id: int) -> li
     elif level < 0:
         reason = "A feature version cannot be less than 0."
     else:
-        reason = _why_not_supported(image, update.feature, level, node_id)
-    if reason is None and level < present and kind == _UPGRADE:
+        reason = _why_not_supported(image, update.feature, level, node_id, quorum)
+    if reason is not None:
+        raise _invalid(update, reason)
+    if level < present and kind == _UPGRADE:
         reason = "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."  # noqa: E501
-    elif reason is None and level > present and kind != _UPGRADE:
+    elif level < present and update.feature == KRAFT_VERSION:
+        reason = "Can't downgrade the version of this feature."
+    elif level > present and kind != _UPGRADE:
         reason = "Can't downgrade to a newer version."
     if reason is not None:
-        message = f"Invalid update version {level} for feature {update.feature}. {reason}"
-        raise Refused(ErrorCode.INVALID_UPDATE_VERSION, message)
-    return [FeatureLevelRecord(name=update.feature, feature_level=level)]
+        raise _invalid(update, reason)
 
 
-def _why_not_supported(image: MetadataImage, feature: str, level: int, node_id: int) -> str | None:
-    """The first node that does not support that level of the feature."""
-    nodes = [(f"Local controller {node_id}", SUPPORTED.get(feature, _NOT_SUPPORTED))]
+def _kraft_version_upgraded(
+    quorum: QuorumPort, update: FeatureUpdateKey, *, is_only_validated: bool
+) -> list[Message]:
+    """Let raft append its record; the reply waits for the returned record behind it."""
+    level = update.max_version_level
+    if level == quorum.kraft_version:
+        return []
+    reason = quorum.upgrade_kraft_version(level, is_only_validated=is_only_validated)
+    if reason is not None:
+        raise _invalid(update, reason)
+    return [NoOpRecord()]
+
+
+def _invalid(update: FeatureUpdateKey, reason: str) -> Refused:
+    message = f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}"
+    return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def _why_not_supported(
+    image: MetadataImage, feature: str, level: int, node_id: int, quorum: QuorumPort | None
+) -> str | None:
+    """The first node that does not support that level of the feature, or a voter that has not registered."""
+    own = SUPPORTED.get(feature, _NOT_SUPPORTED)
+    if feature == KRAFT_VERSION and quorum is None:
+        own = _NOT_SUPPORTED
+    nodes = [(f"Local controller {node_id}", own)]
     nodes += [
         (f"Broker {broker.node_id}", broker.features.get(feature, _NOT_SUPPORTED))
         for broker in image.brokers.values()
+    ]
+    nodes += [
+        (f"Controller {node}", controller.features.get(feature, _NOT_SUPPORTED))
+        for node, controller in image.controllers.items()
+        if node != node_id
     ]
     for name, (lowest, highest) in nodes:
         if not lowest <= level <= highest:
@@ -78,4 +121,7 @@ def _why_not_supported(image: MetadataImage, feature: str, level: int, node_id: 
                 if highest == 0
                 else f"{name} only supports versions {versions}"
             )
+    for voter in quorum.voter_ids if quorum is not None else ():
+        if voter != node_id and voter not in image.controllers:
+            return f"controller {voter} has not registered, and may not support this feature"
     return None

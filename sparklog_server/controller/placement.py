@@ -1,10 +1,13 @@
 """Replica placement for new partitions: striped over racks, and over the brokers of each rack.
 
 Racks supply the first replica in turn, and after a round of all racks the brokers within each rotate too,
-which spreads leaders evenly. Unfenced brokers come first, and a fenced one never gets the first replica. With
-racks A, B, C and three replicas:
+which spreads leaders evenly. After a round of all brokers of a rack, its followers shift by one, so that the
+leaderships of a broker that fails go to all other brokers and not to its neighbour. Unfenced brokers come
+first, and a fenced one never gets the first replica. With racks A, B, C of two brokers and three replicas:
 
-    partition 0: A0 B0 C0      1: B0 C0 A0      2: C0 A0 B0      3: A1 B1 C1      4: B1 C1 A1  ...
+    partition 0: A0 B0 C0      1: B0 C0 A0      2: C0 A0 B0
+              3: A1 B1 C1      4: B1 C1 A1      5: C1 A1 B1
+              6: A0 B1 C1      7: B0 C1 A1      8: C0 A1 B1     (shifted)
 """
 
 from collections.abc import Callable, Mapping
@@ -88,13 +91,16 @@ class Placer:
             )
 
     def _next_of(self, nodes: list[NodeId], taken: list[NodeId]) -> NodeId | None:
-        """The next free node of a rack in rotation."""
-        start = self._turn // max(len(self._racks), 1)
-        for offset in range(len(nodes)):
-            node = nodes[(start + offset) % len(nodes)]
-            if node not in taken:
-                return node
-        return None
+        """The next free node of a rack: in rotation for the first replica, shifted for the followers."""
+        start = self._turn // len(self._racks)
+        free = [
+            node
+            for offset in range(len(nodes))
+            if (node := nodes[(start + offset) % len(nodes)]) not in taken
+        ]
+        if not free:
+            return None
+        return free[start // len(nodes) % len(free)] if taken else free[0]
 
 
 class DirectoryChooser:

@@ -32,6 +32,10 @@ from sparklog.wire.messages.assign_replicas_to_dirs import (
 )
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from sparklog.wire.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -47,6 +51,7 @@ from sparklog.wire.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from sparklog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import AlterConfigsResourceResponse as Altered
 from sparklog.wire.messages.incremental_alter_configs import (
@@ -103,6 +108,8 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
             return BrokerRegistrationResponse(error_code=code)
         case BrokerHeartbeatRequest():
             return BrokerHeartbeatResponse(error_code=code)
+        case ControllerRegistrationRequest():
+            return ControllerRegistrationResponse(error_code=code, error_message=message)
         case AllocateProducerIdsRequest():
             return AllocateProducerIdsResponse(error_code=code)
         case AssignReplicasToDirsRequest():
@@ -125,6 +132,8 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
             )
         case UpdateFeaturesRequest():
             return UpdateFeaturesResponse(error_code=code, error_message=message)
+        case DescribeQuorumRequest():
+            return DescribeQuorumResponse(error_code=code, error_message=message)
         case UnregisterBrokerRequest():
             return UnregisterBrokerResponse(error_code=code, error_message=message)
         case AlterUserScramCredentialsRequest():

@@ -5,7 +5,6 @@ from sparklog.wire.schema import Message
 from .records import (
     AccessControlEntryRecord,
     DelegationTokenRecord,
-    RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
@@ -30,6 +29,4 @@ def key_of(record: Message) -> tuple[CarriedKey, bool] | None:
         return credential_key(record.name, record.mechanism), isinstance(record, UserScramCredentialRecord)
     if isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):
         return ("token", record.token_id), isinstance(record, DelegationTokenRecord)
-    if isinstance(record, RegisterControllerRecord):
-        return ("controller", record.controller_id), True
     return None

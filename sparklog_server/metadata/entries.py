@@ -1,5 +1,5 @@
-"""The entries of a metadata image: brokers, partitions and topics, and how the records of a partition make
-and change its entry. Entries never change.
+"""The entries of a metadata image: brokers, controllers, partitions and topics, and how the records of a
+partition make and change its entry. Entries never change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,14 @@ import msgspec
 
 from sparklog.model import LeaderEpoch, NodeId, Offset, Uuid
 
-from .records import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord, PartitionRecord
+from .records import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    BrokerEndpoint,
+    BrokerFeature,
+    PartitionChangeRecord,
+    PartitionRecord,
+)
 
 NO_NODE = NodeId(NO_LEADER)
 DIRECTORY_MIGRATING = Uuid(bytes(16))
@@ -50,6 +57,15 @@ class BrokerImage(msgspec.Struct, frozen=True):
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
 
+class ControllerImage(msgspec.Struct, frozen=True):
+    """One registered controller (KIP-919): the listeners and the features of a voter."""
+
+    node_id: NodeId
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: Mapping[str, tuple[int, int]]
+
+
 class PartitionImage(msgspec.Struct, frozen=True, gc=False):
     """One partition: replicas in order of preference, each with the directory at its index; leader -1 means
     no leader.
@@ -82,6 +98,16 @@ class TopicImage(msgspec.Struct, frozen=True):
     name: str
     topic_id: Uuid
     partitions: tuple[PartitionImage, ...]
+
+
+def endpoints_of(endpoints: Iterable[BrokerEndpoint]) -> tuple[Endpoint, ...]:
+    """The listeners that a registration names."""
+    return tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in endpoints)
+
+
+def feature_ranges(features: Iterable[BrokerFeature]) -> dict[str, tuple[int, int]]:
+    """The (lowest, highest) level of each feature that a registration names."""
+    return {one.name: (one.min_supported_version, one.max_supported_version) for one in features}
 
 
 def partition_of(record: PartitionRecord) -> PartitionImage:

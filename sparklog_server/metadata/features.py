@@ -1,4 +1,4 @@
-"""The features that a node supports and the levels of a new cluster.
+"""The features that a node supports, and the levels of a new cluster.
 
 Only implemented features are finalized: clients switch to newer requests on these levels. A node writes
 metadata records of one level only.
@@ -22,12 +22,28 @@ GROUP_LEVEL = 1
 has them enabled.
 """
 
+KRAFT_VERSION = "kraft.version"
+KRAFT_LEVEL = 1
+"""The voters are records of the metadata log (KIP-853). The level is a control record of raft, never a
+FeatureLevelRecord.
+"""
+
+ELR_VERSION = "eligible.leader.replicas.version"
+ELR_LEVEL = 1
+"""The controller elects leaders among eligible leader replicas (KIP-966). This release's controller supports
+only level 0; a broker needs nothing for level 1, which a Kafka 4.3 controller finalizes in a new cluster.
+"""
+
 SUPPORTED: dict[str, tuple[int, int]] = {
     METADATA_VERSION: (METADATA_LEVEL, METADATA_LEVEL),
     TRANSACTION_VERSION: (0, TRANSACTION_LEVEL),
     GROUP_VERSION: (0, GROUP_LEVEL),
+    KRAFT_VERSION: (0, KRAFT_LEVEL),
 }
 """(lowest, highest) level by feature, both included."""
+
+SUPPORTED_BY_BROKER: dict[str, tuple[int, int]] = {**SUPPORTED, ELR_VERSION: (0, ELR_LEVEL)}
+"""The ranges with which a broker registers."""
 
 INITIAL: dict[str, int] = {METADATA_VERSION: METADATA_LEVEL, TRANSACTION_VERSION: TRANSACTION_LEVEL}
 """The finalized levels of a new cluster."""
@@ -40,7 +56,9 @@ def unsupported(finalized: Mapping[str, int]) -> str:
         lowest, highest = SUPPORTED.get(name, (0, 0))
         if not lowest <= level <= highest:
             reach = (
-                "does not know that feature" if name not in SUPPORTED else f"supports {lowest} to {highest}"
+                f"supports {lowest} to {highest}"
+                if name in SUPPORTED_BY_BROKER
+                else "does not know that feature"
             )
             way = "upgrade" if level < lowest else "downgrade"
             remedy = (

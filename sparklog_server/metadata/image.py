@@ -9,13 +9,23 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from sparklog.model import NO_EPOCH, NO_OFFSET, LeaderEpoch, NodeId, Offset, ProducerId, TopicPartition, Uuid
+from sparklog.model import NO_OFFSET, NodeId, Offset, ProducerId, TopicPartition, Uuid
 from sparklog.wire.schema import Message
 
 from .carried import CarriedKey, key_of
 from .client_quotas import QuotaEntity, Quotas
 from .client_quotas import replay as replay_quota
-from .entries import BrokerImage, Endpoint, PartitionImage, TopicImage, merged, partition_of
+from .entries import (
+    BrokerImage,
+    ControllerImage,
+    PartitionImage,
+    TopicImage,
+    endpoints_of,
+    feature_ranges,
+    merged,
+    partition_of,
+)
+from .features import KRAFT_VERSION
 from .records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -30,6 +40,7 @@ from .records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnfenceBrokerRecord,
@@ -73,7 +84,6 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """
 
     offset: Offset = NO_OFFSET
-    epoch: LeaderEpoch = NO_EPOCH
     topics_by_name: Mapping[str, TopicImage] = {}
     topics_by_id: Mapping[Uuid, TopicImage] = {}
     brokers: Mapping[NodeId, BrokerImage] = {}
@@ -84,17 +94,14 @@ class MetadataImage(msgspec.Struct, frozen=True):
     open_transaction: tuple[tuple[Offset, Message], ...] | None = None
     carried: Mapping[CarriedKey, Message] = {}
     quotas: Quotas = {}
+    controllers: Mapping[NodeId, ControllerImage] = {}
 
-    def apply(
-        self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch = NO_EPOCH
-    ) -> tuple["MetadataImage", MetadataDelta]:
-        """The image after these (offset, record) pairs, and their changes; `epoch` is that of the last
-        batch.
-        """
+    def apply(self, records: Iterable[tuple[Offset, Message]]) -> tuple["MetadataImage", MetadataDelta]:
+        """The image after these (offset, record) pairs, and their changes."""
         draft = _Draft(self)
         for offset, record in records:
             draft.replay(offset, record)
-        return draft.finish(epoch)
+        return draft.finish()
 
     @property
     def features_epoch(self) -> int:
@@ -127,6 +134,7 @@ class _Draft:
         self._offset = image.offset
         self._by_id: dict[Uuid, TopicImage] | None = None
         self._brokers: dict[NodeId, BrokerImage] | None = None
+        self._controllers: dict[NodeId, ControllerImage] | None = None
         self._configs: dict[tuple[int, str], Mapping[str, str]] | None = None
         self._features: dict[str, int] | None = None
         self._carried: dict[CarriedKey, Message] | None = None
@@ -158,7 +166,7 @@ class _Draft:
         else:
             self._replay(offset, record)
 
-    def finish(self, epoch: LeaderEpoch) -> tuple[MetadataImage, MetadataDelta]:
+    def finish(self) -> tuple[MetadataImage, MetadataDelta]:
         """The new image and its differences from the previous one."""
         old = self._image
         by_name: Mapping[str, TopicImage] = old.topics_by_name
@@ -182,7 +190,6 @@ class _Draft:
             by_id, by_name = self._by_id, names
         image = MetadataImage(
             offset=self._offset,
-            epoch=old.epoch if epoch == NO_EPOCH else epoch,
             topics_by_name=by_name,
             topics_by_id=by_id,
             brokers=old.brokers if self._brokers is None else self._brokers,
@@ -193,6 +200,7 @@ class _Draft:
             open_transaction=None if self._transaction is None else tuple(self._transaction),
             carried=old.carried if self._carried is None else self._carried,
             quotas=old.quotas if self._quotas is None else self._quotas,
+            controllers=old.controllers if self._controllers is None else self._controllers,
         )
         return image, self._delta(image)
 
@@ -258,6 +266,8 @@ class _Draft:
         elif isinstance(record, UnregisterBrokerRecord):
             self._broker_table().pop(NodeId(record.broker_id), None)
             self._touched_brokers[NodeId(record.broker_id)] = None
+        elif isinstance(record, RegisterControllerRecord):
+            self._controller_registered(record)
         elif isinstance(record, FeatureLevelRecord):
             self._feature_set(record)
         elif isinstance(record, ProducerIdsRecord):
@@ -356,17 +366,13 @@ class _Draft:
             node_id=node_id,
             epoch=record.broker_epoch,
             incarnation_id=Uuid(record.incarnation_id),
-            endpoints=tuple(
-                Endpoint(one.name, one.host, one.port, one.security_protocol) for one in record.end_points
-            ),
+            endpoints=endpoints_of(record.end_points),
             rack=record.rack,
             is_fenced=record.fenced,
             is_in_controlled_shutdown=record.in_controlled_shutdown,
             directories=tuple(Uuid(one) for one in record.log_dirs),
             cordoned_directories=tuple(Uuid(one) for one in record.cordoned_log_dirs or ()),
-            features={
-                one.name: (one.min_supported_version, one.max_supported_version) for one in record.features
-            },
+            features=feature_ranges(record.features),
             registered_at=offset,
         )
         self._touched_brokers[node_id] = None
@@ -391,7 +397,20 @@ class _Draft:
         self._broker_table()[node_id] = msgspec.structs.replace(self._broker_table()[node_id], **changes)
         self._touched_brokers[node_id] = None
 
+    def _controller_registered(self, record: RegisterControllerRecord) -> None:
+        if self._controllers is None:
+            self._controllers = dict(self._image.controllers)
+        node_id = NodeId(record.controller_id)
+        self._controllers[node_id] = ControllerImage(
+            node_id,
+            Uuid(record.incarnation_id),
+            endpoints_of(record.end_points),
+            feature_ranges(record.features),
+        )
+
     def _feature_set(self, record: FeatureLevelRecord) -> None:
+        if record.name == KRAFT_VERSION:
+            return  # raft's own; Kafka 4.0 wrote the record by mistake, and later releases ignore it
         if self._features is None:
             self._features = dict(self._image.features)
         if record.feature_level == 0:

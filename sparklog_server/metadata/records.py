@@ -369,7 +369,8 @@ def decode_value(value: bytes | memoryview | None) -> Message:
         version, position = _uvarint(value, position)
     cls = _CLASSES.get(key)
     if cls is None or not cls.versions.since <= version <= cls.versions.until:
-        raise DecodeError(f"unknown metadata record: key {key} version {version}", position)
+        message = f"unknown metadata record: key {key} version {version} (of a later release: upgrade)"
+        raise DecodeError(message, position)
     return decode(cls, version, memoryview(value)[position:])
 
 

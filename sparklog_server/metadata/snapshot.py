@@ -1,18 +1,21 @@
 """An image as the records that recreate it, in the order of Kafka's snapshots (KIP-630).
 
-    features, metadata.version first ─ brokers ─ each topic and its partitions ─ configs ─ quotas
-      ─ the block of producer ids ─ carried records
+    features, metadata.version first ─ brokers ─ controllers ─ each topic and its partitions ─ configs
+      ─ quotas ─ the block of producer ids ─ carried records
 
 Replayed at the offset of the image's last record, they give the same image, except that `registered_at` of
 every broker is that offset, as in Kafka.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+
+from msgspec import structs
 
 from sparklog.wire.schema import Message
 
 from .client_quotas import records_of_quotas
-from .entries import BrokerImage, PartitionImage
+from .entries import BrokerImage, ControllerImage, Endpoint, PartitionImage
 from .features import METADATA_VERSION
 from .image import MetadataImage
 from .records import (
@@ -23,7 +26,9 @@ from .records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     TopicRecord,
+    encode_value,
 )
 
 
@@ -34,6 +39,8 @@ def records_of_image(image: MetadataImage) -> Iterator[Message]:
         yield FeatureLevelRecord(name=name, feature_level=image.features[name])
     for broker in image.brokers.values():
         yield _broker_record(broker)
+    for controller in image.controllers.values():
+        yield _controller_record(controller)
     for topic_id, topic in image.topics_by_id.items():
         yield TopicRecord(name=topic.name, topic_id=topic_id)
         for index, partition in enumerate(topic.partitions):
@@ -49,21 +56,47 @@ def records_of_image(image: MetadataImage) -> Iterator[Message]:
     yield from image.carried.values()
 
 
+def digest(image: MetadataImage) -> bytes:
+    """A digest of an image without `registered_at`: equal for all nodes at one offset."""
+    found = sha256(b"%d" % image.offset)
+    settled = image if image.open_transaction is None else structs.replace(image, open_transaction=None)
+    for record in records_of_image(settled):
+        found.update(encode_value(record))
+    for offset, record in image.open_transaction or ():
+        found.update(b"%d" % offset + encode_value(record))
+    return found.digest()
+
+
 def _broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=broker.node_id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
-        end_points=[BrokerEndpoint(one.name, one.host, one.port, one.protocol) for one in broker.endpoints],
-        features=[
-            BrokerFeature(name, lowest, highest) for name, (lowest, highest) in broker.features.items()
-        ],
+        end_points=_endpoints(broker.endpoints),
+        features=_features(broker.features),
         rack=broker.rack,
         fenced=broker.is_fenced,
         in_controlled_shutdown=broker.is_in_controlled_shutdown,
         log_dirs=list(broker.directories),
         cordoned_log_dirs=list(broker.cordoned_directories) or None,
     )
+
+
+def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
+    return RegisterControllerRecord(
+        controller_id=controller.node_id,
+        incarnation_id=controller.incarnation_id,
+        end_points=_endpoints(controller.endpoints),
+        features=_features(controller.features),
+    )
+
+
+def _endpoints(endpoints: Iterable[Endpoint]) -> list[BrokerEndpoint]:
+    return [BrokerEndpoint(one.name, one.host, one.port, one.protocol) for one in endpoints]
+
+
+def _features(ranges: Mapping[str, tuple[int, int]]) -> list[BrokerFeature]:
+    return [BrokerFeature(name, lowest, highest) for name, (lowest, highest) in ranges.items()]
 
 
 def _partition_record(topic_id: bytes, index: int, partition: PartitionImage) -> PartitionRecord:

@@ -157,9 +157,14 @@ class DurableLog:
         end = self.log.end_offset_for_epoch(epoch)
         if end.offset < 0:
             return OffsetAndEpoch(self.end_offset, self.last_epoch)
-        if self.snapshots and end == (self.snapshots[0].offset, epoch):
-            return self.snapshots[0]
-        return end
+        oldest = self.oldest_snapshot
+        return oldest if oldest is not None and end == (oldest.offset, epoch) else end
+
+    @property
+    def oldest_snapshot(self) -> OffsetAndEpoch | None:
+        """The oldest snapshot that reaches the log start; one that does not is about to be removed."""
+        start = self.log.log_start_offset
+        return next((snapshot for snapshot in self.snapshots if snapshot.offset >= start), None)
 
     @property
     def is_synced(self) -> bool:

@@ -36,7 +36,7 @@ Peer = NodeId | Endpoint
 class Peers(Protocol):
     """The links of a raft node."""
 
-    def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message) -> None:
+    def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message, now: Instant) -> None:
         """Send a request; `replied` or `lost` follows, in a later turn."""
 
     def located(self, node: NodeId, endpoint: Endpoint) -> None:
@@ -46,7 +46,7 @@ class Peers(Protocol):
 class NoPeers:
     """The port of the only node of a cluster."""
 
-    def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message) -> None:
+    def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message, now: Instant) -> None:
         """Never called."""
         raise AssertionError(f"request {correlation} to {peer} for {purpose.value}: {type(request).__name__}")
 
@@ -79,7 +79,7 @@ class InFlight:
         """Send a request; returns its correlation."""
         self._last += 1
         self._sent[self._last] = Sent(peer, purpose, request, Micros(now.mono_us + self._timeout_us))
-        self._peers.send(peer, purpose, self._last, request)
+        self._peers.send(peer, purpose, self._last, request, now)
         return self._last
 
     def replied(self, correlation: int) -> Sent | None:

@@ -92,16 +92,16 @@ class Serving:
     def _validated(self, offset: Offset, epoch: LeaderEpoch) -> FetchResponse | None:
         """The answer to a follower whose log is not a prefix of this one, None if it is."""
         durable, log_start = self._durable, self._durable.log.log_start_offset
-        snapshots = durable.snapshots
-        if offset == 0 and not snapshots and log_start == 0:
+        oldest = durable.oldest_snapshot
+        if offset == 0 and oldest is None and log_start == 0:
             return None
-        if snapshots and (
+        if oldest is not None and (
             offset < log_start
             or offset == 0
-            or (offset == log_start and epoch != snapshots[0].epoch)
-            or epoch < snapshots[0].epoch
+            or (offset == log_start and epoch != oldest.epoch)
+            or epoch < oldest.epoch
         ):
-            return self._answered(snapshot=snapshots[-1])
+            return self._answered(snapshot=durable.snapshots[-1])
         end = durable.end_of_epoch(epoch)
         if end.epoch != epoch or end.offset < offset:
             return self._answered(diverging=end)

@@ -2,9 +2,11 @@
 before it can be removed.
 
     <end>-<epoch>.checkpoint.part ── written, synced ──► <end>-<epoch>.checkpoint ──► removed by retention
-        │                                                  ▲  └── damaged ──► .checkpoint.damaged, set aside
-        └── downloaded, checked ──► .checkpoint.new ───────┘
-                                      the log goes meanwhile
+                                                           ▲  └── damaged ──► .checkpoint.damaged, set aside
+    .checkpoint.fetched.part ── checked ──► .checkpoint.new ┘
+                                              the log goes meanwhile
+
+A node may write a snapshot while it downloads the one with that name, so these are two files until then.
 
 The end offset has 20 digits and is that of the first record not in the snapshot; the epoch, of the last
 record in it, has 10. The file holds record batches with their own offsets from 0:
@@ -37,8 +39,9 @@ from sparklog_server.log.removal import Removal, remove_all
 
 SUFFIX = ".checkpoint"
 _PARTIAL_SUFFIX = SUFFIX + ".part"
+_FETCHED_SUFFIX = SUFFIX + ".fetched.part"
 _NEW_SUFFIX = SUFFIX + ".new"
-_LEFT_OVER_SUFFIXES = (_PARTIAL_SUFFIX, SUFFIX + ".deleted")
+_LEFT_OVER_SUFFIXES = (_PARTIAL_SUFFIX, _FETCHED_SUFFIX, SUFFIX + ".deleted")
 _DAMAGED_SUFFIX = ".damaged"
 _OFFSET_DIGITS = 20
 _EPOCH_DIGITS = 10
@@ -218,7 +221,7 @@ def read_bootstrap(disk: Disk, directory: str) -> Snapshot | None:
 
 def partial_path(directory: str, snapshot: OffsetAndEpoch) -> str:
     """The file that a download fills."""
-    return f"{directory}/{file_name(snapshot)}".removesuffix(SUFFIX) + _PARTIAL_SUFFIX
+    return f"{directory}/{file_name(snapshot)}".removesuffix(SUFFIX) + _FETCHED_SUFFIX
 
 
 def check_downloaded(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> Snapshot:

@@ -79,6 +79,7 @@ class ReplicaDirectory:
         "partitions",
         "room",
         "sync_at_us",
+        "sync_began_us",
     )
 
     def __init__(
@@ -129,6 +130,7 @@ class ReplicaDirectory:
         self._is_awaited = False  # a request waits for the dirty partitions
         self._is_put_off = False  # the dirty partitions wait for disk space
         self.sync_at_us: Micros | None = None  # the latest time for the sync of the dirty partitions
+        self.sync_began_us: Micros | None = None  # when the sync in flight began
 
     def is_sync_due(self, now: Instant) -> bool:
         """Whether a sync should begin now."""
@@ -200,6 +202,7 @@ class ReplicaDirectory:
         self.sync_at_us = Micros(now.mono_us + _PUT_OFF_US) if put_off else None
         self._settling_bytes, self._unsynced_bytes = self._unsynced_bytes if self._in_flight else 0, 0
         self.is_congested = self._settling_bytes > self._unsynced_bytes_max
+        self.sync_began_us = now.mono_us if self._in_flight else None
         return files if self._in_flight else None
 
     def synced(self, now: Instant) -> list[Partition]:
@@ -207,6 +210,7 @@ class ReplicaDirectory:
         the partitions of this directory.
         """
         in_flight, self._in_flight = self._in_flight, []
+        self.sync_began_us = None
         self._settling_bytes = 0
         self.is_congested = self._unsynced_bytes > self._unsynced_bytes_max
         self._agenda.has_syncs = True  # of records appended meanwhile
@@ -412,6 +416,7 @@ class ReplicaDirectory:
         self.has_offline = True
         self._dirty = {}
         self._in_flight = []
+        self.sync_began_us = None
         self._unsynced_bytes = self._settling_bytes = 0
         self.is_congested = False
         self.sync_at_us = None

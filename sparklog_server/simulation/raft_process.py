@@ -238,7 +238,7 @@ class RaftProcess:
 
     # -- the node's port
 
-    def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message) -> None:
+    def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message, now: Instant) -> None:
         """Send a request over the link to the peer, which is opened if there is none."""
         node = NodeId(int(peer.host[1:])) if isinstance(peer, Endpoint) else peer
         link = self._link_of.get((peer, purpose))

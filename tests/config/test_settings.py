@@ -104,14 +104,6 @@ def test_directories_are_those_of_log_dirs_or_else_of_log_dir() -> None:
             of(log_dirs=wrong)
 
 
-def test_a_quorum_of_several_nodes_is_refused_for_now() -> None:
-    assert BrokerSettings.of({"controller.quorum.voters": "1@localhost:9093"}).node_id == 1
-    with pytest.raises(SettingsError, match="cannot be run yet"):
-        BrokerSettings.of({"controller.quorum.voters": "1@a:9093,2@b:9093"})
-    with pytest.raises(SettingsError, match="cannot be run yet"):
-        BrokerSettings.of({"process.roles": "controller"})
-
-
 def test_the_finest_unit_given_wins_and_negative_hours_are_for_ever() -> None:
     assert of(log_retention_hours="2").topics.retention_ms == 7_200_000
     assert of(log_retention_hours="2", log_retention_minutes="1").topics.retention_ms == 60_000

@@ -31,7 +31,7 @@ def assign(
     return told.topics[0].partitions[0].error_code, after(image, outcome.records), len(outcome.records)
 
 
-def test_the_directory_of_the_one_replica_is_written_down_and_nothing_else_changes() -> None:
+def test_only_the_directory_of_the_named_replica_changes() -> None:
     image = image_of([1, 2], [1, 2], 1)
     before = image.topics_by_name["t"].partitions[0]
     code, partition, _ = assign(image, 2, DIRECTORIES[2])
@@ -46,14 +46,14 @@ def test_the_directory_of_the_one_replica_is_written_down_and_nothing_else_chang
     )
 
 
-def test_a_leader_whose_replica_goes_to_a_directory_that_is_offline_leads_no_more() -> None:
+def test_a_leader_whose_replica_goes_to_an_offline_directory_resigns() -> None:
     code, partition, _ = assign(image_of([1, 2], [1, 2], 1), 1, ELSEWHERE)
     assert (code, partition.leader) == (0, NodeId(2))
     code, partition, _ = assign(image_of([1], [1], 1), 1, ELSEWHERE)
     assert (code, partition.leader, partition.isr) == (0, -1, (1,))
 
 
-def test_what_the_broker_does_not_have_is_refused() -> None:
+def test_a_partition_without_a_replica_on_the_broker_is_refused() -> None:
     image = image_of([1, 2], [1, 2], 1)
     before = image.topics_by_name["t"].partitions[0]
     assert assign(image, 3, ELSEWHERE) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, before, 0)

@@ -1,11 +1,11 @@
-"""Elections and reassignments over several brokers, which so far exist only in the image."""
+"""Elections and reassignments over several brokers."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.model import LeaderEpoch, NodeId, Offset, Uuid
+from sparklog.model import NodeId, Offset, Uuid
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -58,9 +58,7 @@ def image_of(
             directories=directories,
         )
     )
-    return MetadataImage().apply(
-        [(Offset(index), record) for index, record in enumerate(records)], LeaderEpoch(1)
-    )[0]
+    return MetadataImage().apply([(Offset(index), record) for index, record in enumerate(records)])[0]
 
 
 def after(image: MetadataImage, records: Sequence[Message]) -> PartitionImage:
@@ -94,7 +92,7 @@ def test_a_preferred_replica_that_is_behind_or_fenced_does_not_lead(
     assert (codes, partition.leader) == ([ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE], 2)
 
 
-def test_an_unclean_election_takes_whoever_lives_and_only_where_nobody_leads() -> None:
+def test_an_unclean_election_takes_an_unfenced_replica_of_a_partition_without_leader() -> None:
     codes, partition = elect(image_of([1, 2], [1], -1, fenced=[1]), UNCLEAN)
     assert (codes, partition.leader, partition.isr, partition.is_recovering) == ([0], 2, (2,), True)
     codes, partition = elect(image_of([1, 2], [1, 2], 2), UNCLEAN)
@@ -140,7 +138,7 @@ def test_a_replica_that_is_left_out_leads_no_more_and_is_in_sync_no_more() -> No
 
 
 @pytest.mark.parametrize("replicas", [[2], [1, 3], [3]])
-def test_replicas_that_have_nothing_yet_are_not_begun(replicas: list[int]) -> None:
+def test_a_reassignment_to_a_replica_that_holds_no_records_is_refused(replicas: list[int]) -> None:
     image = image_of([1, 2], [1], 1)
     code, partition = reassign(image, replicas)
     assert (code, partition) == (

@@ -92,16 +92,3 @@ def test_a_request_whose_records_are_too_many_creates_nothing() -> None:
     assert isinstance(reply, CreateTopicsResponse)
     assert {result.error_code for result in reply.topics} == {ErrorCode.POLICY_VIOLATION}
     assert world.controller.pending.topics_by_name == {}
-
-
-def test_leaders_are_spread_evenly_over_brokers_and_racks() -> None:
-    world = _ready()
-    for node, rack in ((2, "x"), (3, "x"), (4, "y")):
-        world.run(f"register {node} life=b rack={rack}")
-        world.run(f"heartbeat {node}")
-    world.run("create wide partitions=24 replicas=2")
-    partitions = world.controller.pending.topics_by_name["wide"].partitions
-    # Three racks (one broker has none) take turns: the rack of two gives each of its brokers every other
-    # turn.
-    assert [sum(one.leader == node for one in partitions) for node in (1, 2, 3, 4)] == [8, 4, 4, 8]
-    assert all(len(set(one.replicas)) == 2 and not set(one.replicas) <= {2, 3} for one in partitions)

@@ -2,11 +2,21 @@
 committed.
 """
 
+from sparklog.effects import Loss
 from sparklog.errors import code_of
-from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset
+from sparklog.model import Instant, Micros, Millis, NodeId, Offset
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from sparklog.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+)
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from sparklog.wire.messages.controller_registration import ControllerRegistrationRequest
+from sparklog.wire.messages.controller_registration import Feature as ControllerFeature
+from sparklog.wire.messages.controller_registration import Listener as ControllerListener
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -20,9 +30,12 @@ from sparklog.wire.messages.create_topics import (
 )
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.controller import Controller
+from sparklog_server.controller.quorum_port import QuorumPort
+from sparklog_server.controller.sessions import Probe
 from sparklog_server.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -31,6 +44,7 @@ from sparklog_server.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -48,11 +62,15 @@ def directory(letter: str) -> bytes:
 class World:
     """One controller on node 1, its clock and its log's end."""
 
-    def __init__(self, **given: str) -> None:
+    def __init__(self, quorum: QuorumPort | None = None, *, idle_interval_ms: int = 0, **given: str) -> None:
         settings = BrokerSettings.of(given)
-        self.controller = Controller(settings, CLUSTER_ID, CountingEntropy())
+        self.controller = Controller(
+            settings, CLUSTER_ID, CountingEntropy(), quorum, idle_interval_ms=idle_interval_ms
+        )
         self.now = Instant(Micros(0), Millis(1_700_000_000_000))
         self.offset = Offset(0)
+        self.in_flight: dict[str, Probe] = {}
+        self._records_max: int | None = None
         self.controller.activate(self.now)
         self.append(self.controller.bootstrap())
 
@@ -66,14 +84,15 @@ class World:
 
     def append(self, records: tuple[Message, ...]) -> None:
         self.controller.replay(
-            [(Offset(self.offset + index), record) for index, record in enumerate(records)], LeaderEpoch(1)
+            [(Offset(self.offset + index), record) for index, record in enumerate(records)]
         )
         self.offset = Offset(self.offset + len(records))
 
     def _decided(self, command: Message) -> tuple[Message, list[str]]:
         outcome = self.controller.decide(command, self.offset, self.now)
-        lines = [_told(record, self) for record in outcome.records]
-        self.append(outcome.records)
+        records = outcome.records[: self._records_max]
+        lines = [_told(record, self) for record in records]
+        self.append(records)
         return outcome.reply, lines
 
     def _register(self, words: list[str], named: dict[str, str]) -> list[str]:
@@ -81,10 +100,11 @@ class World:
             broker_id=int(words[0]),
             cluster_id=named.get("cluster", CLUSTER_ID),
             incarnation_id=directory(named["life"]),
-            listeners=[Listener("PLAINTEXT", "127.0.0.1", 9092, 0)],
+            listeners=[Listener("PLAINTEXT", "127.0.0.1", int(named.get("port", "9092")), 0)],
             features=[
                 Feature("metadata.version", 30, int(named.get("metadata-version-max", "30"))),
                 Feature("transaction.version", 0, 2),
+                *(Feature(*one) for one in _ranges(named.get("features", ""))),
             ],
             rack=named.get("rack"),
             log_dirs=[directory(letter) for letter in named.get("dirs", "ABCDEFG"[int(words[0])])],
@@ -92,6 +112,28 @@ class World:
         )
         reply, lines = self._decided(request)
         return [*lines, f"-> {code_of(reply.error_code).name} epoch={reply.broker_epoch}"]
+
+    def _register_controller(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """register-controller NODE life= [features=NAME:LOWEST-HIGHEST,...]"""
+        request = ControllerRegistrationRequest(
+            controller_id=int(words[0]),
+            incarnation_id=directory(named["life"]),
+            listeners=[ControllerListener("CONTROLLER", "127.0.0.1", 9093, 0)],
+            features=[ControllerFeature(*one) for one in _ranges(named.get("features", ""))],
+        )
+        reply, lines = self._decided(request)
+        return [*lines, f"-> {code_of(reply.error_code).name}"]
+
+    def _features(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """features [downgrade] [validate-only] NAME=LEVEL ..."""
+        kind = 2 if "downgrade" in words else 1
+        updates = [
+            FeatureUpdateKey(feature=name, max_version_level=int(level), upgrade_type=kind)
+            for name, level in named.items()
+        ]
+        request = UpdateFeaturesRequest(feature_updates=updates, validate_only="validate-only" in words)
+        reply, lines = self._decided(request)
+        return [*lines, _answer("features", reply.error_code, reply.error_message)]
 
     def _heartbeat(self, words: list[str], named: dict[str, str]) -> list[str]:
         broker = self.controller.pending.brokers.get(NodeId(int(words[0])))
@@ -102,6 +144,9 @@ class World:
             want_fence="want-fence" in words,
             want_shut_down="want-shut-down" in words,
             offline_log_dirs=[directory(letter) for letter in named.get("offline", "")],
+            cordoned_log_dirs=[directory(letter) for letter in named["cordoned"]]
+            if "cordoned" in named
+            else None,
         )
         reply, lines = self._decided(request)
         claims = [name for name in ("is_caught_up", "is_fenced", "should_shut_down") if getattr(reply, name)]
@@ -144,6 +189,37 @@ class World:
             *lines,
             *(_answer(topic.name, topic.error_code, topic.error_message) for topic in reply.topics),
         ]
+
+    def _place(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """place NAME assign=1,2;2,1 [config.KEY=VALUE]: append a topic with several replicas, as a Kafka
+        controller would.
+        """
+        (name,) = words
+        topic_id = (name.encode() * 16)[:16]
+        brokers = self.controller.pending.brokers
+        records: list[Message] = [TopicRecord(name=name, topic_id=topic_id)]
+        records += [
+            ConfigRecord(resource_type=2, resource_name=name, name=key[len("config.") :], value=value)
+            for key, value in named.items()
+            if key.startswith("config.")
+        ]
+        for index, nodes in enumerate(named["assign"].split(";")):
+            replicas = [NodeId(int(node)) for node in nodes.split(",")]
+            records.append(
+                PartitionRecord(
+                    partition_id=index,
+                    topic_id=topic_id,
+                    replicas=list(replicas),
+                    isr=list(replicas),
+                    leader=replicas[0],
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=[brokers[node].directories[0] for node in replicas],
+                )
+            )
+        lines = [_told(record, self) for record in records]
+        self.append(tuple(records))
+        return lines
 
     def _delete(self, words: list[str], named: dict[str, str]) -> list[str]:
         states = [DeleteTopicState(name=name) for name in words]
@@ -190,11 +266,61 @@ class World:
             f"-> {code_of(reply.error_code).name} [{reply.producer_id_start}, +{reply.producer_id_len})",
         ]
 
+    def _torn(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """torn COUNT COMMAND...: only the first COUNT records of the command reach the log."""
+        self._records_max = int(words[0])
+        lines = list(getattr(self, "_" + words[1].replace("-", "_"))(words[2:], named))
+        self._records_max = None
+        return lines[:-1]
+
+    def _lead(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """lead: begin another leadership on what is appended."""
+        self.controller.reset(self.controller.pending)
+        self.controller.activate(self.now)
+        return []
+
+    def _heartbeat_lost(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """heartbeat-lost NODE: the connection of its heartbeats has ended."""
+        self.controller.sessions.heartbeat_lost(NodeId(int(words[0])), self.now)
+        return []
+
+    def _probes(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """probes [NODE=LOSS | NODE=answered ...]: take the probes that are due, and give the outcome of
+        those that are named; the others stay in flight.
+        """
+        probes = self.controller.take_probes(self.now)
+        for probe in probes:
+            self.in_flight[str(probe.node)] = probe
+        for node, outcome in named.items():
+            loss = None if outcome == "answered" else Loss[outcome.upper().replace("-", "_")]
+            self.controller.sessions.probed(self.in_flight.pop(node), loss, self.now)
+        return [f"probe {probe.node} {probe.host}:{probe.port}" for probe in probes] or ["(no probes)"]
+
+    def _assign_dirs(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """assign-dirs NODE [epoch=] TOPIC-PARTITION=DIRECTORY ..."""
+        epoch = int(named.pop("epoch", self.controller.pending.brokers[NodeId(int(words[0]))].epoch))
+        directories = [
+            AssignReplicasToDirsRequestDirectoryData(
+                directory(letter),
+                [
+                    AssignReplicasToDirsRequestTopicData(
+                        self._id(partition.rsplit("-", 1)[0]),
+                        [AssignReplicasToDirsRequestPartitionData(int(partition.rsplit("-", 1)[1]))],
+                    )
+                ],
+            )
+            for partition, letter in named.items()
+        ]
+        reply, lines = self._decided(AssignReplicasToDirsRequest(int(words[0]), epoch, directories))
+        return [*lines, f"-> {code_of(reply.error_code).name}"]
+
     def _advance(self, words: list[str], named: dict[str, str]) -> list[str]:
-        """advance SECONDS: advance the clock and let the controller fence expired brokers."""
+        """advance SECONDS | MILLISms: advance the clock and let the controller fence expired brokers."""
+        word = words[0]
+        millis = int(word[:-2]) if word.endswith("ms") else int(word) * 1000
         self.now = Instant(
-            Micros(self.now.mono_us + int(words[0]) * 1_000_000),
-            Millis(self.now.wall_ms + int(words[0]) * 1000),
+            Micros(self.now.mono_us + millis * 1000),
+            Millis(self.now.wall_ms + millis),
         )
         lines: list[str] = []
         while records := self.controller.tick(self.now):
@@ -224,6 +350,12 @@ class World:
         return topic.name if topic else "?"
 
 
+def _ranges(text: str) -> list[tuple[str, int, int]]:
+    """The features in `NAME:LOWEST-HIGHEST,...`."""
+    ranges = [one.replace(":", "-").split("-") for one in text.split(",") if one]
+    return [(name, int(lowest), int(highest)) for name, lowest, highest in ranges]
+
+
 def _answer(name: str, code: int, message: str | None) -> str:
     return f"-> {name} {code_of(code).name}" + (f": {message}" if message else "")
 
@@ -238,7 +370,11 @@ def _told(record: Message, world: World) -> str:
                 " shutting-down" if record.in_controlled_shutdown else ""
             )
             dirs = f" dirs={''.join(chr(one[0]) for one in record.log_dirs)}" if record.log_dirs else ""
+            if record.cordoned_log_dirs is not None:
+                dirs += f" cordoned={''.join(chr(one[0]) for one in record.cordoned_log_dirs)}"
             return f"change broker={record.broker_id}{changes}{dirs}"
+        case RegisterControllerRecord():
+            return f"register controller={record.controller_id}"
         case UnregisterBrokerRecord():
             return f"unregister broker={record.broker_id}"
         case TopicRecord():
@@ -252,7 +388,9 @@ def _told(record: Message, world: World) -> str:
             isr = "" if record.isr is None else f" isr={record.isr}"
             leader = "" if record.leader == -2 else f" leader={record.leader}"
             recovery = "" if record.leader_recovery_state == -1 else " recovering"
-            return f"partition-change {world.name_of(record.topic_id)}-{record.partition_id}{isr}{leader}{recovery}"  # noqa: E501
+            dirs = f" dirs={''.join(chr(one[0]) for one in record.directories)}" if record.directories else ""
+            name = f"{world.name_of(record.topic_id)}-{record.partition_id}"
+            return f"partition-change {name}{isr}{leader}{recovery}{dirs}"
         case RemoveTopicRecord():
             return f"remove {world.name_of(record.topic_id)}"
         case ProducerIdsRecord():

@@ -5,7 +5,7 @@ kept for another replay.
 from typing import Any
 
 from sparklog.errors import ErrorCode
-from sparklog.model import LeaderEpoch, NodeId, Offset, Uuid
+from sparklog.model import NodeId, Offset, Uuid
 from sparklog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -165,7 +165,7 @@ class ModernWorld:
         """Apply committed metadata."""
         start, self._metadata_offset = self._metadata_offset, self._metadata_offset + len(records)
         pairs = [(Offset(start + index), record) for index, record in enumerate(records)]
-        self.cluster.image, delta = self.cluster.image.apply(pairs, LeaderEpoch(1))
+        self.cluster.image, delta = self.cluster.image.apply(pairs)
         for decision in self.shard.image_changed(delta, self.now):
             self._take(self.shard, decision)
 

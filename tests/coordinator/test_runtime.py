@@ -239,10 +239,8 @@ def test_topics_that_were_deleted_while_a_shard_was_loaded_are_told_to_it_then(s
     partition.append(build_batch([(b"a", b"1", (), 1)]), NOW)
     stage.runtime.elected(0, partition, NOW)
     topic = TopicRecord(name="t", topic_id=Uuid(b"t" * 16))
-    with_topic, _ = MetadataImage().apply([(Offset(0), topic)], LeaderEpoch(1))
-    without, delta = with_topic.apply(
-        [(Offset(1), RemoveTopicRecord(topic_id=topic.topic_id))], LeaderEpoch(1)
-    )
+    with_topic, _ = MetadataImage().apply([(Offset(0), topic)])
+    without, delta = with_topic.apply([(Offset(1), RemoveTopicRecord(topic_id=topic.topic_id))])
     assert without.topics_by_name == {}
     stage.runtime.image_changed(delta, NOW)
     assert stage.shard.deleted == []

@@ -209,3 +209,8 @@ def test_records_applied_one_by_one_add_up_to_the_same_as_all_at_once(seed: int)
     assert step == whole
     assert whole.partition_count == sum(alive.values())
     assert set(whole.topics_by_name) == set(alive)
+
+
+def test_a_level_of_kraft_version_is_no_record_of_the_metadata() -> None:
+    image, _ = MetadataImage().apply([(Offset(0), FeatureLevelRecord(name="kraft.version", feature_level=1))])
+    assert image.features == {}

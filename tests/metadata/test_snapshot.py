@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from sparklog.model import LeaderEpoch, NodeId, Offset, TopicPartition
+from sparklog.model import NodeId, Offset, TopicPartition
 from sparklog.wire.schema import Message
 from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import (
@@ -37,16 +37,14 @@ DIRECTORY = b"D" * 16
 
 
 def image_of(*records: Message) -> MetadataImage:
-    return MetadataImage().apply(
-        [(Offset(index), record) for index, record in enumerate(records)], LeaderEpoch(3)
-    )[0]
+    return MetadataImage().apply([(Offset(index), record) for index, record in enumerate(records)])[0]
 
 
 def made_again(image: MetadataImage) -> MetadataImage:
     """The image that the written records of an image make."""
     written = [encode_value(record) for record in records_of_image(image)]
     return MetadataImage(offset=image.offset).apply(
-        [(image.offset, decode_value(value)) for value in written], image.epoch
+        [(image.offset, decode_value(value)) for value in written]
     )[0]
 
 
@@ -105,7 +103,14 @@ def test_the_records_of_an_image_make_the_same_image(seed: int) -> None:
             records.append(RemoveTopicRecord(topic_id=topic))
     records.append(ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="k", value=""))
     records.append(ProducerIdsRecord(broker_id=1, broker_epoch=8, next_producer_id=3000))
-    records.append(RegisterControllerRecord(controller_id=1))
+    records.append(
+        RegisterControllerRecord(
+            controller_id=1,
+            incarnation_id=bytes([1]) * 16,
+            end_points=[BrokerEndpoint("CONTROLLER", "localhost", 9093, 0)],
+            features=[BrokerFeature("metadata.version", 1, 30)],
+        )
+    )
     image = image_of(*records, NoOpRecord())
     again = made_again(image)
     brokers = {
@@ -125,11 +130,12 @@ def test_the_records_of_an_image_make_the_same_image(seed: int) -> None:
         image.features,
         image.next_producer_id,
     )
-    assert (again.partition_count, again.carried, again.offset, again.epoch) == (
+    assert again.controllers[NodeId(1)].endpoints[0].port == 9093
+    assert (again.partition_count, again.controllers, again.carried, again.offset) == (
         image.partition_count,
+        image.controllers,
         image.carried,
         image.offset,
-        image.epoch,
     )
 
 

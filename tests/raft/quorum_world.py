@@ -185,7 +185,7 @@ class Machine:
 
     # -- its port
 
-    def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message) -> None:
+    def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message, now: Instant) -> None:
         node = NodeId(peer.port) if isinstance(peer, Endpoint) else peer
         self.world.carry(self, self.world.machines[node], peer, purpose, correlation, request)
 

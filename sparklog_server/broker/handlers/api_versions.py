@@ -32,9 +32,16 @@ that codecs work (KAFKA-18659).
 def api_versions(
     context: Context, call: Call, request: ApiVersionsRequest, now: Instant
 ) -> ApiVersionsResponse:
-    """The version ranges of every served API; INVALID_REQUEST for a client whose software name or version is
-    invalid.
+    """The version ranges of the APIs that a listener of clients serves; INVALID_REQUEST for a client whose
+    software name or version is invalid.
     """
+    return versions_of(context.newest_served, context, call, request)
+
+
+def versions_of(
+    newest: Mapping[int, int], context: Context, call: Call, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
+    """The response of a listener that serves the APIs of `newest`."""
     names = (request.client_software_name, request.client_software_version)
     if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -48,7 +55,7 @@ def api_versions(
         for name, level in context.image.features.items()
     ]
     return ApiVersionsResponse(
-        api_keys=served_versions(context.newest_served),
+        api_keys=served_versions(newest),
         supported_features=supported,
         finalized_features_epoch=context.image.offset,
         finalized_features=finalized,

@@ -31,7 +31,7 @@ def create_delegation_token(
     context: Context, call: Call, request: CreateDelegationTokenRequest, now: Instant
 ) -> CreateDelegationTokenResponse:
     """Create a token; the refusal names the requested owner, else the caller."""
-    requester_type, _, requester_name = call.session.principal.partition(":")
+    requester_type, _, requester_name = call.principal.partition(":")
     owner = requester_type, requester_name
     if request.owner_principal_type and request.owner_principal_name:
         owner = request.owner_principal_type, request.owner_principal_name

@@ -231,5 +231,5 @@ def _create(context: Context, call: Call, names: list[str], now: Instant) -> Non
         CreateTopicsResponse,
         lambda _reply, _now: context.auto_creations.difference_update(wanted),
         now,
-        call.session.principal,
+        call,
     )

@@ -1,0 +1,59 @@
+"""The APIs of a listener of controllers: what the nodes of the cluster ask of each other, and administration
+that a client sends to a controller itself.
+"""
+
+from typing import Final
+
+from sparklog.model import Instant
+from sparklog.wire.api_keys import API_BY_KEY, API_VERSIONS, ENVELOPE, ON_CONTROLLERS
+from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from sparklog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
+from sparklog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from sparklog.wire.messages.envelope import EnvelopeRequest
+from sparklog.wire.messages.fetch import FetchRequest
+from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from sparklog.wire.messages.vote import VoteRequest
+from sparklog_server.broker.context import Context, Handlers
+from sparklog_server.broker.dispatch_administration import ADMINISTRATION
+from sparklog_server.broker.dispatch_records import RECORDS
+from sparklog_server.broker.handlers.api_versions import versions_of
+from sparklog_server.broker.handlers.control import command_of_node
+from sparklog_server.broker.handlers.envelope import opening
+from sparklog_server.broker.handlers.raft import (
+    begin_quorum_epoch,
+    end_quorum_epoch,
+    fetch_metadata,
+    fetch_snapshot,
+    vote,
+)
+from sparklog_server.broker.session import Call
+
+_CREATE_TOPICS = 19
+
+
+def _api_versions(
+    context: Context, call: Call, request: ApiVersionsRequest, now: Instant
+) -> ApiVersionsResponse:
+    return versions_of(NEWEST_OF_CONTROLLER, context, call, request)
+
+
+CONTROLLER: Final[Handlers] = {
+    **{key: entry for key, entry in ADMINISTRATION.items() if key in ON_CONTROLLERS},
+    _CREATE_TOPICS: RECORDS[_CREATE_TOPICS],
+    API_VERSIONS: (_api_versions, ApiVersionsRequest),
+    1: (fetch_metadata, FetchRequest),
+    52: (vote, VoteRequest),
+    53: (begin_quorum_epoch, BeginQuorumEpochRequest),
+    54: (end_quorum_epoch, EndQuorumEpochRequest),
+    59: (fetch_snapshot, FetchSnapshotRequest),
+    62: (command_of_node, BrokerRegistrationRequest),
+    63: (command_of_node, BrokerHeartbeatRequest),
+    67: (command_of_node, AllocateProducerIdsRequest),
+    73: (command_of_node, AssignReplicasToDirsRequest),
+}
+NEWEST_OF_CONTROLLER: Final = {key: API_BY_KEY[key].until for key in sorted((*CONTROLLER, ENVELOPE))}
+CONTROLLER[ENVELOPE] = (opening(CONTROLLER, NEWEST_OF_CONTROLLER), EnvelopeRequest)

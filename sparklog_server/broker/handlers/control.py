@@ -1,0 +1,15 @@
+"""The commands that a node sends to the active controller in its own name: registration, heartbeats, blocks
+of producer ids, directories of replicas.
+"""
+
+from sparklog.model import Instant
+from sparklog.wire.schema import Message
+from sparklog_server.broker.administration import propose_if_allowed
+from sparklog_server.broker.authorization import Operation
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.session import Call, Parked
+
+
+def command_of_node(context: Context, call: Call, request: Message, now: Instant) -> Message | Parked:
+    """Decide the command, which needs CLUSTER_ACTION; NOT_CONTROLLER if this node does not lead."""
+    return propose_if_allowed(context, call, request, Operation.CLUSTER_ACTION, now)

@@ -1,0 +1,84 @@
+"""The committed metadata on every node: the image below the high watermark, and the changes that lead to it.
+
+    own log, below the high watermark ── decoded ───────────┐
+    records that the active controller has decoded before ──┼──► image, deltas, snapshots
+    a snapshot of the leader, installed ── compared ────────┘
+
+Nothing is published before this process has learned of a high watermark, so the first delta leads from the
+empty image to the whole cluster.
+"""
+
+from collections.abc import Iterator
+
+from sparklog.model import Offset
+from sparklog.wire.schema import Message
+from sparklog_server.metadata.batches import records_of
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.raft.node import RaftNode
+
+from .snapshot_generator import SnapshotGenerator
+
+
+class MetadataLog:
+    """The image of a node. `deltas` wait to be taken by the broker.
+
+    Invariants: `image` holds exactly the records below `end_offset`, and is a function of them alone, so the
+    images of two nodes at one offset are equal; `end_offset` is the end of a batch, and at most the high
+    watermark.
+    """
+
+    def __init__(self, raft: RaftNode, snapshots: SnapshotGenerator) -> None:
+        self.image = MetadataImage()
+        self.end_offset = Offset(0)
+        self.deltas: list[MetadataDelta] = []
+        self._raft = raft
+        self._snapshots = snapshots
+
+    def follow(self) -> None:
+        """Publish the records that were committed since the last publication. Raises StorageError,
+        DecodeError.
+        """
+        raft = self._raft
+        high_watermark = raft.high_watermark
+        if high_watermark <= self.end_offset or raft.durable.is_cutting:
+            return
+        if 0 < self.end_offset < raft.log.log_start_offset:
+            delta = self._replaced(high_watermark)
+        else:
+            _, delta = self.image.apply(self.records(high_watermark))
+        self.publish(delta, high_watermark)
+
+    def publish(self, delta: MetadataDelta, end_offset: Offset, size: int = 0) -> None:
+        """The records below `end_offset` are committed, and lead by `delta` to a new image. `size` is that of
+        the records which were appended here rather than read.
+        """
+        self.end_offset = end_offset
+        self._snapshots.grown(size)
+        if delta.after.offset != self.image.offset:
+            self.image = delta.after
+            self.deltas.append(delta)
+
+    def records(self, limit: Offset) -> Iterator[tuple[Offset, Message]]:
+        """The records of `[end_offset, limit)`, committed or not. Where the log does not have all of them,
+        those of the newest snapshot come first, at the offset of the last record that it covers. Raises
+        StorageError, DecodeError.
+        """
+        durable = self._raft.durable
+        start = max(self.end_offset, durable.log.log_start_offset)
+        if self.end_offset == 0 or self.end_offset < start:
+            snapshot = durable.load_snapshot()
+            if snapshot is not None:
+                start = snapshot.id.offset
+                for _, record in records_of(snapshot.batches):
+                    yield Offset(start - 1), record
+        for batches in durable.read(start, limit):
+            self._snapshots.grown(len(batches))
+            yield from records_of(batches)
+
+    def _replaced(self, high_watermark: Offset) -> MetadataDelta:
+        """The changes from the image to that of a snapshot which has taken the place of the log."""
+        from sparklog_server.metadata.difference import difference  # only followers install snapshots
+
+        self._snapshots.installed()
+        after, _ = MetadataImage().apply(self.records(high_watermark))
+        return difference(self.image, after)

@@ -1,0 +1,74 @@
+"""The port of the raft node to its peers: each pair of peer and purpose is a link of its own.
+
+    raft node ── send ──► links.ask ──► the peer
+    raft node ◄── replied, lost ── `then` of each request ◄──┘
+
+A link that ends loses every request on it, each of which is told; the node is told once, because it may send
+again at once.
+"""
+
+from functools import partial
+from typing import Final
+
+from sparklog.effects import Loss
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, NodeId
+from sparklog.wire.messages.vote import VoteRequest, VoteResponse
+from sparklog.wire.schema import Message
+from sparklog_server.raft.peers import Endpoint, Peer, Purpose
+
+from .controller_link import Asking
+from .quorum import Quorum
+
+_GRACE_US: Final = 500_000
+"""The raft node gives a request up before its link does, so that its own timers decide."""
+
+
+class RaftLinks:
+    """`quorum` is that of the raft node; it is set before the node sends."""
+
+    quorum: Quorum
+
+    def __init__(self, links: Asking, *, timeout_us: int) -> None:
+        self._links = links
+        self._timeout_us = timeout_us + _GRACE_US
+        self._addresses: dict[NodeId, Endpoint] = {}
+        self._sent: dict[tuple[Peer, Purpose], dict[int, None]] = {}
+
+    def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message, now: Instant) -> None:
+        """Send a request; `replied` or `lost` follows, in a later turn. A request to a node whose address is
+        not known gets no response.
+        """
+        address = peer if isinstance(peer, Endpoint) else self._addresses.get(peer)
+        if address is None:
+            return
+        self._sent.setdefault((peer, purpose), {})[correlation] = None
+        answered = partial(self._answered, peer, purpose, correlation, request)
+        self._links.ask(address, purpose.value, request, answered, now, timeout_us=self._timeout_us)
+
+    def located(self, node: NodeId, endpoint: Endpoint) -> None:
+        """A node is reached at this endpoint from now on."""
+        self._addresses[node] = endpoint
+
+    def _answered(
+        self,
+        peer: Peer,
+        purpose: Purpose,
+        correlation: int,
+        request: Message,
+        told: Message | Loss,
+        now: Instant,
+    ) -> None:
+        sent = self._sent[peer, purpose]
+        if correlation not in sent:
+            return  # the link was lost, which the node knows
+        if told is Loss.UNSUPPORTED and isinstance(request, VoteRequest):
+            # A voter of an old release knows no pre-vote, which is no reason to lose its link.
+            told = VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        if isinstance(told, Loss):
+            sent.clear()
+            self.quorum.raft.lost(peer, purpose, told, now)
+        else:
+            del sent[correlation]
+            self.quorum.raft.replied(correlation, told, now)
+        self.quorum.turned(now)

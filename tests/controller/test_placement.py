@@ -1,0 +1,105 @@
+"""Where the replicas of new partitions are placed."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from sparklog.errors import ErrorCode
+from sparklog.model import NodeId
+from sparklog_server.controller.placement import Placer
+from sparklog_server.outcome import Refused
+from tests.controller.world import World
+from tests.entropy import CountingEntropy
+
+
+def world_of(*racks: str, fenced: Sequence[int] = ()) -> World:
+    """Brokers 1, 2, ... in these racks."""
+    world = World()
+    for node, rack in enumerate(racks, start=1):
+        world.run(f"register {node} life=a rack={rack}")
+        if node not in fenced:
+            world.run(f"heartbeat {node}")
+    return world
+
+
+def placed(world: World, partitions: int, replicas: int) -> list[tuple[NodeId, ...]]:
+    placer = Placer(world.controller.pending.brokers, CountingEntropy())
+    return [placer.place(replicas) for _ in range(partitions)]
+
+
+def leaders(partitions: Sequence[tuple[NodeId, ...]]) -> dict[int, int]:
+    return dict(sorted(Counter(int(nodes[0]) for nodes in partitions).items()))
+
+
+def test_leaders_are_spread_evenly_over_brokers_and_racks() -> None:
+    partitions = placed(world_of("", "x", "x", "y"), 24, 2)
+    # Three racks (one broker has none) take turns: the rack of two gives each of its brokers every other
+    # turn.
+    assert leaders(partitions) == {1: 8, 2: 4, 3: 4, 4: 8}
+    assert all(len(set(nodes)) == 2 and not set(nodes) <= {2, 3} for nodes in partitions)
+
+
+@pytest.mark.parametrize("racks", [("", "", "", ""), ("x", "x", "y", "y"), ("x", "y", "x", "y")])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_every_other_broker_takes_over_from_one_that_fails(racks: tuple[str, ...], replicas: int) -> None:
+    partitions = placed(world_of(*racks), 48, replicas)
+    assert leaders(partitions) == dict.fromkeys((1, 2, 3, 4), 12)
+    for failed in (1, 2, 3, 4):
+        heirs = Counter(nodes[1] for nodes in partitions if nodes[0] == failed)
+        away = [node for node in (1, 2, 3, 4) if racks[node - 1] != racks[failed - 1] or len(set(racks)) == 1]
+        others = {NodeId(node) for node in away} - {failed}
+        assert set(heirs) == others
+        assert max(heirs.values()) == min(heirs.values())
+
+
+def test_a_single_replica_goes_to_each_unfenced_broker_in_turn() -> None:
+    partitions = placed(world_of("", "", "", fenced=[2]), 10, 1)
+    assert leaders(partitions) == {1: 5, 3: 5}
+
+
+def test_topics_of_one_partition_begin_at_a_random_broker() -> None:
+    world = world_of("", "", "")
+    for number in range(30):
+        world.run(f"create t{number} partitions=1")
+    topics = world.controller.pending.topics_by_name.values()
+    assert Counter(int(topic.partitions[0].leader) for topic in topics) == {1: 10, 2: 10, 3: 10}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("create t replicas=2", "partition 0 would have 2 replicas"),
+        ("create t assign=1,2;2,1", "partition 0 would have 2 replicas"),
+        ("create t validate-only replicas=3", "partition 0 would have 3 replicas"),
+        ("create t replicas=4", "cannot be reached because only 3 broker(s) are registered"),
+    ],
+)
+def test_several_replicas_are_refused_until_followers_copy_records(line: str, words: str) -> None:
+    (told,) = world_of("", "", "").run(line)
+    assert told.startswith(f"-> t {ErrorCode.INVALID_REPLICATION_FACTOR.name}: ")
+    assert words in told
+
+
+def test_a_default_of_several_replicas_is_refused_with_its_setting() -> None:
+    world = World(**{"default.replication.factor": "2"})
+    for node in (1, 2):
+        world.run(f"register {node} life=a")
+        world.run(f"heartbeat {node}")
+    (told,) = world.run("create t")
+    assert "Replication is not built yet" in told
+    assert "default.replication.factor=1" in told
+
+
+def test_a_topic_of_several_replicas_from_a_kafka_gets_no_new_partitions() -> None:
+    world = world_of("", "")
+    world.run("place t assign=1,2")
+    (told,) = world.run("grow t count=2")
+    assert "INVALID_REPLICATION_FACTOR: Replication is not built yet" in told
+
+
+def test_a_broker_alone_cannot_have_more_replicas_than_brokers() -> None:
+    placer = Placer(world_of("").controller.pending.brokers, CountingEntropy())
+    with pytest.raises(Refused) as refused:
+        placer.place(2)
+    assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
