@@ -201,6 +201,8 @@ STORAGE = [
     Limit("metadata.max.retention.ms", "The oldest metadata snapshots and segments are removed."),
     Limit("metadata.log.max.record.bytes.between.snapshots", "A metadata snapshot is written."),
     Limit("metadata.log.max.snapshot.interval.ms", "A metadata snapshot is written."),
+    Limit("metadata.max.idle.interval.ms", "The active controller of several nodes writes a NoOpRecord."),
+    Limit("controller.quorum.election.backoff.max.ms", "The next election begins."),
     Limit("log.cleaner.max.compaction.lag.ms", "The log is compacted, independent of its dirty ratio."),
     Limit("log.cleaner.io.max.bytes.per.second", "Compaction waits."),
     Limit("replica.alter.log.dirs.io.max.bytes.per.second", "Moves between log directories wait."),

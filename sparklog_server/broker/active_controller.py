@@ -12,9 +12,11 @@ Commands proposed before the leadership has begun wait in order.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
+from sparklog.effects import Loss
 from sparklog.errors import ErrorCode
 from sparklog.model import NO_EPOCH, Instant, Micros, Offset
 from sparklog.wire.schema import Message
@@ -35,6 +37,9 @@ _RECORDS_PER_BATCH = 2000
 Decided = Callable[[Message, Instant], None]
 """Goes on with the reply to a command once that is committed."""
 Replies = list[tuple[Decided, Message]]
+
+Probing = Callable[[tuple[str, int], Callable[[Loss | None, Instant], None], Instant], None]
+"""Connects to an address; the continuation takes None if a process answers there, else the loss."""
 
 
 class _Change(msgspec.Struct, frozen=True):
@@ -67,12 +72,14 @@ class ActiveController:
         log: MetadataLog,
         controller: Controller,
         replies: Replies,
+        probe: Probing | None,
         trace: Callable[..., None],
     ) -> None:
         self._raft = raft
         self._log = log
         self._controller = controller
         self._replies = replies
+        self._probe = probe
         self._trace = trace
         self._epoch = NO_EPOCH  # of the leadership, once it has begun
         self._parked: deque[_Change | _Decision] = deque()
@@ -126,13 +133,18 @@ class ActiveController:
             self._waiting.append((command, then, principal))
 
     def tick(self, now: Instant) -> None:
-        """Let the controller act on time: fence a silent broker."""
+        """Let the controller act on time: fence a silent broker, probe a suspected one."""
         if not self.is_active:
             return
         records = self._controller.tick(now)
         if records:
             self._append_unasked(Outcome(records, None, is_atomic=False), now)
         self._raft.flush(now)
+        if self._probe is None:
+            return
+        for probe in self._controller.take_probes():
+            probed = partial(self._controller.sessions.probed, probe)
+            self._probe((probe.host, probe.port), probed, now)
 
     def deadline(self) -> Micros | None:
         """The time of the next call of `tick`."""

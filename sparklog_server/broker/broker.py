@@ -25,7 +25,7 @@ from sparklog.effects import (
     retain,
 )
 from sparklog.errors import DecodeError
-from sparklog.model import Instant, Micros, SessionId, Ticket, earlier
+from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, encode_reply
@@ -62,7 +62,7 @@ from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
 
 if TYPE_CHECKING:
-    from sparklog_server.broker.controller_link import Asking
+    from sparklog_server.broker.controller_registration import ControllerRegistration
 
 
 class Broker:
@@ -134,6 +134,14 @@ class Broker:
             replies=self._replying.memory,
             quotas=self.quotas,
         )
+        if not parts.quorum.is_alone:
+            from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
+
+            session_us = settings.broker_session_timeout_ms * 1000
+            self._context.controllers = ControllerLink(
+                parts.quorum, parts.links, trace, heartbeat_us=session_us
+            )
+        self._controller_registration = _controller_registration(self._context, parts)
         parts.transactions.write = marker_writer(self._context)
         self._replying.hold_up = self._context.slices.unread
         self._standing = BrokerLifecycle(self._context, parts.failed_directories, self._effects, trace)
@@ -174,13 +182,6 @@ class Broker:
         self._standing.begin(self._registration, now)
         return self._end_of_turn(now)
 
-    def ask_by(self, links: "Asking") -> None:
-        """From now on commands reach the active controller over `links`: it may be another node."""
-        from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
-
-        session_us = self.settings.broker_session_timeout_ms * 1000
-        self._context.controllers = ControllerLink(self._quorum, links, self._trace, heartbeat_us=session_us)
-
     def resolve_by(self, resolver: Resolver) -> None:
         """Let `resolver` decide on timed-out transactions of the exactly-once sink from now on."""
         self._context.transactions.resolver = resolver
@@ -196,6 +197,7 @@ class Broker:
         self.is_stopping = True
         if self._context.controllers is not None:
             self._context.controllers.close()
+            self._quorum.resign(now)
         self._partitions.stop()
         self._agenda.has_deadlines = True
 
@@ -262,6 +264,8 @@ class Broker:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closing = True
+            if session.beats_for is not None:
+                self._quorum.heartbeat_lost(session.beats_for, now)
             self._memory.released(session)
             self._replying.memory.forget(session)
             for call in session.owed:
@@ -347,6 +351,8 @@ class Broker:
         if not self.is_stopping:
             self._context.tick_shards(now)
             self._standing.tick(now)
+            if self._controller_registration is not None:
+                self._controller_registration.tick(now)
         self._memory.close_stalled(now, self._close)
         controllers = self._context.controllers
         if (
@@ -380,6 +386,8 @@ class Broker:
             slices = self._context.slices
             if (slices.ready and slices.is_due) or self._context.transactions.has_more_due:
                 return Micros(0)
+            if self._controller_registration is not None:
+                earliest = earlier(earliest, self._controller_registration.deadline_us)
             if self._standing.deadline_us is not None:
                 earliest = earlier(earliest, self._standing.deadline_us)
         if self.quotas.resting:
@@ -604,6 +612,10 @@ class Broker:
                 self.quotas.published(delta.after.quotas)
             for shards in self._context.coordinators:
                 shards.published(delta, now)
+            if delta.brokers_changed:
+                self._standing.brokers_changed(delta.after, now)
+        if self._controller_registration is not None and not self.is_stopping:
+            self._controller_registration.published(now)
         for then, reply in quorum.take_committed():
             then(reply, now)
 
@@ -635,6 +647,16 @@ class Broker:
             session.is_muted = True
         elif not session.is_muted:
             self._mute_changes.append((session.id, False))
+
+
+def _controller_registration(context: Context, parts: Parts) -> "ControllerRegistration | None":
+    """That of a node whose controller other nodes can reach."""
+    settings = context.settings
+    if not settings.controller_listener_names or "controller" not in settings.process_roles:
+        return None
+    from sparklog_server.broker.controller_registration import ControllerRegistration
+
+    return ControllerRegistration(context, Uuid(parts.registration.incarnation_id))
 
 
 def _apis_of_controllers() -> tuple[Handlers, dict[int, int]]:

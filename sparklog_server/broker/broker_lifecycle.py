@@ -31,6 +31,7 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog_server.broker.context import Context
 from sparklog_server.metadata.features import unsupported
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.replica_move import Assignment
 
@@ -47,8 +48,6 @@ SILENCE_US: Final = 3_000_000
 have stopped before.
 """
 
-REGISTRATION_TIMEOUT_MS: Final = 60_000
-"""Kafka's default of initial.broker.registration.timeout.ms."""
 _RETRY_US: Final = 1_000_000
 _FULL: Final = ErrorCode.KAFKA_STORAGE_ERROR
 """What the controller says when its metadata log has no room."""
@@ -111,7 +110,8 @@ class BrokerLifecycle:
     def begin(self, registration: BrokerRegistrationRequest, now: Instant) -> None:
         """Register; ready follows by itself."""
         if not self._is_alone:
-            self._register_until_us = Micros(now.mono_us + REGISTRATION_TIMEOUT_MS * 1000)
+            timeout_ms = self._context.settings.initial_broker_registration_timeout_ms
+            self._register_until_us = Micros(now.mono_us + timeout_ms * 1000)
         self._register(registration, now)
         self._schedule()
 
@@ -138,6 +138,8 @@ class BrokerLifecycle:
 
     def _halt_unregistered(self, code: ErrorCode) -> None:
         reason = unsupported(self._context.image.features) or _REMEDIES.get(code) or code.name
+        if not self._is_alone:
+            reason += f" (node.id={self._context.settings.node_id}, cluster.id={self._context.cluster_id})"
         self._effects.append(Halt(f"the controller refused the registration: {reason}"))
 
     # -- heartbeats
@@ -158,6 +160,18 @@ class BrokerLifecycle:
     def controller_elected(self, now: Instant) -> None:
         """Tell a new controller at once that the broker lives: it probes those that it does not hear."""
         if self._is_heard:
+            self.beat(now)
+
+    def brokers_changed(self, image: MetadataImage, now: Instant) -> None:
+        """Where another broker leaves, report at once that this one has applied it: the controller waits
+        for all of them.
+        """
+        own = self._context.settings.node_id
+        is_awaited = any(
+            one.is_in_controlled_shutdown and not one.is_fenced and one.node_id != own
+            for one in image.brokers.values()
+        )
+        if is_awaited and self.is_ready and not self._is_alone:
             self.beat(now)
 
     def _beat_answered(self, reply: BrokerHeartbeatResponse, now: Instant) -> None:

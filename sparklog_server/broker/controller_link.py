@@ -10,7 +10,6 @@ because a long command must not delay them. After its time a command is answered
 repeated command may find its own effect: TOPIC_ALREADY_EXISTS, as in Kafka.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
@@ -25,6 +24,7 @@ from sparklog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.active_controller import Decided
 from sparklog_server.broker.forwarding import PrincipalData, joined, says_not_controller
+from sparklog_server.broker.links import CONTROL, HEARTBEAT, Address, Answered
 from sparklog_server.broker.session import Call, principal_of
 from sparklog_server.controller.refusals import refusal_of
 from sparklog_server.replica.directory import Trace
@@ -44,9 +44,6 @@ connection.
 _TOO_LATE: Final = "No active controller decided in time, or too many commands wait for one."
 _LENGTH_BYTES: Final = 4
 _UNKNOWN_ADDRESS: Final = b"\0\0\0\0"
-
-
-Address = tuple[str, int]
 
 
 class Voting(Protocol):
@@ -69,7 +66,7 @@ class Asking(Protocol):
         address: Address,
         purpose: str,
         request: Message,
-        then: Callable[[Message | Loss, Instant], None],
+        then: Answered,
         now: Instant,
         *,
         timeout_us: int,
@@ -165,7 +162,7 @@ class ControllerLink:
             command.asked = address
             self._links.ask(
                 address,
-                "heartbeat" if isinstance(command.message, BrokerHeartbeatRequest) else "control",
+                HEARTBEAT if isinstance(command.message, BrokerHeartbeatRequest) else CONTROL,
                 command.message if command.caller is None else self._enveloped(command, command.caller),
                 partial(self._answered, command, command.attempts),
                 now,

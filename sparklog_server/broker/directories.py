@@ -114,6 +114,7 @@ def registration(
         listeners=[
             Listener(name=listener.name, host=listener.host, port=listener.port, security_protocol=0)
             for listener in settings.advertised_listeners
+            if listener.name not in settings.controller_listener_names
         ],
         rack=settings.broker_rack,
         features=[

@@ -12,6 +12,7 @@ from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsR
 from sparklog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
+from sparklog.wire.messages.controller_registration import ControllerRegistrationRequest
 from sparklog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from sparklog.wire.messages.envelope import EnvelopeRequest
 from sparklog.wire.messages.fetch import FetchRequest
@@ -53,6 +54,7 @@ CONTROLLER: Final[Handlers] = {
     62: (command_of_node, BrokerRegistrationRequest),
     63: (command_of_node, BrokerHeartbeatRequest),
     67: (command_of_node, AllocateProducerIdsRequest),
+    70: (command_of_node, ControllerRegistrationRequest),
     73: (command_of_node, AssignReplicasToDirsRequest),
 }
 NEWEST_OF_CONTROLLER: Final = {key: API_BY_KEY[key].until for key in sorted((*CONTROLLER, ENVELOPE))}

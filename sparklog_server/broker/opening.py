@@ -65,15 +65,9 @@ def open_parts(
     partitions = open_partitions(
         live, disk, log_dirs, continuations, agenda, failed=failed_directories, entropy=entropy, trace=trace
     )
-    quorum = Quorum.open(
-        disk,
-        settings,
-        metadata_directory_id,
-        cluster_id,
-        continuations,
-        entropy=entropy,
-        trace=trace,
-        now=now,
+    links = Links(continuations.effects, f"broker-{settings.node_id}")
+    quorum = _open_quorum(
+        settings, disk, metadata_directory_id, cluster_id, continuations, links, entropy, trace, now
     )
     return Parts(
         live,
@@ -82,10 +76,44 @@ def open_parts(
         cluster_id,
         partitions,
         quorum,
-        Links(continuations.effects, f"broker-{settings.node_id}"),
+        links,
         open_groups(live, allow, continuations, agenda, entropy=entropy, trace=trace),
         transactions(live, continuations, agenda, entropy=entropy, trace=trace),
         registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(entropy(16))),
         failed_directories,
         metadata_dir,
     )
+
+
+def _open_quorum(
+    settings: BrokerSettings,
+    disk: Disk,
+    directory_id: Uuid,
+    cluster_id: str,
+    continuations: Continuations,
+    links: Links,
+    entropy: Callable[[int], bytes],
+    trace: Trace,
+    now: Instant,
+) -> Quorum:
+    if settings.is_alone and not settings.controller_listener_names:
+        company = None
+    else:
+        # A node alone imports none of this.
+        from sparklog_server.broker.company import company_of
+
+        company = company_of(settings, directory_id, links)
+    quorum = Quorum.open(
+        disk,
+        settings,
+        directory_id,
+        cluster_id,
+        continuations,
+        entropy=entropy,
+        trace=trace,
+        now=now,
+        company=company,
+    )
+    if company is not None:
+        company.port.serve(quorum)
+    return quorum

@@ -10,8 +10,9 @@ wait for it.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from sparklog.effects import Loss
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid, earlier
 from sparklog.record.control import VoterEndpoint
@@ -25,12 +26,28 @@ from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.peers import Endpoint, Peers
 from sparklog_server.raft.quorum_state import ENDED
+from sparklog_server.raft.roles import Role
 from sparklog_server.raft.timers import Timers
 from sparklog_server.raft.voters import VoterSet
 
-from .active_controller import ActiveController, Decided, Replies, refused_here
+from .active_controller import ActiveController, Decided, Probing, Replies, refused_here
 from .metadata_log import MetadataLog
 from .snapshot_generator import SnapshotGenerator
+
+_RESIGNING_US: Final = 200_000
+"""How long a stop waits at most for the voters that it tells of the end of the epoch."""
+
+
+class Port(Peers, Protocol):
+    """The way to other nodes: to those of the quorum, and to brokers that the controller suspects."""
+
+    def probe(
+        self, address: tuple[str, int], then: Callable[[Loss | None, Instant], None], now: Instant
+    ) -> None:
+        """Connect to a broker; `then` takes None if a process answers there, else the loss."""
+
+    def serve(self, quorum: "Quorum") -> None:
+        """Give responses to this quorum."""
 
 
 class Company(NamedTuple):
@@ -41,7 +58,7 @@ class Company(NamedTuple):
     voters: VoterSet
     endpoints: tuple[VoterEndpoint, ...]
     bootstrap: tuple[Endpoint, ...]
-    peers: Peers
+    port: Port
     timers: Timers
 
 
@@ -57,6 +74,7 @@ class Quorum:
         raft: RaftNode,
         controller: Controller,
         snapshots: SnapshotGenerator,
+        probe: Probing | None,
         trace: Callable[..., None],
     ) -> None:
         self.raft: Final = raft
@@ -64,8 +82,10 @@ class Quorum:
         self.deltas: Final = self.log.deltas
         self.committed: Final[Replies] = []
         self.deadline_us: Micros | None = None  # when `tick` is wanted: changes with each call
+        self._resigning_until_us: Micros | None = None
         self._snapshots = snapshots
         self._controller = controller
+        self._probe = probe
         self._trace = trace
         self._active: ActiveController | None = None
 
@@ -108,14 +128,17 @@ class Quorum:
             now=now,
             cluster_id=cluster_id,
             endpoints=() if company is None else company.endpoints,
-            peers=None if company is None else company.peers,
+            peers=None if company is None else company.port,
             bootstrap=() if company is None else company.bootstrap,
             timers=None if company is None else company.timers,
             random=lambda limit: int.from_bytes(entropy(8)) % limit,
         )
         snapshots = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
-        quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshots, trace)
-        if raft.state.is_voter and raft.state.voters.majority == 1:
+        probe = None if company is None else company.port.probe
+        idle_ms = settings.metadata_log.idle_interval_ms_max
+        controller = Controller(settings, cluster_id, entropy, idle_interval_ms=idle_ms)
+        quorum = cls(raft, controller, snapshots, probe, trace)
+        if quorum.is_alone:
             quorum._prepare()
         raft.start(now)
         quorum.deadline_us = quorum._deadline()
@@ -128,9 +151,17 @@ class Quorum:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits for the disk; records that wait for room on a full disk do not count."""
+        """Whether nothing waits for the disk, and no voter to be told of a resignation; records that wait for
+        room on a full disk do not count.
+        """
         is_settled = self.raft.retry_at_us is not None or self._active is None or self._active.is_quiet
-        return self.raft.is_quiet and self._snapshots.is_quiet and is_settled
+        is_told = self._resigning_until_us is None
+        return self.raft.is_quiet and self._snapshots.is_quiet and is_settled and is_told
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node is the only voter."""
+        return self.raft.state.is_voter and self.raft.state.voters.majority == 1
 
     @property
     def is_leader(self) -> bool:
@@ -157,9 +188,9 @@ class Quorum:
         """The end of the metadata log."""
         return self.raft.log_end_offset
 
-    def controller_address(self) -> tuple[str, int] | None:
-        """Where the active controller is reached; a node that is the only voter reaches it in itself."""
-        return None
+    def controller_address(self) -> Endpoint | None:
+        """Where the active controller is reached; None while it is not known."""
+        return self.raft.state.known.endpoint
 
     def propose(self, command: Message, then: Decided, principal: str, now: Instant) -> None:
         """Decide on a wire request of `principal`; `take_committed` gives `then` with its reply. Commands
@@ -172,11 +203,23 @@ class Quorum:
         self._settle(now)
         self.deadline_us = self._deadline()
 
+    def heartbeat_lost(self, node: NodeId, now: Instant) -> None:
+        """The connection on which a broker sends its heartbeats has ended."""
+        if self._active is not None and self._active.is_active:
+            self._controller.sessions.heartbeat_lost(node, now)
+            self.deadline_us = self._deadline()
+
     def turned(self, now: Instant) -> None:
         """The raft node has learned something: take up or give up leadership, and publish what is committed
         now.
         """
         self._settle(now)
+        if self._resigning_until_us is not None and (
+            self._resigning_until_us <= now.mono_us
+            or self.raft.role is not Role.RESIGNED
+            or self.raft.state.in_flight.deadline() is None
+        ):
+            self._resigning_until_us = None
         self._snapshots.begin_due(self.image, now)
         self.deadline_us = self._deadline()
 
@@ -200,13 +243,21 @@ class Quorum:
             self._active.tick(now)
         self.turned(now)
 
+    def resign(self, now: Instant) -> None:
+        """Leave the decisions to another node before a stop, which waits until the voters were told."""
+        self.raft.resign(now)
+        self._resigning_until_us = Micros(now.mono_us + _RESIGNING_US)
+        self.turned(now)
+
     def close(self, now: Instant) -> None:
         """Close the metadata log."""
         self.raft.close(now)
         self.deadline_us = None
 
     def _prepare(self) -> None:
-        self._active = ActiveController(self.raft, self.log, self._controller, self.committed, self._trace)
+        self._active = ActiveController(
+            self.raft, self.log, self._controller, self.committed, self._probe, self._trace
+        )
         self._active.prepare()
 
     def _settle(self, now: Instant) -> None:
@@ -241,6 +292,7 @@ class Quorum:
         due_us = raft.deadline()
         if raft.role in ENDED or raft.durable.is_cutting:
             return due_us
+        due_us = earlier(due_us, self._resigning_until_us)
         if self._active is not None:
             due_us = earlier(due_us, self._active.deadline())
         return earlier(due_us, self._snapshots.deadline(self.image))

@@ -7,17 +7,19 @@ A link that ends loses every request on it, each of which is told; the node is t
 again at once.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from sparklog.effects import Loss
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId
+from sparklog.wire.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.messages.vote import VoteRequest, VoteResponse
 from sparklog.wire.schema import Message
 from sparklog_server.raft.peers import Endpoint, Peer, Purpose
 
-from .controller_link import Asking
+from .links import PROBE, Links
 from .quorum import Quorum
 
 _GRACE_US: Final = 500_000
@@ -25,15 +27,17 @@ _GRACE_US: Final = 500_000
 
 
 class RaftLinks:
-    """`quorum` is that of the raft node; it is set before the node sends."""
+    """Invariant: `serve` is called before the first response comes."""
 
-    quorum: Quorum
-
-    def __init__(self, links: Asking, *, timeout_us: int) -> None:
+    def __init__(self, links: Links, *, timeout_us: int) -> None:
         self._links = links
         self._timeout_us = timeout_us + _GRACE_US
         self._addresses: dict[NodeId, Endpoint] = {}
         self._sent: dict[tuple[Peer, Purpose], dict[int, None]] = {}
+
+    def serve(self, quorum: Quorum) -> None:
+        """Give responses to this quorum."""
+        self._quorum = quorum
 
     def send(self, peer: Peer, purpose: Purpose, correlation: int, request: Message, now: Instant) -> None:
         """Send a request; `replied` or `lost` follows, in a later turn. A request to a node whose address is
@@ -49,6 +53,19 @@ class RaftLinks:
     def located(self, node: NodeId, endpoint: Endpoint) -> None:
         """A node is reached at this endpoint from now on."""
         self._addresses[node] = endpoint
+
+    def probe(
+        self, address: tuple[str, int], then: Callable[[Loss | None, Instant], None], now: Instant
+    ) -> None:
+        """Connect to a broker; `then` takes None if a process answers there, else the loss."""
+
+        def probed(told: Message | Loss, now: Instant) -> None:
+            self._links.close(address, PROBE)  # the next probe is to be another connection
+            then(told if isinstance(told, Loss) else None, now)
+            self._quorum.turned(now)
+
+        request = ApiVersionsRequest(client_software_name="sparklog", client_software_version="probe")
+        self._links.ask(address, PROBE, request, probed, now, timeout_us=self._timeout_us)
 
     def _answered(
         self,
@@ -67,8 +84,8 @@ class RaftLinks:
             told = VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if isinstance(told, Loss):
             sent.clear()
-            self.quorum.raft.lost(peer, purpose, told, now)
+            self._quorum.raft.lost(peer, purpose, told, now)
         else:
             del sent[correlation]
-            self.quorum.raft.replied(correlation, told, now)
-        self.quorum.turned(now)
+            self._quorum.raft.replied(correlation, told, now)
+        self._quorum.turned(now)

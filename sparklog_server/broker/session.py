@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol, final
 import msgspec
 
 from sparklog.effects import Chunk
-from sparklog.model import Instant, Micros, SessionId
+from sparklog.model import Instant, Micros, NodeId, SessionId
 from sparklog.wire.frame import Framer
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
@@ -79,6 +79,7 @@ class Session:
         "awaits_reader",
         "backlog",
         "backlog_bytes",
+        "beats_for",
         "framer",
         "held_by",
         "held_bytes",
@@ -107,6 +108,7 @@ class Session:
     ) -> None:
         self.id = session_id
         self.is_controller = is_controller
+        self.beats_for: NodeId | None = None  # the broker that sends its heartbeats here
         self.framer = framer
         self.listener = listener
         self.peer_address = peer_address

@@ -25,6 +25,7 @@ INSIST_S = 1.0
 # Commands are imported on demand: the module, and the name in it.
 COMMANDS = {
     "start": ("start", "start"),
+    "format": ("format", "format_directories"),
     "topics": ("topics", "topics"),
     "configs": ("configs", "configs"),
     "groups": ("groups", "groups"),

@@ -67,53 +67,24 @@ def start(
         given.append(f"node.id={node_id}")
 
     import gc
-    from time import perf_counter_ns
 
     # Nothing created during the start is garbage, so a collection would be wasted. The server enables it
     # again when it is ready.
     gc.disable()
-    from sparklog.errors import SettingsError
-    from sparklog_server.broker.broker import Broker
     from sparklog_server.config.load import load
-    from sparklog_server.daemon.descriptors import raise_limit, shared
     from sparklog_server.daemon.logs import TraceLog
-    from sparklog_server.daemon.server import REFUSALS, Server, entropy, prepare_process
-    from sparklog_server.disk.door import StorageError
-    from sparklog_server.disk.os_disk import OsDisk
+    from sparklog_server.daemon.node import REFUSALS, refusal_text, run_node
 
     # The collection before the ready line walks only objects created from here on.
     gc.freeze()
     loaded = load(config, given, is_insecure_allowed=insecure)
-    if not loaded.settings.is_alone:
-        raise SettingsError(
-            "process.roles, controller.quorum.voters and controller.quorum.bootstrap.servers name several "
-            "nodes: a quorum of several nodes cannot be run yet, so remove these keys"
-        )
-    prepare_process()
-    log = TraceLog(sys.stderr)
-    for warning in loaded.warnings:
-        log.trace("warning", text=warning)
-    limit = raise_limit()
-    shares = shared(limit, loaded.settings.sparklog_open_files_max)
-    if (
-        shares.files < loaded.settings.sparklog_open_files_max
-        or shares.connections < loaded.settings.connections.max_connections
-    ):
-        log.trace("descriptor-limit-low", limit=limit, files=shares.files, connections=shares.connections)
-    disk = OsDisk(open_files_max=shares.files)
     try:
-        server = Server(
+        return run_node(
             loaded.settings,
-            disk,
-            lambda settings, disk, trace, now: Broker.open(
-                settings, disk, entropy=entropy, trace=trace, now=now, work_clock=perf_counter_ns
-            ),
-            log,
-            connections_max=shares.connections,
+            loaded.warnings,
+            TraceLog(sys.stderr),
             parent_pid=owner_pid,
             owned_directory=owned_directory,
         )
-        return server.run()
     except REFUSALS as error:
-        remedy = f": {error.remedy}" if isinstance(error, StorageError) and error.remedy else ""
-        raise click.ClickException(f"{error}{remedy}") from error
+        raise click.ClickException(refusal_text(error)) from error

@@ -52,6 +52,5 @@ class MetadataLogSettings(msgspec.Struct, frozen=True, kw_only=True):
             "In a cluster of several nodes, the active controller writes a NoOpRecord when the metadata log "
             "was idle for this long, so that the lag of each node is visible. 0 disables this.",
             0,
-            has_effect=False,
         ),
     ] = 500

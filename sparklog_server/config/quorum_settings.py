@@ -46,7 +46,6 @@ class QuorumSettings(msgspec.Struct, frozen=True, kw_only=True):
             "controller.quorum.election.timeout.ms",
             "A candidate waits at least this long, and at most twice as long, for votes.",
             0,
-            has_effect=False,
         ),
     ] = 1_000
     fetch_timeout_ms: Annotated[
@@ -56,7 +55,6 @@ class QuorumSettings(msgspec.Struct, frozen=True, kw_only=True):
             "A voter that fetches nothing from the leader for this long starts an election. A leader from "
             "which no majority fetches for 1.5 times as long resigns.",
             0,
-            has_effect=False,
         ),
     ] = 2_000
     election_backoff_ms_max: Annotated[
@@ -65,7 +63,6 @@ class QuorumSettings(msgspec.Struct, frozen=True, kw_only=True):
             "controller.quorum.election.backoff.max.ms",
             "The maximum pause of a voter between two elections.",
             0,
-            has_effect=False,
         ),
     ] = 1_000
     request_timeout_ms: Annotated[
@@ -74,7 +71,6 @@ class QuorumSettings(msgspec.Struct, frozen=True, kw_only=True):
             "controller.quorum.request.timeout.ms",
             "A request to another node of the quorum is given up after this time.",
             0,
-            has_effect=False,
         ),
     ] = 2_000
 

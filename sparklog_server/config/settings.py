@@ -333,7 +333,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "initial.broker.registration.timeout.ms",
             "A starting broker that cannot register with the controller within this time stops.",
             1,
-            has_effect=False,
         ),
     ] = 60_000
 

@@ -2,5 +2,5 @@
 
 It takes wire requests and returns records of `metadata` and a wire reply; it does not know raft, disks or
 sockets. Read `controller` for the two entry points (`decide`, `replay`), then `topics` and `brokers` for the
-rules, `elections` and `placement` for leaders and replicas.
+rules, `sessions` for the liveness of brokers, `elections` and `placement` for leaders and replicas.
 """

@@ -175,6 +175,8 @@ class Brokers:
                 ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers."
             )
         node = NodeId(request.broker_id)
+        if node < 0:
+            raise Refused(ErrorCode.INVALID_REGISTRATION, f"Node ids are not negative: {node}")
         existing = image.brokers.get(node)
         is_same_life = existing is not None and existing.incarnation_id == request.incarnation_id
         _check_directories(image, request)

@@ -2,7 +2,8 @@
 appended records.
 
 `pending` is the image after every appended record; `ActiveController`, which appends them, knows which are
-committed. A leadership begins with `reset(committed)`.
+committed. A leadership begins with `reset(committed)`. While it leads, the owner calls `tick` at `deadline`,
+and then takes `take_probes`.
 """
 
 from collections.abc import Callable, Iterable
@@ -70,6 +71,7 @@ class Controller:
         self._idle_since_us = Micros(0)
         self._has_company = False
         self._is_new = False
+        self._probes: list[Probe] = []
         self._settings_changed()
 
     def activate(self, now: Instant) -> None:
@@ -77,6 +79,7 @@ class Controller:
         self.sessions.activate(self.pending, now)
         self._idle_since_us = now.mono_us
         self._is_new = True
+        self._probes = []
 
     def bootstrap(self) -> tuple[Message, ...]:
         """The records that begin a new cluster; none if it exists."""
@@ -141,6 +144,7 @@ class Controller:
         """The records that are due by time: at most one broker is fenced at a time, so that the next decision
         sees the effect; in a log that was idle for long, one by which the lag of the other nodes shows.
         """
+        self._probes += self.sessions.due_probes(self.pending, now)
         if self._is_new and self._has_company:
             # The elections for a broker that returned may take several batches: the last leader may have
             # written only the first.
@@ -155,15 +159,17 @@ class Controller:
             self._idle_since_us = now.mono_us
         return records
 
-    def take_probes(self, now: Instant) -> list[Probe]:
-        """The brokers to which a connection is to be tried now: the caller connects to each and gives the
-        outcome to `sessions.probed`.
+    def take_probes(self) -> list[Probe]:
+        """The brokers to which a connection is to be tried since the last call: the caller opens a new one to
+        each and gives the outcome to `sessions.probed`.
         """
-        return self.sessions.take_probes(self.pending, now)
+        probes, self._probes = self._probes, []
+        return probes
 
     def deadline(self) -> Micros | None:
         """The time of the next call of `tick`."""
-        return earlier(self.sessions.deadline(), self._idle_until_us())
+        sessions_us = self.sessions.deadline()
+        return earlier(sessions_us, self._idle_until_us()) if self._has_company else sessions_us
 
     def _idle_until_us(self) -> Micros | None:
         """The time of the next NoOpRecord, and of the first call of `tick`; None for a node alone."""

@@ -2,6 +2,7 @@
 UpdateFeatures.
 """
 
+from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, Uuid
 from sparklog.wire.messages.controller_registration import (
     ControllerRegistrationRequest,
@@ -18,6 +19,12 @@ def register_controller(
     image: MetadataImage, request: ControllerRegistrationRequest
 ) -> Outcome[Message, ControllerRegistrationResponse]:
     """Record the registration of a controller, unless it repeats the present one."""
+    if request.controller_id < 0:
+        message = f"Node ids are not negative: {request.controller_id}"
+        return Outcome(
+            (),
+            ControllerRegistrationResponse(error_code=ErrorCode.INVALID_REGISTRATION, error_message=message),
+        )
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

@@ -1,6 +1,4 @@
-"""Administrative changes of existing partitions: leader election (KIP-460) and reassignment (KIP-455); and
-UnregisterBroker.
-"""
+"""Administrative changes of existing partitions: leader election (KIP-460) and reassignment (KIP-455)."""
 
 from collections.abc import Sequence
 

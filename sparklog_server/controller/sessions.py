@@ -5,10 +5,13 @@
     ──────► │ heard │ ───────────────────────────────► │ suspected │ ─────────► │ refused once │
             └───────┘                                  └───────────┘            └──────────────┘
               ▲   ▲            a heartbeat, or an answer    │                     │ 50 ms later: REFUSED
-              │   └─────────── other than REFUSED ──────────┴─────────────────────┤
+              │   └─────────── other than REFUSED (a) ──────┴─────────────────────┤
               │                                                                   ▼
               └── a heartbeat: the proof was wrong, and for 5 minutes ── fenced as if its session had expired
                   only the session timeout counts for this broker
+
+(a) A connection that ENDED or was RESET may belong to a process that is just ending: probed again, at most
+    twice.
 
 A suspicion costs one connection (a probe); only two refused probes are a proof. Sessions are soft state: they
 begin anew with every leadership.
@@ -26,6 +29,9 @@ PROBE_INTERVAL_US = 50_000
 
 UNHEARD_US = 300_000
 """Brokers send a heartbeat to a new leader as soon as they learn of it."""
+
+CUT_SHORT_MAX = 2
+"""How many probes of one suspicion may be cut short."""
 
 ORDINARY_AFTER_WRONG_US = 300_000_000
 """A firewall that rejects connections looks like a process that has ended: such a broker is not probed."""
@@ -55,6 +61,7 @@ class Session(msgspec.Struct):
     probe_at_us: Micros | None = None
     probe_number: int | None = None
     is_refused_once: bool = False
+    cut_short_count: int = 0
 
     def suspect(self, at_us: Micros) -> None:
         """Probe the broker at that time, unless a probe is due or in flight."""
@@ -65,6 +72,7 @@ class Session(msgspec.Struct):
         """Forget the suspicion, and the answer of a probe in flight."""
         self.probe_at_us = self.probe_number = None
         self.is_refused_once = False
+        self.cut_short_count = 0
 
 
 class Sessions:
@@ -144,8 +152,10 @@ class Sessions:
         if node != self._own_node and (session := self._by_node.get(node)) is not None:
             session.suspect(now.mono_us)
 
-    def take_probes(self, image: MetadataImage, now: Instant) -> list[Probe]:
-        """The probes that are due; `probed` is called with the outcome of each."""
+    def due_probes(self, image: MetadataImage, now: Instant) -> list[Probe]:
+        """The probes that are due, each to be tried over a new connection; `probed` is called with the
+        outcome of each.
+        """
         probes = []
         for node, session in self._by_node.items():
             if session.probe_at_us is None or now.mono_us < session.probe_at_us:
@@ -167,11 +177,15 @@ class Sessions:
         if session is None or session.probe_number != probe.number:
             return
         session.probe_number = None
-        if loss is not Loss.REFUSED:
+        again_at_us = Micros(now.mono_us + PROBE_INTERVAL_US)
+        if loss in (Loss.ENDED, Loss.RESET) and session.cut_short_count < CUT_SHORT_MAX:
+            session.cut_short_count += 1
+            session.probe_at_us = again_at_us
+        elif loss is not Loss.REFUSED:
             session.trust()
         elif not session.is_refused_once:
             session.is_refused_once = True
-            session.probe_at_us = Micros(now.mono_us + PROBE_INTERVAL_US)
+            session.probe_at_us = again_at_us
         else:
             session.expires_us = now.mono_us
             self._proven_dead[probe.node] = session.epoch
@@ -190,16 +204,15 @@ class Sessions:
         """
         if len(self._by_node) == 1 and self._own_node in self._by_node:
             return None  # called each turn: the common case builds no list
-        return min(
-            (
-                session.expires_us
-                if session.probe_at_us is None
-                else min(session.expires_us, session.probe_at_us)
-                for node, session in self._by_node.items()
-                if node != self._own_node
-            ),
-            default=None,
-        )
+        earliest: Micros | None = None
+        for node, session in self._by_node.items():
+            if node == self._own_node:
+                continue
+            if earliest is None or session.expires_us < earliest:
+                earliest = session.expires_us
+            if session.probe_at_us is not None and session.probe_at_us < earliest:
+                earliest = session.probe_at_us
+        return earliest
 
     def _expiry(self, now: Instant) -> Micros:
         return Micros(now.mono_us + self._timeout_us)

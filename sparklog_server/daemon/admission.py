@@ -9,7 +9,7 @@
 
 The number of slots is `max.connections`, or the number of descriptors available to connections. With several
 listeners, client listeners leave `sparklog.inter.broker.connections.reserve` slots to the inter-broker
-listener, whose connections are never evicted.
+listener and to those of controllers, whose connections are never evicted.
 """
 
 import errno
@@ -54,6 +54,8 @@ class Admission:
         trace: Callable[..., None],
     ) -> None:
         self._sockets = sockets
+        self._listening: list[tuple[Listener, socket.socket]] = []
+        self._protected = _protected(settings)
         self._settings = settings
         self._broker = broker
         self._pump = pump
@@ -73,9 +75,10 @@ class Admission:
         self._full: list[tuple[Listener, socket.socket]] = []  # not watched, until there is a slot
         self._known = broker.settings
 
-    def begin(self) -> None:
-        """Accept connections; the sockets listen already."""
-        for listener, bound in self._sockets:
+    def begin(self, sockets: Sequence[tuple[Listener, socket.socket]]) -> None:
+        """Accept connections on these sockets too; they listen already."""
+        self._listening += sockets
+        for listener, bound in sockets:
             self._watch(listener, bound)
 
     def end(self) -> None:
@@ -156,8 +159,8 @@ class Admission:
     def _has_slot(self, listener: Listener) -> bool:
         held = len(self._pump.connections) + self._held_count
         slots = self._slots
-        if len(self._sockets) > 1 and not self._is_protected(listener.name):
-            own = self._pump.count_of(self._settings.inter_broker_listener_name)
+        if self._protected and listener.name not in self._protected:
+            own = sum(map(self._pump.count_of, self._protected))
             reserve = self._settings.connections.sparklog_inter_broker_connections_reserve
             slots -= max(0, min(reserve, slots // _RESERVE_SHARE) - own)
         return held < slots
@@ -167,7 +170,7 @@ class Admission:
         return min(self._broker.settings.connections.max_connections, self._connections_max)
 
     def _displaceable(self) -> list[Connection]:
-        return [one for one in self._pump.connections.values() if not self._is_protected(one.listener)]
+        return [one for one in self._pump.connections.values() if one.listener not in self._protected]
 
     def _displace(self) -> bool:
         """Close the connection that has been idle longest; returns False if there is none."""
@@ -183,9 +186,6 @@ class Admission:
             )
         connection.close()
         return True
-
-    def _is_protected(self, listener_name: str) -> bool:
-        return len(self._sockets) > 1 and listener_name == self._settings.inter_broker_listener_name
 
     def _close_excess(self) -> None:
         """Close the connections in excess of a lowered `max.connections`, the longest idle first."""
@@ -204,12 +204,13 @@ class Admission:
 
     def _accept_none(self) -> None:
         self._full.clear()
-        for _, bound in self._sockets:
+        for _, bound in self._listening:
             self._reactor.forget(bound.fileno())
 
     def _accept_again(self) -> None:
         if not self._is_ended:
-            self.begin()
+            for listener, bound in self._listening:
+                self._watch(listener, bound)
 
     def _knocked(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> bool:
         """Admit or delay a connection; returns False if accepting must stop until the delay is over."""
@@ -245,7 +246,7 @@ class Admission:
             connected.close()
         else:
             self._admit(connected, peer, listener)
-            self.begin()
+            self._accept_again()
 
     def _admit(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
         host, limit = peer[0], self._broker.settings.connections.max_connections_per_ip
@@ -274,3 +275,12 @@ class Admission:
             if key in self._settings.given and size > 0:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)
         self._pump.accepted(connected, listener.name, peer)
+
+
+def _protected(settings: BrokerSettings) -> tuple[str, ...]:
+    """The listeners of the cluster's nodes: those of controllers, and the inter-broker listener unless it is
+    the only one for clients.
+    """
+    controllers = settings.controller_listener_names
+    others = [one.name for one in settings.listeners if one.name not in controllers]
+    return (*controllers, settings.inter_broker_listener_name) if len(others) > 1 else tuple(controllers)

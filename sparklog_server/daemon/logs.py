@@ -12,10 +12,13 @@ KEPT_LINES: Final = 200
 
 
 class TraceLog:
-    """Writes each line at once and keeps the last ones, which `halt` prints."""
+    """Writes each line at once and keeps the last ones, which `halt` prints. `prefix` begins each line: the
+    processes of a cluster share one stream.
+    """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, prefix: str = "") -> None:
         self._stream = stream
+        self._prefix = prefix
         self._last: deque[str] = deque(maxlen=KEPT_LINES)
 
     def trace(self, event: str, **fields: object) -> None:
@@ -31,6 +34,8 @@ class TraceLog:
         self._write("\n".join([f"the last {len(last)} lines before it:", *(f"  {line}" for line in last)]))
 
     def _write(self, text: str) -> None:
+        if self._prefix:
+            text = self._prefix + text.replace("\n", f"\n{self._prefix}")
         try:
             self._stream.write(text + "\n")
             self._stream.flush()

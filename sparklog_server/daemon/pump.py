@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 class Serving(Protocol):
     """The interface of the broker to its environment."""
 
+    is_stopping: bool
     is_stopped: bool
     settings: BrokerSettings
     quotas: ClientQuotas

@@ -111,6 +111,7 @@ class Server:
     def run(self) -> int:
         """Start, print the ready line, serve until a signal, stop."""
         try:
+            self._open(is_controller=True)  # before the broker registers: other nodes need this one to decide
             self._pump.start()
             while not self._broker.is_ready and not self._is_stop_wanted:
                 self._reactor.turn(self._pump.tick())
@@ -120,7 +121,11 @@ class Server:
                 if self._is_stop_wanted and not self._is_stopping:
                     self._stop()
                 else:
-                    self._reactor.turn(self._run_due())
+                    wait_s = self._run_due()
+                    if not self._broker.is_stopped:  # a tick may have ended its stop
+                        self._reactor.turn(wait_s)
+                if self._broker.is_stopping:  # in a cluster only once its leaderships are moved
+                    self._admission.end()
         except Halted as halted:
             self._halt(str(halted))
         except REFUSALS as error:
@@ -151,12 +156,7 @@ class Server:
                 trace=self._log.trace,
             )
         )
-        for listener, bound in self._sockets:
-            try:
-                bound.listen(self._settings.connections.socket_listen_backlog_size)
-            except OSError as error:
-                raise _cannot_listen(listener, error) from error
-        self._admission.begin()
+        self._open(is_controller=False)
         if self._settings.connections.connections_max_idle_ms > 0:
             self._sweep_idle()
         self._after(TRIMMED_EVERY_S, self._trim_heap)
@@ -173,6 +173,17 @@ class Server:
             f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}",
             flush=True,
         )
+
+    def _open(self, *, is_controller: bool) -> None:
+        """Accept connections on the listeners of controllers, or on the others."""
+        controllers = self._settings.controller_listener_names
+        sockets = [one for one in self._sockets if (one[0].name in controllers) is is_controller]
+        for listener, bound in sockets:
+            try:
+                bound.listen(self._settings.connections.socket_listen_backlog_size)
+            except OSError as error:
+                raise _cannot_listen(listener, error) from error
+        self._admission.begin(sockets)
 
     def _listen_to_signals(self) -> None:
         # A signal that arrives just before the wait would be handled only after it: the system's own handler
@@ -197,7 +208,6 @@ class Server:
     def _stop(self) -> None:
         self._is_stopping = True
         self._log.trace("stopping", node=self._settings.node_id)
-        self._admission.end()
         self._pump.stop()
 
     def _halt(self, reason: str) -> None:

@@ -74,6 +74,17 @@ def read_topic_id(disk: Disk, directory: str) -> Uuid:
     return ZERO_UUID
 
 
+def write_meta(disk: Disk, path: str, *, node_id: NodeId, cluster_id: str, directory_id: Uuid) -> None:
+    """Format a directory: durable when this returns. Raises StorageError."""
+    meta = {
+        "version": META_VERSION,
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        "directory.id": encode_uuid(directory_id),
+    }
+    disk.write(f"{path}/{META_FILE}", render_properties(meta))
+
+
 def read_meta(
     disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None, entropy: Callable[[int], bytes]
 ) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from sparklog.effects import Loss
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -114,6 +115,14 @@ class Node(Machine):
         """Whether its broker is registered in this life and not fenced."""
         broker = self.image.brokers.get(self.id)
         return broker is not None and broker.incarnation_id[0] == self.life and not broker.is_fenced
+
+    def probe(
+        self, address: tuple[str, int], then: Callable[[Loss | None, Instant], None], now: Instant
+    ) -> None:
+        """No broker of these nodes has an address."""
+
+    def serve(self, quorum: Quorum) -> None:
+        """The node has its quorum."""
 
     def join(self) -> None:
         """Register the broker of this node, which leads, and unfence it."""

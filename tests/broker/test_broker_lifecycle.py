@@ -65,6 +65,7 @@ class Life:
             settings=settings,
             live=SimpleNamespace(settings=settings),
             broker_epoch=-1,
+            cluster_id="c",
             image=SimpleNamespace(offset=7, features={}),
             partitions=SimpleNamespace(moving=SimpleNamespace(assignments={}), directories=[self.directory]),
             propose=lambda message, _, then, __: self.asked.append((message, then)),

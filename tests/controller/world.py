@@ -63,16 +63,26 @@ class World:
     """One controller on node 1, its clock and its log's end."""
 
     def __init__(self, quorum: QuorumPort | None = None, *, idle_interval_ms: int = 0, **given: str) -> None:
-        settings = BrokerSettings.of(given)
-        self.controller = Controller(
-            settings, CLUSTER_ID, CountingEntropy(), quorum, idle_interval_ms=idle_interval_ms
-        )
+        self._given = given
+        self._quorum = quorum
+        self._idle_interval_ms = idle_interval_ms
+        self._entropy = CountingEntropy()
+        self.controller = self._controller()
         self.now = Instant(Micros(0), Millis(1_700_000_000_000))
         self.offset = Offset(0)
         self.in_flight: dict[str, Probe] = {}
         self._records_max: int | None = None
         self.controller.activate(self.now)
         self.append(self.controller.bootstrap())
+
+    def _controller(self) -> Controller:
+        return Controller(
+            BrokerSettings.of(self._given),
+            CLUSTER_ID,
+            self._entropy,
+            self._quorum,
+            idle_interval_ms=self._idle_interval_ms,
+        )
 
     def run(self, line: str) -> list[str]:
         words, named = arguments(line)
@@ -90,7 +100,7 @@ class World:
 
     def _decided(self, command: Message) -> tuple[Message, list[str]]:
         outcome = self.controller.decide(command, self.offset, self.now)
-        records = outcome.records[: self._records_max]
+        records = outcome.records if outcome.is_atomic else outcome.records[: self._records_max]
         lines = [_told(record, self) for record in records]
         self.append(records)
         return outcome.reply, lines
@@ -267,16 +277,22 @@ class World:
         ]
 
     def _torn(self, words: list[str], named: dict[str, str]) -> list[str]:
-        """torn COUNT COMMAND...: only the first COUNT records of the command reach the log."""
+        """torn COUNT COMMAND...: only the first COUNT records of the command reach the log, unless they are
+        atomic.
+        """
         self._records_max = int(words[0])
         lines = list(getattr(self, "_" + words[1].replace("-", "_"))(words[2:], named))
         self._records_max = None
         return lines[:-1]
 
     def _lead(self, words: list[str], named: dict[str, str]) -> list[str]:
-        """lead: begin another leadership on what is appended."""
-        self.controller.reset(self.controller.pending)
+        """lead [NODE]: the controller of another node, 1 if none is named, begins a leadership."""
+        self._given["node.id"] = words[0] if words else "1"
+        image = self.controller.pending
+        self.controller = self._controller()
+        self.controller.reset(image)
         self.controller.activate(self.now)
+        self.in_flight = {}
         return []
 
     def _heartbeat_lost(self, words: list[str], named: dict[str, str]) -> list[str]:
@@ -288,12 +304,14 @@ class World:
         """probes [NODE=LOSS | NODE=answered ...]: take the probes that are due, and give the outcome of
         those that are named; the others stay in flight.
         """
-        probes = self.controller.take_probes(self.now)
+        self._advance(["0"], {})
+        probes = self.controller.take_probes()
         for probe in probes:
             self.in_flight[str(probe.node)] = probe
         for node, outcome in named.items():
             loss = None if outcome == "answered" else Loss[outcome.upper().replace("-", "_")]
-            self.controller.sessions.probed(self.in_flight.pop(node), loss, self.now)
+            if node in self.in_flight:
+                self.controller.sessions.probed(self.in_flight.pop(node), loss, self.now)
         return [f"probe {probe.node} {probe.host}:{probe.port}" for probe in probes] or ["(no probes)"]
 
     def _assign_dirs(self, words: list[str], named: dict[str, str]) -> list[str]:

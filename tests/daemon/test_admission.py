@@ -129,8 +129,9 @@ class Door:
         self._rig = rig
         self._address = bound.getsockname()
         self.chores: list[tuple[float, Callable[[], None]]] = []
+        sockets = [(Listener("PLAINTEXT", *self._address, "PLAINTEXT"), bound)]
         self._admission = Admission(
-            [(Listener("PLAINTEXT", *self._address, "PLAINTEXT"), bound)],
+            sockets,
             rig.broker.settings,
             rig.broker,
             rig.pump,
@@ -139,7 +140,7 @@ class Door:
             after=lambda delay_s, chore: self.chores.append((delay_s, chore)),
             trace=lambda *_event, **_fields: None,
         )
-        self._admission.begin()
+        self._admission.begin(sockets)
 
     def knock(self) -> socket.socket:
         client = socket.create_connection(self._address)

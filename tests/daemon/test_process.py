@@ -103,13 +103,6 @@ def test_it_starts_again_after_a_clean_end_and_after_a_crash(tmp_path: Path) -> 
         (("--config", "/nonexistent/server.properties"), "/nonexistent/server.properties"),
         (("--no-such-option",), "--no-such-option"),
         (("--set", "process.roles=broker"), "set controller.quorum.bootstrap.servers=HOST:PORT"),
-        (
-            (
-                *("--set", "process.roles=broker", "--set", "controller.listener.names=CONTROLLER"),
-                *("--set", "controller.quorum.bootstrap.servers=127.0.0.1:9093"),
-            ),
-            "cannot be run yet",
-        ),
     ],
 )
 def test_settings_that_cannot_be_are_named_and_end_with_2(

@@ -2,7 +2,8 @@
 of producer ids, directories of replicas.
 """
 
-from sparklog.model import Instant
+from sparklog.model import Instant, NodeId
+from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.administration import propose_if_allowed
 from sparklog_server.broker.authorization import Operation
@@ -12,4 +13,6 @@ from sparklog_server.broker.session import Call, Parked
 
 def command_of_node(context: Context, call: Call, request: Message, now: Instant) -> Message | Parked:
     """Decide the command, which needs CLUSTER_ACTION; NOT_CONTROLLER if this node does not lead."""
+    if isinstance(request, BrokerHeartbeatRequest):
+        call.session.beats_for = NodeId(request.broker_id)
     return propose_if_allowed(context, call, request, Operation.CLUSTER_ACTION, now)

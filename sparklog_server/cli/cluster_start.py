@@ -1,0 +1,94 @@
+"""`sparklog cluster start`: several nodes on this machine, in the foreground."""
+
+import sys
+
+import click
+
+
+@click.command()
+@click.option("--nodes", metavar="N", type=int, default=3, show_default=True, help="Start this many nodes.")
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    help="Store the data of node n in DIR/node-n. [default: a temporary directory, removed at the end]",
+)
+@click.option(
+    "--base-port",
+    metavar="PORT",
+    type=int,
+    default=9092,
+    show_default=True,
+    help="Serve clients on N ports from this one on, and controllers on the next N; 0 selects free ports.",
+)
+@click.option(
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a setting of every node by Kafka's name. Repeatable.",
+)
+@click.option(
+    "--owner-pid", type=int, hidden=True, help="Stop when this parent process is gone or standard input ends."
+)
+@click.option("--owned-directory", hidden=True, help="Remove this directory at the end.")
+def start(
+    nodes: int,
+    data_dir: str | None,
+    base_port: int,
+    assignments: tuple[str, ...],
+    owner_pid: int | None,
+    owned_directory: str | None,
+) -> int:
+    """Run a cluster of several nodes on this machine until SIGTERM, SIGHUP or Ctrl-C.
+
+    Prints one line when every node is ready, the nodes in order of their ids:
+    `ready cluster=<id> nodes=3 listen=<host:port>,... pids=<pid>,...`. A node that ends is started again.
+    """
+    if not __debug__:
+        raise click.UsageError(
+            "sparklog does not run under python -O: it needs its assertions to protect the data"
+        )
+    import gc
+
+    gc.disable()
+    from sparklog_server.config.load import Loaded
+    from sparklog_server.daemon.local_cluster import open_cluster
+    from sparklog_server.daemon.logs import TraceLog
+    from sparklog_server.daemon.node import REFUSALS, refusal_text, run_node
+    from sparklog_server.daemon.supervisor import Ports, Supervisor
+    from sparklog_server.disk.os_disk import OsDisk
+
+    def run(loaded: Loaded, log: TraceLog, parent_pid: int) -> int:
+        try:
+            return run_node(loaded.settings, loaded.warnings, log, parent_pid=parent_pid)
+        except REFUSALS as error:
+            log.trace("refused", reason=refusal_text(error))
+            return 1
+
+    if data_dir is None:
+        import tempfile
+
+        owned_directory = data_dir = tempfile.mkdtemp(prefix="sparklog-cluster-")
+    try:
+        ports = Ports()
+        cluster = open_cluster(
+            OsDisk(),
+            data_dir,
+            count=nodes,
+            base_port=base_port,
+            assignments=assignments,
+            reserve=ports.reserve,
+        )
+        ports.hand_over()
+        # The nodes share the objects of the imported modules as long as no collector writes to them.
+        gc.freeze()
+        return Supervisor(
+            cluster.nodes, run, TraceLog(sys.stderr), cluster_id=cluster.cluster_id, parent_pid=owner_pid
+        ).run()
+    except REFUSALS as error:
+        raise click.ClickException(refusal_text(error)) from error
+    finally:
+        if owned_directory is not None:
+            import shutil
+
+            shutil.rmtree(owned_directory, ignore_errors=True)

@@ -1,0 +1,129 @@
+"""The directory of a cluster whose nodes all run on this machine.
+
+    DIR/cluster.properties     cluster.id, and the initial controllers with their ports and directory ids
+    DIR/node-1, DIR/node-2 …   the data directory of each node
+
+The voters' addresses are in the metadata log, so the ports of the controller listeners stay as they were at
+the first start; those of clients may change. cluster.properties is written last: where it is missing, no
+node has served.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sparklog.errors import SettingsError
+from sparklog.model import Millis
+from sparklog_server.broker.formatting import format_node, initial_controllers
+from sparklog_server.config.load import Loaded, load
+from sparklog_server.config.quorum_settings import BOOTSTRAP_KEY
+from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_properties, render_properties
+from sparklog_server.disk.door import Disk
+from sparklog_server.log.identity import DirectoryRefused, encode_uuid, new_uuid
+
+CLUSTER_FILE: Final = "cluster.properties"
+NODES_MAX: Final = 16
+_HOST: Final = "127.0.0.1"
+
+Reserve = Callable[[int], int]
+"""Reserves a port of this machine, or a free one for 0, and returns it."""
+
+
+class LocalCluster(NamedTuple):
+    """A cluster with formatted directories, and the settings of its nodes in order of their ids."""
+
+    cluster_id: str
+    nodes: tuple[Loaded, ...]
+
+
+def open_cluster(
+    disk: Disk,
+    directory: str,
+    *,
+    count: int,
+    base_port: int,
+    assignments: Sequence[str],
+    reserve: Reserve,
+) -> LocalCluster:
+    """Open the cluster in `directory`, or format one of `count` nodes. Clients reach node n at
+    `base_port` + n - 1; the controllers listen on the ports behind. 0 takes free ports.
+
+    Raises SettingsError, DirectoryRefused, StorageError, and what `reserve` raises.
+    """
+    if not 1 <= count <= NODES_MAX:
+        raise SettingsError(f"--nodes {count}: a cluster on one machine has 1 to {NODES_MAX} nodes")
+    if base_port and not 0 < base_port <= 65_536 - 2 * count:
+        raise SettingsError(f"--base-port {base_port}: {2 * count} ports from it on must be below 65536")
+    disk.make_directory(directory)
+    kept = _kept(disk, directory)
+    ports = [reserve(base_port and base_port + index) for index in range(count)]
+    if kept is None:
+        at = [reserve(base_port and base_port + count + index) for index in range(count)]
+        ids = [encode_uuid(new_uuid(os.urandom)) for _ in range(count)]
+        controllers = ",".join(f"{index + 1}@{_HOST}:{at[index]}:{ids[index]}" for index in range(count))
+        cluster_id = encode_uuid(new_uuid(os.urandom))
+    else:
+        cluster_id, controllers = kept["cluster.id"], kept["controllers"]
+        at = [int(entry.split(":")[1]) for entry in controllers.split(",")]
+        if len(at) != count:
+            raise SettingsError(
+                f"{directory} holds a cluster of {len(at)} nodes: start it with --nodes {len(at)}, or name "
+                f"another --data-dir"
+            )
+        for port in at:
+            reserve(port)
+    nodes = tuple(
+        load(None, [*assignments, *_assignments(directory, index + 1, ports[index], at)])
+        for index in range(count)
+    )
+    if kept is None:
+        _format(disk, directory, cluster_id, controllers, nodes)
+    return LocalCluster(cluster_id, nodes)
+
+
+def _kept(disk: Disk, directory: str) -> Mapping[str, str] | None:
+    """The properties of a cluster that was formatted; None where there is none."""
+    content = disk.read(f"{directory}/{CLUSTER_FILE}")
+    if content is None:
+        return None
+    try:
+        found = parse_properties(content)
+    except CheckpointCorrupt as error:
+        raise DirectoryRefused(
+            directory, f"{error}; restore the file from a copy", file=CLUSTER_FILE
+        ) from error
+    for key in ("cluster.id", "controllers"):
+        if not found.get(key):
+            raise DirectoryRefused(
+                directory, f"{key} is missing; restore the file from a copy", file=CLUSTER_FILE
+            )
+    return found
+
+
+def _assignments(directory: str, node_id: int, port: int, controller_ports: Sequence[int]) -> list[str]:
+    """The settings of one node."""
+    own = controller_ports[node_id - 1]
+    others = ",".join(f"{_HOST}:{port}" for port in controller_ports)
+    return [
+        f"node.id={node_id}",
+        "process.roles=broker,controller",
+        f"log.dirs={directory}/node-{node_id}",
+        f"listeners=PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{own}",
+        "controller.listener.names=CONTROLLER",
+        f"{BOOTSTRAP_KEY}={others}",
+    ]
+
+
+def _format(disk: Disk, directory: str, cluster_id: str, controllers: str, nodes: Sequence[Loaded]) -> None:
+    for loaded in nodes:
+        format_node(
+            loaded.settings,
+            disk,
+            cluster_id=cluster_id,
+            voters=initial_controllers(loaded.settings, controllers),
+            entropy=os.urandom,
+            wall_ms=Millis(time.time_ns() // 1_000_000),
+        )
+    kept = {"cluster.id": cluster_id, "controllers": controllers}
+    disk.write(f"{directory}/{CLUSTER_FILE}", render_properties(kept))

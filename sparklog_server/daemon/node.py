@@ -1,0 +1,54 @@
+"""One node in this process, from its settings to its exit code. Importing this imports the broker."""
+
+from collections.abc import Sequence
+from time import perf_counter_ns
+
+from sparklog_server.broker.broker import Broker
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.daemon.descriptors import raise_limit, shared
+from sparklog_server.daemon.logs import TraceLog
+from sparklog_server.daemon.server import REFUSALS, Server, entropy, prepare_process
+from sparklog_server.disk.door import StorageError
+from sparklog_server.disk.os_disk import OsDisk
+
+__all__ = ["REFUSALS", "refusal_text", "run_node"]
+
+
+def run_node(
+    settings: BrokerSettings,
+    warnings: Sequence[str],
+    log: TraceLog,
+    *,
+    parent_pid: int | None = None,
+    owned_directory: str | None = None,
+) -> int:
+    """Run a node until it is stopped, or until the process `parent_pid` is gone; its exit code. Raises
+    REFUSALS if it cannot start.
+    """
+    prepare_process()
+    for warning in warnings:
+        log.trace("warning", text=warning)
+    limit = raise_limit()
+    shares = shared(limit, settings.sparklog_open_files_max)
+    if (
+        shares.files < settings.sparklog_open_files_max
+        or shares.connections < settings.connections.max_connections
+    ):
+        log.trace("descriptor-limit-low", limit=limit, files=shares.files, connections=shares.connections)
+    server = Server(
+        settings,
+        OsDisk(open_files_max=shares.files),
+        lambda settings, disk, trace, now: Broker.open(
+            settings, disk, entropy=entropy, trace=trace, now=now, work_clock=perf_counter_ns
+        ),
+        log,
+        connections_max=shares.connections,
+        parent_pid=parent_pid,
+        owned_directory=owned_directory,
+    )
+    return server.run()
+
+
+def refusal_text(error: Exception) -> str:
+    """A refusal in words, with its remedy."""
+    return f"{error}: {error.remedy}" if isinstance(error, StorageError) and error.remedy else str(error)

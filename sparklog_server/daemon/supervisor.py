@@ -1,0 +1,284 @@
+"""The nodes of a cluster on this machine: a process each, forked from one that has imported the server.
+
+    start ─► fork each node ─► all ready: print one line ─► SIGTERM ─► stop each, in order of ids ─► exit 0
+                   │                  │      ▲                              └── a second one: kill all
+                   │                  ▼      │ ready again
+                   │              a node ends ─► pause ─► fork it again
+                   └── a node ends before its first ready line ─► stop the others ─► exit 1
+
+A fork shares the imported modules with its siblings: three nodes start in the time of one and a half, and
+take less memory. The standard input of each node is a pipe that only the supervisor holds open, so a node
+stops when the supervisor is gone, even by `kill -9`. A node is in a process group of its own, so Ctrl-C in a
+terminal reaches only the supervisor.
+
+The ports are chosen here, before the first node starts, and stay reserved: the supervisor keeps a socket
+bound to each port that never listens. A node binds beside it (SO_REUSEADDR), other programs cannot, and
+while the node is down its port refuses connections.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from sparklog.errors import SparklogError
+from sparklog_server.config.load import Loaded
+from sparklog_server.daemon.logs import TraceLog
+from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
+from sparklog_server.daemon.reactor import Reactor
+from sparklog_server.daemon.restarts import Restarts
+
+STOP_S_MAX: Final = 10.0
+"""A node that has not stopped after this time is killed."""
+
+RunNode = Callable[[Loaded, TraceLog, int], int]
+"""Runs a node in this process, with its log and the pid of its parent, and returns its exit code."""
+
+
+class Child:
+    """The process of one node; `pid` is 0 while none runs."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self.node_id = loaded.settings.node_id
+        self.pid = 0
+        self.ready_pipe = -1
+        self.said = ""  # on its standard output, until its ready line is whole
+        self.listen = ""
+        self.is_ready = False
+        self.restarts = Restarts()
+        self.restart_at_s: float | None = None
+
+
+class Supervisor:
+    """Invariant: a child that was reaped is never signalled, since its pid may be that of another process."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Loaded],
+        run: RunNode,
+        log: TraceLog,
+        *,
+        cluster_id: str,
+        parent_pid: int | None = None,
+    ) -> None:
+        self._run = run
+        self._log = log
+        self._cluster_id = cluster_id
+        self._children = [Child(loaded) for loaded in nodes]
+        self._is_told = False  # the ready line was printed
+        self._is_stop_wanted = False
+        self._has_failed = False  # a node could not start
+        self._was_signalled = False
+        self._pid = os.getpid()
+        self._alive_reader, self._alive_writer = os.pipe()
+        self._reactor = Reactor()
+        self._listen_to_signals()
+        self._parent = None if parent_pid is None else Parent(parent_pid, self._reactor, self._want_stop)
+
+    def run(self) -> int:
+        """Start the nodes, print the ready line, restart nodes that end, until a signal; the exit code."""
+        for child in self._children:
+            self._start(child)
+        while not self._is_stop_wanted:
+            self._reactor.turn(self._wait_s())
+            self._reap()
+            self._restart_due()
+            if self._parent is not None:
+                self._parent.check()
+        self._stop()
+        return 1 if self._has_failed else 0
+
+    # -- one node
+
+    def _start(self, child: Child) -> None:
+        child.restart_at_s = None
+        child.ready_pipe, ready_writer = os.pipe()
+        sys.stdout.flush()
+        child.pid = os.fork()
+        if child.pid == 0:
+            self._become(child, ready_writer)
+        os.close(ready_writer)
+        child.restarts.started(time.monotonic())
+        self._reactor.watch(child.ready_pipe, partial(self._told, child))
+
+    def _become(self, child: Child, ready_writer: int) -> None:
+        """In the forked process: run the node, and never return."""
+        code = 1
+        try:
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)
+            self._reactor.close()
+            os.dup2(self._alive_reader, 0)
+            os.dup2(ready_writer, 1)
+            others = [one.ready_pipe for one in self._children if one.ready_pipe >= 0]
+            for descriptor in (self._alive_reader, self._alive_writer, ready_writer, *others):
+                os.close(descriptor)
+            code = self._run(child.loaded, TraceLog(sys.stderr, f"node-{child.node_id} "), self._pid)
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _told(self, child: Child, _events: int) -> None:
+        """A node's standard output: its ready line, or its end."""
+        received = os.read(child.ready_pipe, 4096)
+        child.said += received.decode(errors="replace")
+        if received and not child.said.endswith("\n"):
+            return
+        line = child.said
+        self._close_pipe(child)
+        words = dict(word.partition("=")[::2] for word in line.split())
+        if not line.startswith("ready "):
+            return
+        child.is_ready, child.listen = True, words["listen"]
+        if not self._is_told and all(one.is_ready for one in self._children):
+            self._is_told = True
+            print(
+                f"ready cluster={self._cluster_id} nodes={len(self._children)} "
+                f"listen={','.join(one.listen for one in self._children)} "
+                f"pids={','.join(str(one.pid) for one in self._children)}",
+                flush=True,
+            )
+
+    def _reap(self) -> None:
+        for child in self._children:
+            if child.pid == 0:
+                continue
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid == 0:
+                continue
+            self._ended(child, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, child: Child, code: int) -> None:
+        """A node was reaped: start it again after a pause, unless it never started or all stop."""
+        self._close_pipe(child)
+        pid, was_ready, child.pid, child.is_ready = child.pid, child.is_ready, 0, False
+        how = {"signal": signal.Signals(-code).name} if code < 0 else {"code": code}
+        if self._is_stop_wanted:
+            self._log.trace("node-stopped", node=child.node_id, pid=pid, **how)
+            return
+        if not self._is_told and not was_ready:
+            self._log.trace("node-not-started", node=child.node_id, pid=pid, **how)
+            self._has_failed = self._is_stop_wanted = True
+            return
+        pause_s = child.restarts.ended(time.monotonic())
+        child.restart_at_s = time.monotonic() + pause_s
+        self._log.trace("node-ended", node=child.node_id, pid=pid, restart_s=pause_s, **how)
+
+    def _restart_due(self) -> None:
+        for child in self._children:
+            if child.restart_at_s is not None and child.restart_at_s <= time.monotonic():
+                self._start(child)
+                self._log.trace("node-restarted", node=child.node_id, pid=child.pid)
+
+    def _close_pipe(self, child: Child) -> None:
+        if child.ready_pipe >= 0:
+            self._reactor.forget(child.ready_pipe)
+            os.close(child.ready_pipe)
+            child.ready_pipe, child.said = -1, ""
+
+    def _wait_s(self) -> float | None:
+        due = [child.restart_at_s for child in self._children if child.restart_at_s is not None]
+        wait_s = max(0.0, min(due) - time.monotonic()) if due else None
+        if self._parent is None:
+            return wait_s
+        return CHECKED_EVERY_S if wait_s is None else min(wait_s, CHECKED_EVERY_S)
+
+    # -- stop
+
+    def _listen_to_signals(self) -> None:
+        signal.set_wakeup_fd(self._reactor.wake_descriptor, warn_on_full_buffer=False)
+        # Any handler will do: with one, the end of a child wakes the reactor.
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.signal(signal.SIGTERM, self._signalled)
+        signal.signal(signal.SIGINT, self._signalled)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._signalled)
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        if os.getpid() != self._pid:
+            os._exit(1)  # a node, between its fork and its own handlers
+        if number != signal.SIGHUP:
+            if self._was_signalled:
+                self._kill()
+                os._exit(1)
+            self._was_signalled = True
+        self._want_stop()
+
+    def _want_stop(self) -> None:
+        self._is_stop_wanted = True
+        self._reactor.wake()
+
+    def _kill(self) -> None:
+        for child in self._children:
+            if child.pid:
+                os.kill(child.pid, signal.SIGKILL)
+
+    def _stop(self) -> None:
+        """Stop the nodes one after another, in order of their ids."""
+        self._log.trace("stopping", nodes=len(self._children))
+        for child in self._children:
+            self._reap()
+            if not child.pid:
+                continue
+            os.kill(child.pid, signal.SIGTERM)
+            deadline_s = time.monotonic() + STOP_S_MAX
+            while child.pid and (left_s := deadline_s - time.monotonic()) > 0:
+                self._reactor.turn(left_s)
+                self._reap()
+            if child.pid:
+                self._log.trace("node-killed", node=child.node_id, pid=child.pid, after_s=STOP_S_MAX)
+                os.kill(child.pid, signal.SIGKILL)
+                os.waitpid(child.pid, 0)
+                child.pid = 0
+        self._log.trace("stopped", nodes=len(self._children))
+
+
+class NoPort(SparklogError):
+    """A port of the cluster is in use by another program."""
+
+
+class Ports:
+    """Ports of 127.0.0.1 that are reserved for the nodes until this process ends."""
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+
+    def reserve(self, port: int) -> int:
+        """Reserve this port, or a free one for 0. Raises NoPort."""
+        held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("127.0.0.1", port))
+        except OSError as error:
+            held.close()
+            reason = (error.strerror or str(error)).lower()
+            raise NoPort(
+                f"cannot listen on 127.0.0.1:{port}: {reason}; choose other ports with --base-port"
+            ) from error
+        port = int(held.getsockname()[1])
+        self._held.append(held)
+        return port
+
+    def hand_over(self) -> None:
+        """Before the nodes start: macOS refuses a second bind, so there the reservation ends here."""
+        if sys.platform != "linux":
+            self.close()
+
+    def close(self) -> None:
+        """End the reservations."""
+        for held in self._held:
+            held.close()

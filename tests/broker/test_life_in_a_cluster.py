@@ -1,0 +1,209 @@
+"""Brokers of one cluster start, forward, leave, and are deposed: whole nodes in the simulator."""
+
+from base64 import urlsafe_b64encode
+from random import Random
+
+import pytest
+
+from sparklog.errors import ErrorCode
+from sparklog.model import NodeId
+from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.simulation.cluster import SimulatedConnection, SimulatedNode
+from sparklog_server.simulation.disk import SimulatedDisk
+from tests.broker.clusters import CLUSTER_ID, Cluster
+
+
+def formed(**given: str) -> tuple[Cluster, SimulatedNode]:
+    cluster = Cluster(**given).start()
+    cluster.run_until(lambda: cluster.leader is not None and cluster.is_ready)
+    cluster.run_until(lambda: all(len(quorum.image.brokers) == 3 for quorum in cluster.quorums))
+    assert cluster.leader is not None
+    return cluster, cluster.leader
+
+
+def creating(node: SimulatedNode, name: str) -> SimulatedConnection:
+    """A client whose CreateTopics is on its way."""
+    client = node.connect()
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    client.send(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7, CreateTopicsResponse)
+    return client
+
+
+def broker(
+    cluster: Cluster, number: int, host: str, *, directory: bytes = b"", cluster_id: str = CLUSTER_ID
+) -> SimulatedNode:
+    """One more node, which is no controller; two of them with one `directory` have copies of it."""
+    settings = {
+        "node.id": str(number),
+        "log.dirs": "/data",
+        "listeners": f"PLAINTEXT://{host}:9092",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": ",".join(f"{one}@127.0.0.{one}:9093" for one in cluster.nodes),
+        "process.roles": "broker",
+        "initial.broker.registration.timeout.ms": "15000",
+    }
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    directory_id = urlsafe_b64encode(directory.ljust(16, b"d")).rstrip(b"=").decode()
+    lines = ("version=1", f"cluster.id={cluster_id}", f"node.id={number}", f"directory.id={directory_id}", "")
+    disk.write("/data/meta.properties", "\n".join(lines).encode())
+    given = BrokerSettings.of(settings)
+    return SimulatedNode(cluster.clock, Random(host), disk, given, network=cluster.network)
+
+
+def fenced(cluster: Cluster, number: int) -> bool:
+    """Whether the other nodes see that broker as fenced."""
+    return all(
+        node.broker._quorum.image.brokers[NodeId(number)].is_fenced
+        for other, node in cluster.nodes.items()
+        if other != number and node.broker is not None
+    )
+
+
+@pytest.mark.parametrize("delay_us", [0, 150, 300, 600, 1_200, 2_500, 5_000])
+def test_a_creation_during_which_the_leader_is_killed_gets_one_answer(delay_us: int) -> None:
+    cluster, leader = formed()
+    clients = [creating(other, f"t{index}") for index, other in enumerate(cluster.others(leader))]
+    cluster.clock.run(until_us=cluster.clock.now.mono_us + delay_us)
+    leader.kill()
+    cluster.run_until(lambda: all(client.replies for client in clients), 3_000)
+    cluster.run(5_000)
+    for client in clients:
+        [answer] = client.replies
+        assert isinstance(answer, CreateTopicsResponse)
+        # Decided twice if the first decision was committed and its answer lost, as in Kafka.
+        assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    assert all({"t0", "t1"} <= set(quorum.image.topics_by_name) for quorum in cluster.quorums)
+
+
+def test_a_creation_waits_for_the_new_leader_when_the_old_one_hangs() -> None:
+    cluster, leader = formed()
+    leader.pause()
+    client = creating(cluster.others(leader)[0], "t")
+    assert cluster.run_until(lambda: bool(client.replies), 8_000) < 8_000
+    [answer] = client.replies
+    assert isinstance(answer, CreateTopicsResponse)
+    assert answer.topics[0].error_code == ErrorCode.NONE
+    leader.resume()
+    cluster.run_until(lambda: len({quorum.image.offset for quorum in cluster.quorums}) == 1)
+
+
+def test_a_creation_on_a_node_without_a_majority_is_timed_out_and_not_refused() -> None:
+    cluster, leader = formed()
+    for other in cluster.others(leader):
+        other.kill()
+    client = creating(leader, "t")
+    cluster.run_until(lambda: bool(client.replies), 40_000)
+    [answer] = client.replies
+    assert isinstance(answer, CreateTopicsResponse)
+    assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_each_controller_is_registered_with_its_listener() -> None:
+    cluster, _ = formed()
+    cluster.run_until(lambda: all(len(quorum.image.controllers) == 3 for quorum in cluster.quorums))
+    (image, *_) = (quorum.image for quorum in cluster.quorums)
+    assert [(node, one.endpoints[0].port) for node, one in sorted(image.controllers.items())] == [
+        (1, 9093),
+        (2, 9093),
+        (3, 9093),
+    ]
+
+
+def test_a_broker_that_stops_is_fenced_before_it_ends() -> None:
+    cluster, leader = formed()
+    number, leaving = next((number, node) for number, node in cluster.nodes.items() if node is not leader)
+    broker = leaving.running
+    leaving.begin_stop()
+    assert not broker.is_stopping
+    assert cluster.run_until(lambda: broker.is_stopped, 1_000) < 200, "no broker waits for its heartbeat"
+    assert fenced(cluster, number)
+    assert any("controlled-shutdown-ends" in line for line in leaving.trace)
+
+
+def test_nodes_stop_one_after_the_other_and_start_again() -> None:
+    cluster, _ = formed()
+    cluster.create(cluster.nodes[NodeId(1)], "t")
+    for node in cluster.nodes.values():
+        broker = node.running
+        node.begin_stop()
+        cluster.run_until(lambda broker=broker: broker.is_stopped, 10_000)
+        node._end()
+    cluster.start()
+    cluster.run_until(lambda: cluster.leader is not None and cluster.is_ready)
+    assert all("t" in quorum.image.topics_by_name for quorum in cluster.quorums)
+
+
+def test_a_killed_broker_is_fenced_at_once() -> None:
+    cluster, leader = formed()
+    number, killed = next((number, node) for number, node in cluster.nodes.items() if node is not leader)
+    cluster.run(3_000)
+    killed.kill()
+    assert cluster.run_until(lambda: fenced(cluster, number), 400) < 400
+
+
+def test_a_paused_broker_is_fenced_after_its_session_and_comes_back() -> None:
+    cluster, leader = formed()
+    number, paused = next((number, node) for number, node in cluster.nodes.items() if node is not leader)
+    paused.pause()
+    cluster.run(8_000)
+    assert not fenced(cluster, number)
+    cluster.run_until(lambda: fenced(cluster, number), 4_000)
+    paused.resume()
+    cluster.run_until(lambda: not fenced(cluster, number), 6_000)
+
+
+def test_the_former_of_two_processes_with_copies_of_a_directory_halts() -> None:
+    cluster = Cluster(count=3)
+    former, later = broker(cluster, 4, "127.0.0.4"), broker(cluster, 4, "127.0.0.5")
+    cluster.start()
+    former.start()
+    cluster.run_until(lambda: former.running.is_ready)
+    later.start()
+    cluster.run_until(lambda: later.running.is_ready)
+    cluster.run_until(lambda: former.halted is not None, 3_000)
+    assert "another process has registered with its node.id or a copy of its directories" in str(
+        former.halted
+    )
+    cluster.run(5_000)
+    assert later.halted is None
+    assert later.running.is_ready
+
+
+def test_a_broker_with_the_id_of_a_live_one_halts() -> None:
+    cluster = Cluster(count=3)
+    former, later = broker(cluster, 4, "127.0.0.4"), broker(cluster, 4, "127.0.0.5", directory=b"other")
+    cluster.start()
+    former.start()
+    cluster.run_until(lambda: former.running.is_ready)
+    later.start()
+    cluster.run_until(lambda: later.halted is not None, 16_000)
+    assert "a live broker has the same node.id" in str(later.halted)
+    assert former.halted is None
+    assert former.running.is_ready
+
+
+def test_a_broker_with_the_id_of_a_dead_one_registers_once_that_is_fenced() -> None:
+    cluster = Cluster(count=3)
+    former, later = broker(cluster, 4, "127.0.0.4"), broker(cluster, 4, "127.0.0.5", directory=b"other")
+    cluster.start()
+    former.start()
+    cluster.run_until(lambda: former.running.is_ready)
+    former.pause()
+    later.start()
+    cluster.run(7_000)
+    assert not later.running.is_ready
+    cluster.run_until(lambda: later.running.is_ready, 5_000)
+    former.resume()
+    cluster.run_until(lambda: former.halted is not None, 10_000)
+
+
+def test_a_broker_of_another_cluster_halts() -> None:
+    cluster = Cluster(count=3)
+    stranger = broker(cluster, 4, "127.0.0.4", cluster_id="BBBBBBBBBBBBBBBBBBBBBw")
+    cluster.start()
+    stranger.start()
+    cluster.run_until(lambda: stranger.halted is not None, 16_000)
+    assert "BBBBBBBBBBBBBBBBBBBBBw" in str(stranger.halted)
+    assert cluster.is_ready

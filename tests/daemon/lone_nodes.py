@@ -1,0 +1,42 @@
+"""A supervisor of lone nodes, each a cluster of its own: `python -m tests.daemon.lone_nodes DIR COUNT`.
+
+The arguments after them are settings of every node. With `fail=N`, node N ends before it is ready.
+"""
+
+import gc
+import sys
+
+from sparklog_server.config.load import Loaded, load
+from sparklog_server.daemon.logs import TraceLog
+from sparklog_server.daemon.node import run_node
+from sparklog_server.daemon.supervisor import Ports, Supervisor
+
+
+def main() -> int:
+    directory, count, *given = sys.argv[1:]
+    failing = [one.partition("=")[2] for one in given if one.startswith("fail=")]
+    assignments = [one for one in given if not one.startswith("fail=")]
+    ports = Ports()
+
+    def run(loaded: Loaded, log: TraceLog, parent_pid: int) -> int:
+        if str(loaded.settings.node_id) in failing:
+            return 3
+        return run_node(loaded.settings, loaded.warnings, log, parent_pid=parent_pid)
+
+    nodes = [
+        load(
+            None,
+            [
+                *assignments,
+                *(f"node.id={number}", f"log.dirs={directory}/node-{number}"),
+                f"listeners=PLAINTEXT://127.0.0.1:{ports.reserve(0)}",
+            ],
+        )
+        for number in range(1, int(count) + 1)
+    ]
+    gc.freeze()
+    return Supervisor(nodes, run, TraceLog(sys.stderr), cluster_id="lone").run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Several nodes under one supervisor: their start, a restart, and every way to end."""
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from sparklog_server.daemon.restarts import FIRST_PAUSE_S, PAUSE_S_MAX, RAN_WELL_S, Restarts
+from sparklog_server.daemon.supervisor import NoPort, Ports
+from tests.daemon.broker_process import PATIENCE_S, is_served, wait_until_gone
+
+COUNT = 3
+
+
+class Nodes:
+    """The supervisor's process, what it said when all were ready, and its log so far."""
+
+    def __init__(self, child: "subprocess.Popen[str]") -> None:
+        self.child = child
+        assert child.stdout is not None
+        assert child.stderr is not None
+        self.stdout: IO[str] = child.stdout
+        self.stderr: IO[str] = child.stderr
+        self.ports: list[int] = []
+        self.pids: list[int] = []
+
+    def ready(self) -> None:
+        """Wait for the ready line."""
+        readable, _, _ = select.select([self.stdout], [], [], PATIENCE_S)
+        line = self.stdout.readline() if readable else ""
+        found = re.fullmatch(rf"ready cluster=lone nodes={COUNT} listen=(\S+) pids=(\S+)\n", line)
+        assert found is not None, f"{line!r}"
+        self.ports = [int(one.rpartition(":")[2]) for one in found[1].split(",")]
+        self.pids = [int(one) for one in found[2].split(",")]
+
+    def logged(self, *words: str) -> str:
+        """Read the log until a line has all these words."""
+        for line in self.stderr:
+            if all(word in line for word in words):
+                return line
+        raise AssertionError(words)
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """Send a signal; the exit code, and the log since."""
+        self.child.send_signal(number)
+        _, err = self.child.communicate(timeout=PATIENCE_S)
+        return self.child.returncode, err
+
+
+@contextmanager
+def nodes(directory: Path, *given: str) -> Iterator[Nodes]:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.daemon.lone_nodes", str(directory), str(COUNT), *given],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    with child:
+        try:
+            yield Nodes(child)
+        finally:
+            child.kill()
+
+
+def serves(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        return is_served(client)
+
+
+def test_every_node_serves_when_the_supervisor_says_ready_and_all_stop_in_order(tmp_path: Path) -> None:
+    with nodes(tmp_path) as started:
+        started.ready()
+        assert [serves(port) for port in started.ports] == [True] * COUNT
+        code, err = started.end(signal.SIGTERM)
+    assert code == 0
+    assert re.findall(r"node-stopped node=(\d)", err) == ["1", "2", "3"]
+    assert err.count(" code=0") == COUNT
+    assert re.search(r"^node-2 \S+ stopped node=2$", err, re.MULTILINE)
+    for pid in started.pids:
+        wait_until_gone(pid)
+
+
+def test_a_killed_node_refuses_connections_and_is_started_again_on_its_port(tmp_path: Path) -> None:
+    with nodes(tmp_path) as started:
+        started.ready()
+        os.kill(started.pids[1], signal.SIGKILL)
+        assert "signal=SIGKILL" in started.logged("node-ended", "node=2")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", started.ports[1]))
+        started.logged("node-restarted", "node=2")
+        started.logged("node-2 ", " ready ")
+        assert serves(started.ports[1])
+        assert started.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_node_that_cannot_start_ends_all(tmp_path: Path) -> None:
+    with nodes(tmp_path, "fail=2") as started:
+        out, err = started.child.communicate(timeout=PATIENCE_S)
+    assert (started.child.returncode, out) == (1, "")
+    assert re.search(r"node-not-started node=2 pid=\d+ code=3", err)
+
+
+def test_the_nodes_end_with_a_supervisor_that_was_killed(tmp_path: Path) -> None:
+    with nodes(tmp_path) as started:
+        started.ready()
+        started.child.kill()
+        for pid in started.pids:
+            wait_until_gone(pid)
+
+
+def test_a_second_signal_kills_all(tmp_path: Path) -> None:
+    with nodes(tmp_path) as started:
+        started.ready()
+        os.kill(started.pids[0], signal.SIGSTOP)
+        started.child.send_signal(signal.SIGTERM)
+        started.logged("stopping", f"nodes={COUNT}")
+        started.child.send_signal(signal.SIGTERM)
+        started.child.communicate(timeout=PATIENCE_S)
+        assert started.child.returncode == 1
+        for pid in started.pids:
+            wait_until_gone(pid)
+
+
+def test_pauses_grow_and_begin_anew_after_a_good_run() -> None:
+    restarts = Restarts()
+    restarts.started(0)
+    pauses = [restarts.ended(1) for _ in range(10)]
+    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    assert pauses[-1] == PAUSE_S_MAX
+    restarts.started(100)
+    assert restarts.ended(100 + RAN_WELL_S) == FIRST_PAUSE_S
+
+
+def test_a_reserved_port_is_refused_to_others_and_left_to_its_node() -> None:
+    with closing(Ports()) as ports, closing(Ports()) as others:
+        port = ports.reserve(0)
+        with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", port))
+        with socket.socket() as node:
+            node.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            node.bind(("127.0.0.1", port))
+            node.listen()
+            with pytest.raises(NoPort, match=rf"cannot listen on 127\.0\.0\.1:{port}.*--base-port"):
+                others.reserve(port)
