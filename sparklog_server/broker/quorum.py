@@ -26,12 +26,16 @@ from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.peers import Endpoint, Peers
 from sparklog_server.raft.quorum_state import ENDED
+from sparklog_server.raft.roles import Role
 from sparklog_server.raft.timers import Timers
 from sparklog_server.raft.voters import VoterSet
 
 from .active_controller import ActiveController, Decided, Probing, Replies, refused_here
 from .metadata_log import MetadataLog
 from .snapshot_generator import SnapshotGenerator
+
+_RESIGNING_US: Final = 200_000
+"""How long a stop waits at most for the voters that it tells of the end of the epoch."""
 
 
 class Port(Peers, Protocol):
@@ -78,6 +82,7 @@ class Quorum:
         self.deltas: Final = self.log.deltas
         self.committed: Final[Replies] = []
         self.deadline_us: Micros | None = None  # when `tick` is wanted: changes with each call
+        self._resigning_until_us: Micros | None = None
         self._snapshots = snapshots
         self._controller = controller
         self._probe = probe
@@ -146,9 +151,12 @@ class Quorum:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits for the disk; records that wait for room on a full disk do not count."""
+        """Whether nothing waits for the disk, and no voter to be told of a resignation; records that wait for
+        room on a full disk do not count.
+        """
         is_settled = self.raft.retry_at_us is not None or self._active is None or self._active.is_quiet
-        return self.raft.is_quiet and self._snapshots.is_quiet and is_settled
+        is_told = self._resigning_until_us is None
+        return self.raft.is_quiet and self._snapshots.is_quiet and is_settled and is_told
 
     @property
     def is_alone(self) -> bool:
@@ -206,6 +214,12 @@ class Quorum:
         now.
         """
         self._settle(now)
+        if self._resigning_until_us is not None and (
+            self._resigning_until_us <= now.mono_us
+            or self.raft.role is not Role.RESIGNED
+            or self.raft.state.in_flight.deadline() is None
+        ):
+            self._resigning_until_us = None
         self._snapshots.begin_due(self.image, now)
         self.deadline_us = self._deadline()
 
@@ -230,8 +244,9 @@ class Quorum:
         self.turned(now)
 
     def resign(self, now: Instant) -> None:
-        """Leave the decisions to another node before a stop."""
+        """Leave the decisions to another node before a stop, which waits until the voters were told."""
         self.raft.resign(now)
+        self._resigning_until_us = Micros(now.mono_us + _RESIGNING_US)
         self.turned(now)
 
     def close(self, now: Instant) -> None:
@@ -277,6 +292,7 @@ class Quorum:
         due_us = raft.deadline()
         if raft.role in ENDED or raft.durable.is_cutting:
             return due_us
+        due_us = earlier(due_us, self._resigning_until_us)
         if self._active is not None:
             due_us = earlier(due_us, self._active.deadline())
         return earlier(due_us, self._snapshots.deadline(self.image))

@@ -1,5 +1,9 @@
 """Three brokers that make one cluster: one image, whoever leads, and commands at any node."""
 
+from random import Random
+
+import pytest
+
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -75,3 +79,39 @@ def test_every_node_describes_the_quorum() -> None:
             "127.0.0.2",
             "127.0.0.3",
         ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_images_stay_equal_and_created_topics_stay_through_kills_and_pauses(seed: int) -> None:
+    cluster = Cluster(seed, metadata_log_max_record_bytes_between_snapshots="2000").start()
+    cluster.run_until(lambda: cluster.leader is not None and cluster.is_ready)
+    random = Random(f"{seed} faults")
+    created: set[str] = set()
+    for number in range(12):
+        victim = random.choice(list(cluster.nodes.values()))
+        is_paused = random.random() < 0.4
+        if is_paused:
+            victim.pause()
+        else:
+            victim.kill(is_power_cut=random.random() < 0.5)
+        if cluster.create(random.choice(cluster.others(victim)), f"t{number}") == ErrorCode.NONE:
+            created.add(f"t{number}")
+        cluster.run(random.randrange(3000))
+        if is_paused:
+            victim.resume()
+        else:
+            victim.start()
+        cluster.run(random.randrange(1000))
+    cluster.run_until(lambda: cluster.is_ready and cluster.leader is not None)
+    cluster.run_until(lambda: all(created <= topics(node) for node in cluster.nodes.values()))
+    assert len(created) > 6
+    assert not any(node.halted for node in cluster.nodes.values())
+
+
+def test_a_leader_that_stops_resigns_and_is_followed_at_once() -> None:
+    cluster, leader = formed()
+    leader.begin_stop()
+    stopping = leader.running
+    cluster.run_until(lambda: stopping.is_stopped, 5000)
+    assert cluster.run_until(lambda: any(quorum.is_leader for quorum in cluster.quorums), 300) < 300
+    assert cluster.create(cluster.others(leader)[0], "t") == ErrorCode.NONE
