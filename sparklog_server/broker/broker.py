@@ -650,7 +650,7 @@ class Broker:
 
 
 def _controller_registration(context: Context, parts: Parts) -> "ControllerRegistration | None":
-    """That of a node whose controller other nodes can reach."""
+    """The registration of this node's controller; None if other nodes cannot reach one here."""
     settings = context.settings
     if not settings.controller_listener_names or "controller" not in settings.process_roles:
         return None

@@ -50,7 +50,7 @@ have stopped before.
 
 _RETRY_US: Final = 1_000_000
 _FULL: Final = ErrorCode.KAFKA_STORAGE_ERROR
-"""What the controller says when its metadata log has no room."""
+"""The controller's answer when its metadata log has no room."""
 _LATER: Final = (_FULL, ErrorCode.REQUEST_TIMED_OUT)
 _FINAL: Final = (
     ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -233,7 +233,7 @@ class BrokerLifecycle:
     # -- time
 
     def tick(self, now: Instant) -> None:
-        """Send what is due again, and end what lasts too long."""
+        """Resend requests that are due, and end a registration or shutdown that takes too long."""
         if self._again_us is not None and self._again_us <= now.mono_us:
             again, self._again, self._again_us = self._again, [], None
             for ask in again:

@@ -178,7 +178,7 @@ class ClientQuotas:
 
     def admits(self, call: Call, partitions: int, *, is_strict: bool, now: Instant) -> bool:
         """Charge `partitions` created or deleted to the client's mutation quota; False if the quota is used
-        up and the request must be refused. What another broker forwards was charged there.
+        up and the request must be refused. A forwarded request was charged by the broker that forwards it.
         """
         limited = self._client_of(call).mutation
         if limited is None or call.session.is_controller:

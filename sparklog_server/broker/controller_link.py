@@ -128,7 +128,7 @@ class ControllerLink:
             self._ask(asked, now)
 
     def tick(self, now: Instant) -> None:
-        """Refuse what has run out of time; ask anew what is due, and what waits for a former leader."""
+        """Refuse expired commands; resend those that are due, and those sent to a former leader."""
         leader = None if self._quorum.is_leader else self._quorum.controller_address()
         is_known = self._quorum.is_leader or leader is not None
         for command in list(self._commands):

@@ -1,5 +1,5 @@
-"""The APIs of a listener of controllers: what the nodes of the cluster ask of each other, and administration
-that a client sends to a controller itself.
+"""The APIs of a listener of controllers: requests of other nodes, and administration that a client sends
+to a controller directly.
 """
 
 from typing import Final

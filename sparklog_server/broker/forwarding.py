@@ -1,4 +1,4 @@
-"""What both ends of a forwarded command share: the form of a principal, and the refusal of a controller that
+"""Shared by both ends of a forwarded command: the form of a principal, and the refusal of a controller that
 is not active.
 """
 

@@ -49,7 +49,7 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def principal(self) -> str:
-        """In whose name the request is made."""
+        """The principal of the client that sent the request."""
         return self.session.principal if self.forwarding is None else self.forwarding.principal
 
 
@@ -57,7 +57,7 @@ _BROKER_PRINCIPAL: Final = "User:BROKER"
 
 
 def principal_of(caller: Call | None) -> str:
-    """In whose name a command is decided; without a caller in that of this broker."""
+    """The principal of a command: that of its caller, or without a caller that of this broker."""
     return _BROKER_PRINCIPAL if caller is None else caller.principal
 
 
