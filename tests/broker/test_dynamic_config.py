@@ -3,7 +3,7 @@ for groups.
 """
 
 from sparklog.errors import ErrorCode
-from sparklog.model import LeaderEpoch, Offset
+from sparklog.model import Offset
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -201,6 +201,6 @@ def test_a_broker_is_alone_until_a_second_one_registers() -> None:
     image = MetadataImage()
     for node, is_only in ((1, True), (2, False)):
         record = RegisterBrokerRecord(broker_id=node, incarnation_id=bytes([node]) * 16, broker_epoch=node)
-        image, delta = image.apply([(Offset(node), record)], LeaderEpoch(1))
+        image, delta = image.apply([(Offset(node), record)])
         live.follow(delta)
         assert live.is_only_broker == is_only
