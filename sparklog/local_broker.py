@@ -1,5 +1,5 @@
-"""A private broker: a child process in a temporary directory. It ends when its parent ends, even by `kill
--9`.
+"""A private broker, or a cluster of several nodes: a child process in a temporary directory. It ends when its
+parent ends, even by `kill -9`.
 
 The child's standard input is a pipe that only this process holds open: at end of file the child stops. It
 also watches the parent's pid, in case another fork of the parent keeps the pipe open. The last process to end
@@ -10,6 +10,7 @@ import importlib.util
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,21 +37,26 @@ class EmbeddedBroker:
     """A running broker that this process owns; `close`, the end of a `with` block or of the process ends it.
 
     Listens on 127.0.0.1, on a free port. All data is in a temporary directory, which is removed at the end,
-    unless the caller set `data_dir`, which stays.
+    unless the caller set `data_dir`, which stays. With several nodes, the child is their supervisor, which
+    starts a node again when it ends; `bootstrap_servers` has the address of each node, and `pids` has the
+    process of each at the start, in order of node ids.
     """
 
     bootstrap_servers: str
     data_dir: Path
     pid: int
+    pids: tuple[int, ...]
 
-    def __init__(self, settings: Mapping[str, Setting], *, data_dir: Path | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, Setting], *, nodes: int = 1, data_dir: Path | None = None
+    ) -> None:
         _require_server()
         directory = Path(tempfile.mkdtemp(prefix="sparklog-"))
         self.data_dir = directory / "data" if data_dir is None else data_dir
         self._log_path = directory / "broker.log"
         with self._log_path.open("wb") as log:
             self._child = subprocess.Popen(
-                _command(directory, self.data_dir, settings),
+                _command(directory, self.data_dir, settings, nodes),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -65,7 +71,9 @@ class EmbeddedBroker:
         # Runs once: at close, when the object is collected, or at the end of the interpreter.
         self._end = weakref.finalize(self, _end, self._child, directory, os.getpid())
         try:
-            self.bootstrap_servers = self._wait_until_ready()
+            ready = self._wait_until_ready()
+            self.bootstrap_servers = ready["listen"]
+            self.pids = tuple(int(pid) for pid in ready["pid" if nodes == 1 else "pids"].split(","))
         except BaseException:
             self._end()
             raise
@@ -75,8 +83,8 @@ class EmbeddedBroker:
         return self._log_path.read_text(errors="replace")
 
     def kill(self) -> None:
-        """End the child as a crash would, at once; `data_dir` stays as it is until `close`."""
-        self._child.kill()
+        """End every node as a crash would, at once; `data_dir` stays as it is until `close`."""
+        self._child.send_signal(signal.SIGKILL if len(self.pids) == 1 else signal.SIGQUIT)
         self._child.wait()
 
     def close(self) -> None:
@@ -91,8 +99,8 @@ class EmbeddedBroker:
     ) -> None:
         self.close()
 
-    def _wait_until_ready(self) -> str:
-        """The address in the ready line."""
+    def _wait_until_ready(self) -> dict[str, str]:
+        """The words of the ready line."""
         assert self._child.stdout is not None
         line = _first_line(self._child.stdout.fileno(), deadline_s=time.monotonic() + START_S_MAX)
         self._child.stdout.close()
@@ -103,17 +111,21 @@ class EmbeddedBroker:
                 f"the embedded broker did not start (exit code "
                 f"{self._child.wait()}):\n{self.log()[-4000:].strip()}"
             )
-        return words["listen"]
+        return words
 
 
-def embedded(*, data_dir: str | os.PathLike[str] | None = None, **settings: Setting) -> EmbeddedBroker:
-    """Start a private broker and return once it accepts requests.
+def embedded(
+    *, nodes: int = 1, data_dir: str | os.PathLike[str] | None = None, **settings: Setting
+) -> EmbeddedBroker:
+    """Start a private broker, or a cluster of several nodes, and return once it accepts requests.
 
     `settings` are broker settings by Kafka's names with `_` for `.`: `embedded(num_partitions=4,
     sparklog_ack_flush="never")`. Raises ImportError without the `server` extra, and BrokerNotStarted with the
     end of the child's log.
     """
-    return EmbeddedBroker(settings, data_dir=None if data_dir is None else Path(data_dir).absolute())
+    return EmbeddedBroker(
+        settings, nodes=nodes, data_dir=None if data_dir is None else Path(data_dir).absolute()
+    )
 
 
 def _require_server() -> None:
@@ -130,21 +142,15 @@ def _require_server() -> None:
         )
 
 
-def _command(directory: Path, data_dir: Path, settings: Mapping[str, Setting]) -> list[str]:
+def _command(directory: Path, data_dir: Path, settings: Mapping[str, Setting], nodes: int) -> list[str]:
     # -P: a file in the working directory must not shadow a module of sparklog. PYTHONPATH gives the child
     # the path of this process.
     run = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        run,
-        "start",
-        "--listen",
-        "127.0.0.1:0",
-        "--data-dir",
-        str(data_dir),
-    ]
+    if nodes == 1:
+        verb = ["start", "--listen", "127.0.0.1:0"]
+    else:
+        verb = ["cluster", "start", "--nodes", str(nodes), "--base-port", "0"]
+    command = [sys.executable, "-P", "-c", run, *verb, "--data-dir", str(data_dir)]
     command += ["--owner-pid", str(os.getpid()), "--owned-directory", str(directory)]
     for name, value in settings.items():
         command += ["--set", f"{name.replace('_', '.')}={_text(value)}"]

@@ -32,6 +32,17 @@ def sparklog_broker() -> Iterator["EmbeddedBroker"]:
         yield broker
 
 
+@pytest.fixture(scope="session")
+def sparklog_cluster() -> Iterator["EmbeddedBroker"]:
+    """A private cluster of three nodes for the test session, with a temporary directory, removed at the end
+    of the session.
+    """
+    from sparklog.local_broker import embedded
+
+    with embedded(nodes=3) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def sparklog_topic(sparklog_broker: "EmbeddedBroker", request: pytest.FixtureRequest) -> str:
     """The name of a topic with one partition, created for this test and named after it."""

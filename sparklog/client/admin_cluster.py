@@ -44,14 +44,24 @@ class QuorumReplica(Struct, frozen=True):
     last_caught_up_ms: int
 
 
+class QuorumEndpoint(Struct, frozen=True):
+    """A listener at which a voter serves controllers and brokers."""
+
+    node_id: NodeId
+    listener: str
+    host: str
+    port: int
+
+
 class Quorum(Struct, frozen=True):
-    """The state of the metadata quorum according to its leader."""
+    """The state of the metadata quorum according to its leader. No endpoints if the broker reports none."""
 
     leader: NodeId
     leader_epoch: LeaderEpoch
     high_watermark: Offset
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
+    endpoints: tuple[QuorumEndpoint, ...] = ()
 
 
 class Feature(Struct, frozen=True):
@@ -126,6 +136,11 @@ def describe_quorum(caller: Caller) -> Quorum:
         Offset(told.high_watermark),
         replicas(told.current_voters),
         replicas(told.observers),
+        tuple(
+            QuorumEndpoint(NodeId(node.node_id), at.name, at.host, at.port)
+            for node in reply.nodes
+            for at in node.listeners
+        ),
     )
 
 

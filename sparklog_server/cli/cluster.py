@@ -3,15 +3,17 @@
 import click
 
 from sparklog_server.cli.cluster_start import start
+from sparklog_server.cli.cluster_status import status
 from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster
 
 
 @click.group()
 def cluster() -> None:
-    """Start a cluster on this machine; show brokers, the metadata quorum and features."""
+    """Start a cluster on this machine; show its state, the metadata quorum and features."""
 
 
 cluster.add_command(start)
+cluster.add_command(status)
 
 
 @cluster.command()

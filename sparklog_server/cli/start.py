@@ -24,6 +24,12 @@ import click
 )
 @click.option("--node-id", metavar="N", type=int, help="Set the id of this node (node.id). [default: 1]")
 @click.option(
+    "--join",
+    "servers",
+    metavar="HOST:PORT,...",
+    help="Join the cluster of these brokers as a broker; without --node-id, a free id is chosen.",
+)
+@click.option(
     "--set",
     "assignments",
     metavar="KEY=VALUE",
@@ -44,6 +50,7 @@ def start(
     data_dir: str | None,
     listen: str | None,
     node_id: int | None,
+    servers: str | None,
     assignments: tuple[str, ...],
     insecure: bool,
     owner_pid: int | None,
@@ -77,7 +84,15 @@ def start(
 
     # The collection before the ready line walks only objects created from here on.
     gc.freeze()
-    loaded = load(config, given, is_insecure_allowed=insecure)
+    if servers is None:
+        loaded = load(config, given, is_insecure_allowed=insecure)
+    else:
+        from sparklog_server.cli.joining import join
+
+        try:
+            loaded = join(servers, config, given, is_insecure_allowed=insecure)
+        except REFUSALS as error:
+            raise click.ClickException(refusal_text(error)) from error
     try:
         return run_node(
             loaded.settings,

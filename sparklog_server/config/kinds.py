@@ -9,10 +9,9 @@ def integer(
     at_least: int | None = None,
     at_most: int | None = None,
     update: Update = Update.READ_ONLY,
-    has_effect: bool = True,
 ) -> Key:
     """A 32-bit integer."""
-    return Key(name, Kind.INT, doc, at_least, at_most, update=update, has_effect=has_effect)
+    return Key(name, Kind.INT, doc, at_least, at_most, update=update)
 
 
 def long(name: str, doc: str, at_least: int | None = None, update: Update = Update.READ_ONLY) -> Key:

@@ -10,6 +10,7 @@ from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.server import REFUSALS, Server, entropy, prepare_process
 from sparklog_server.disk.door import StorageError
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.first_start import refuse_unformatted
 
 __all__ = ["REFUSALS", "refusal_text", "run_node"]
 
@@ -35,9 +36,12 @@ def run_node(
         or shares.connections < settings.connections.max_connections
     ):
         log.trace("descriptor-limit-low", limit=limit, files=shares.files, connections=shares.connections)
+    disk = OsDisk(open_files_max=shares.files)
+    if not settings.is_alone:
+        refuse_unformatted(disk, settings.metadata_log_dir)
     server = Server(
         settings,
-        OsDisk(open_files_max=shares.files),
+        disk,
         lambda settings, disk, trace, now: Broker.open(
             settings, disk, entropy=entropy, trace=trace, now=now, work_clock=perf_counter_ns
         ),

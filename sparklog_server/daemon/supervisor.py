@@ -1,7 +1,7 @@
 """The nodes of a cluster on this machine: a process each, forked from one that has imported the server.
 
     start ─► fork each node ─► all ready: print one line ─► SIGTERM ─► stop each, in order of ids ─► exit 0
-                   │                  │      ▲                              └── a second one: kill all
+                   │                  │      ▲                              └── again, or SIGQUIT: kill all
                    │                  ▼      │ ready again
                    │              a node ends ─► pause ─► fork it again
                    └── a node ends before its first ready line ─► stop the others ─► exit 1
@@ -113,7 +113,7 @@ class Supervisor:
         try:
             os.setpgid(0, 0)
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             self._reactor.close()
             os.dup2(self._alive_reader, 0)
@@ -205,6 +205,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.signal(signal.SIGTERM, self._signalled)
         signal.signal(signal.SIGINT, self._signalled)
+        signal.signal(signal.SIGQUIT, self._signalled)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._signalled)
 
@@ -212,7 +213,7 @@ class Supervisor:
         if os.getpid() != self._pid:
             os._exit(1)  # a node, between its fork and its own handlers
         if number != signal.SIGHUP:
-            if self._was_signalled:
+            if self._was_signalled or number == signal.SIGQUIT:
                 self._kill()
                 os._exit(1)
             self._was_signalled = True

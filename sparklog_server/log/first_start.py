@@ -56,6 +56,18 @@ def data_in(disk: Disk, path: str) -> str | None:
     return next((f"the file {name}" for name in _SERVED_FILES if name in names), None)
 
 
+def refuse_unformatted(disk: Disk, path: str) -> None:
+    """Refuse to start a node of a cluster in a directory that names no cluster: it would take an id of its
+    own. Raises DirectoryRefused and StorageError.
+    """
+    if disk.read(f"{path}/{META_FILE}") is None:
+        raise DirectoryRefused(
+            path,
+            "the directory is not formatted, and a node of a cluster does not choose the cluster's id: run "
+            "`sparklog format --cluster-id ID` with the settings of this node, or start it with --join",
+        )
+
+
 def refuse_what_was_lost(disk: Disk, path: str) -> None:
     """Refuse to format a directory that was in use before. Raises DirectoryRefused and StorageError."""
     if META_FILE in disk.list(path):

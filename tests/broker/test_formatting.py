@@ -7,7 +7,7 @@ from sparklog.model import Millis, NodeId, Uuid
 from sparklog.record.control import KRaftVersion, KRaftVoters, QuorumVoter
 from sparklog_server.broker.formatting import format_node, initial_controllers, standalone
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.log.first_start import METADATA_DIRECTORY, refuse_what_was_lost
+from sparklog_server.log.first_start import METADATA_DIRECTORY, refuse_unformatted, refuse_what_was_lost
 from sparklog_server.log.identity import DirectoryRefused, encode_uuid, read_meta
 from sparklog_server.raft.snapshots import read_bootstrap
 from sparklog_server.raft.voters import VoterSet
@@ -80,6 +80,14 @@ def test_a_node_is_not_formatted_twice() -> None:
     with pytest.raises(DirectoryRefused, match="already formatted"):
         formatted(disk, BrokerSettings.of(NODE | {"log.dirs": "/new,/data"}))
     assert disk.list("/new") == []
+
+
+def test_a_node_of_a_cluster_does_not_start_unformatted() -> None:
+    disk = SimulatedDisk()
+    with pytest.raises(DirectoryRefused, match="run `sparklog format --cluster-id ID`"):
+        refuse_unformatted(disk, "/data")
+    formatted(disk, BrokerSettings.of(NODE))
+    refuse_unformatted(disk, "/data")
 
 
 def test_a_directory_that_has_served_is_not_formatted() -> None:

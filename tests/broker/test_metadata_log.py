@@ -4,6 +4,7 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Offset
+from sparklog.record.batch import build_batch
 from sparklog_server.metadata.image import MetadataImage
 from tests.broker.quorums import Node, Quorums, creation, deletion
 
@@ -205,3 +206,15 @@ def test_a_follower_goes_on_while_the_leader_removes_the_snapshot_of_an_earlier_
     leader.propose(creation("last"))
     world.run_until(lambda: all("last" in topics(node) for node in world.nodes.values()))
     assert not [node.id for node in world.nodes.values() if "raft-snapshot-installed" in node.told]
+
+
+def test_a_follower_that_meets_a_record_of_a_later_release_halts_with_the_reason() -> None:
+    world, leader = formed()
+    raft = leader.quorum.raft
+    leader.run(
+        lambda: raft.append(build_batch([(None, bytes([1, 99, 0, 0]), (), 0)]), world.instant) and None
+    )
+    leader.run(lambda: raft.flush(world.instant))
+    world.run_until(lambda: len(world.halts) >= 2)
+    assert all("key 99" in reason for _, reason in world.halts)
+    assert leader.id not in [node for node, _ in world.halts]

@@ -153,7 +153,7 @@ def test_every_block_of_readme_runs_that_needs_no_spark(shell: Shell, broker: Em
             ran += 1
         elif not block.language and "make demo" not in text:  # which continuous integration runs
             for line in text.splitlines():
-                if not line.startswith("sparklog start"):
+                if not line.startswith(("sparklog start", "sparklog cluster start")):
                     code, printed = shell.run(line)
                     assert code == 0, f"{line}\n{printed}"
             ran += 1

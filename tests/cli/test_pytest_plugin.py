@@ -18,6 +18,9 @@ def roundtrip(bootstrap_servers, topic):
 def test_one(sparklog_broker, sparklog_topic):
     assert roundtrip(sparklog_broker.bootstrap_servers, sparklog_topic) == [b"one"]
 
+def test_a_cluster(sparklog_cluster):
+    assert len(sparklog_cluster.bootstrap_servers.split(",")) == len(sparklog_cluster.pids) == 3
+
 def test_a_topic_is_each_tests_own(sparklog_broker, sparklog_topic):
     assert roundtrip(sparklog_broker.bootstrap_servers, sparklog_topic) == [b"one"]
 """
@@ -44,7 +47,7 @@ def test_a_projects_tests_get_a_broker_and_topics_of_their_own(tmp_path: Path) -
     program = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'sparklog.testing', '-p', 'no:cacheprovider']))"  # noqa: E501
     done = run(program, directory=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
 
 
 def test_loading_the_plugin_loads_nothing_else_of_weight(tmp_path: Path) -> None:

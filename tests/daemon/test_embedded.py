@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import sparklog
+from sparklog import Admin, Producer, TopicPartition
 from sparklog.local_broker import BrokerNotStarted
-from tests.daemon.broker_process import is_served, wait_until_gone
+from tests.daemon.broker_process import is_served, stored, wait_until_gone
 
 OWNER = """
 import sys, sparklog
@@ -34,6 +35,39 @@ def test_it_serves_and_leaves_nothing_behind() -> None:
         assert broker.data_dir.is_dir()
     wait_until_gone(broker.pid)
     assert not broker.data_dir.parent.exists()
+
+
+def test_three_nodes_serve_as_one_cluster_and_leave_nothing_behind() -> None:
+    with sparklog.embedded(nodes=3, num_partitions=3) as cluster:
+        addresses = cluster.bootstrap_servers.split(",")
+        assert len(set(addresses)) == len(set(cluster.pids)) == 3
+        partition = TopicPartition("t", 0)
+        for one in addresses:
+            with Admin(bootstrap_servers=one) as admin:
+                assert [node.node_id for node in admin.describe_cluster().nodes] == [1, 2, 3]
+        with Admin(bootstrap_servers=addresses[2]) as admin:
+            assert admin.create_topics({"t": -1})["t"].partition_count == 3
+        with Producer(bootstrap_servers=addresses[0]) as producer:
+            producer.send("t", value=b"one", partition=0)
+            producer.flush()
+        assert stored(addresses[1], partition) == [b"one"]
+    for pid in (cluster.pid, *cluster.pids):
+        wait_until_gone(pid)
+    assert not cluster.data_dir.parent.exists()
+
+
+def test_a_cluster_ends_as_in_a_crash_and_opens_again(tmp_path: Path) -> None:
+    with sparklog.embedded(nodes=3, data_dir=tmp_path / "mine") as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics({"t": 3})
+        cluster.kill()
+        for pid in cluster.pids:
+            wait_until_gone(pid)
+    with (
+        sparklog.embedded(nodes=3, data_dir=tmp_path / "mine") as again,
+        Admin(bootstrap_servers=again.bootstrap_servers) as admin,
+    ):
+        assert "t" in admin.list_topics()
 
 
 def test_closing_twice_is_closing_once() -> None:

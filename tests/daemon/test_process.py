@@ -176,6 +176,18 @@ def test_a_data_directory_of_another_node_is_refused(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
+def test_a_node_of_a_cluster_that_was_not_formatted_is_refused(tmp_path: Path) -> None:
+    broker_of_others = (
+        *("--set", "process.roles=broker", "--set", "controller.listener.names=CONTROLLER"),
+        *("--set", "controller.quorum.bootstrap.servers=127.0.0.1:9093"),
+    )
+    with broker(tmp_path / "data", *broker_of_others) as process:
+        code, out, err = process.end()
+    assert (code, out) == (1, "")
+    assert "run `sparklog format --cluster-id ID`" in err
+    assert not (tmp_path / "data" / "meta.properties").exists()
+
+
 def test_python_o_is_refused(tmp_path: Path) -> None:
     with BrokerProcess("--data-dir", str(tmp_path / "data"), flags=("-O",)) as process:
         code, _, err = process.end()

@@ -1,0 +1,46 @@
+"""A cluster of several nodes on this machine, for the benchmarks of clusters."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+
+from benchmarks import harness
+
+COUNT = 3
+
+
+@dataclass
+class Cluster:
+    """A running cluster: when its start began, by `time.perf_counter`, and its processes, the supervisor
+    first.
+    """
+
+    began_s: float
+    bootstrap_servers: str
+    processes: list[psutil.Process]
+
+
+@contextmanager
+def cluster(nodes: int = COUNT) -> Iterator[Cluster]:
+    """Start a cluster from nothing in a temporary directory."""
+    began_s = time.perf_counter()
+    child = subprocess.Popen(
+        [*harness.sparklog_command(), "cluster", "start", "--nodes", str(nodes), "--base-port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=harness.ENVIRONMENT,
+    )
+    with child:
+        try:
+            assert child.stdout is not None
+            words = dict(word.split("=", 1) for word in child.stdout.readline().split()[1:])
+            pids = [child.pid, *map(int, words["pids"].split(","))]
+            yield Cluster(began_s, words["listen"], [psutil.Process(pid) for pid in pids])
+        finally:
+            child.terminate()
+            child.wait(timeout=harness.STOP_TIMEOUT_S)

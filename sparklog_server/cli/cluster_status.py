@@ -1,0 +1,141 @@
+"""`sparklog cluster status`: the state of each node in one table."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster, say
+
+if TYPE_CHECKING:
+    from sparklog.client.admin_cluster import Cluster, Quorum
+    from sparklog.client.admin_topics import Topic
+
+SILENT_MS = 3_000
+"""A node of the quorum that has not fetched from the leader for this long is shown as silent; a live one
+fetches every 500 ms.
+"""
+
+
+class NodeStatus(NamedTuple):
+    """A row. `lag` is that of its metadata log, None if it is not known; `offline` counts partitions without
+    a leader that have a replica here.
+    """
+
+    node: int
+    address: str | None
+    roles: tuple[str, ...]
+    is_leader: bool
+    state: str
+    leaders: int
+    offline: int
+    lag: int | None
+
+
+def statuses(cluster: "Cluster", quorum: "Quorum | None", topics: "Iterable[Topic]") -> list[NodeStatus]:
+    """The nodes of the brokers and the quorum, by id. No quorum: it has no leader that answers."""
+    led: Counter[int] = Counter()
+    offline: Counter[int] = Counter()
+    for topic in topics:
+        for partition in topic.partitions:
+            if partition.leader >= 0:
+                led[partition.leader] += 1
+            else:
+                offline.update(partition.replicas)
+    voters = {one.node_id: one for one in quorum.voters} if quorum else {}
+    replicas = {one.node_id: one for one in quorum.observers} | voters if quorum else {}
+    own = replicas.get(quorum.leader) if quorum else None
+    endpoints = {one.node_id: f"{one.host}:{one.port}" for one in quorum.endpoints} if quorum else {}
+    brokers = {one.node_id: one for one in cluster.nodes}
+    found = []
+    for node in sorted(brokers.keys() | voters.keys()):
+        broker, replica = brokers.get(node), replicas.get(node)
+        faults = ["fenced"] if broker is not None and broker.is_fenced else []
+        lag = None
+        if replica is not None and own is not None:
+            lag = None if replica.log_end_offset < 0 else max(0, own.log_end_offset - replica.log_end_offset)
+            silent_ms = own.last_fetch_ms - replica.last_fetch_ms
+            if replica.last_fetch_ms < 0:
+                faults.append("never heard")
+            elif silent_ms >= SILENT_MS:
+                faults.append(f"silent for {silent_ms // 1000} s")
+        roles = ("broker",) * (broker is not None) + ("controller",) * (node in voters)
+        found.append(
+            NodeStatus(
+                node,
+                f"{broker.host}:{broker.port}" if broker is not None else endpoints.get(node),
+                roles,
+                quorum is not None and node == quorum.leader,
+                ", ".join(faults) or "ok",
+                led[node],
+                offline[node],
+                lag,
+            )
+        )
+    return found
+
+
+@click.command()
+@reaches_cluster
+@as_json
+def status(is_json: bool) -> int:
+    """Show each node: its roles, state, leaderships, offline partitions, and the lag of its metadata.
+
+    A fenced broker is registered and out of service. Exits with 1 if a node is not ok, a partition
+    has no leader, or the quorum has none.
+    """
+    from sparklog.errors import SparklogError
+
+    with admin() as asked:
+        cluster = asked.describe_cluster(include_fenced=True)
+        topics = asked.list_topics(include_internal=True).values()
+        quorum, reason = None, ""
+        try:
+            quorum = asked.describe_quorum()
+        except SparklogError as error:
+            reason = str(error)
+    rows = statuses(cluster, quorum, topics)
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    offline = sum(partition.leader < 0 for partition in partitions)
+    is_ok = quorum is not None and not offline and all(row.state == "ok" for row in rows)
+    if is_json:
+        print_json(
+            {
+                "cluster_id": cluster.cluster_id,
+                "leader": quorum.leader if quorum is not None else None,
+                "voters": [one.node_id for one in quorum.voters] if quorum is not None else None,
+                "partitions": len(partitions),
+                "offline_partitions": offline,
+                "nodes": [row._asdict() for row in rows],
+            }
+        )
+        return 0 if is_ok else 1
+    click.echo(
+        f"cluster\tid={cluster.cluster_id}\tnodes={len(rows)}"
+        f"\tvoters={len(quorum.voters) if quorum is not None else 'unknown'}"
+        f"\tleader={quorum.leader if quorum is not None else 'none'}"
+        f"\tpartitions={len(partitions)}\toffline={offline}"
+    )
+    print_table(
+        ["node", "address", "roles", "quorum", "state", "leaders", "offline", "lag"],
+        [
+            [
+                row.node,
+                row.address,
+                ",".join(row.roles),
+                "leader" if row.is_leader else "voter" if "controller" in row.roles else "observer",
+                row.state,
+                row.leaders,
+                row.offline,
+                row.lag,
+            ]
+            for row in rows
+        ],
+        emphasis={number: "red" for number, row in enumerate(rows) if row.state != "ok" or row.offline},
+    )
+    if quorum is None:
+        click.echo(f"the metadata quorum has no leader: {reason}", err=True)
+    elif len(rows) > 1 and len(quorum.voters) == 1:
+        say(f"The quorum has one voter: without node {quorum.voters[0].node_id}, metadata cannot change.")
+    return 0 if is_ok else 1
