@@ -3,7 +3,7 @@ calls that park, propose and disconnect.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sparklog.model import Instant, Micros, Uuid, earlier
 from sparklog.wire.schema import Message
@@ -25,6 +25,9 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.partitions import Partitions
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.transaction_peers import TransactionPeers
 
 _Reply = TypeVar("_Reply", bound=Message)
 
@@ -93,6 +96,7 @@ class Context:
         self.timers = RequestTimers()
         self.jobs = jobs
         self.slices = SlicedRequests(self.woken, memory, replies)
+        self._transaction_peers: TransactionPeers | None = None
         self._allow = allow
         self._answer = answer
 
@@ -165,6 +169,15 @@ class Context:
 
         self.propose(command, reply_type, decided, now, call)
         return Parked.MUTING
+
+    def transaction_peers(self) -> "TransactionPeers":
+        """The other brokers, as transactions use them."""
+        if self._transaction_peers is None:
+            # At its only use: a broker alone has no peers.
+            from sparklog_server.broker.transaction_peers import TransactionPeers
+
+            self._transaction_peers = TransactionPeers(self)
+        return self._transaction_peers
 
     def pause(self, session: Session) -> None:
         """Mute the session until the disk has caught up."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Offset
+from sparklog.model import Instant, LeaderEpoch, NodeId, Offset
 from sparklog.record.control import Marker
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from sparklog.wire.schema import Message
@@ -159,6 +159,7 @@ class CoordinatorShards:
         self.is_asked = False
         self.replies: list[tuple[Call, Message]] = []  # by token, until `settle` takes them
         self.awaited: dict[Wakeable, None] = {}
+        self._agenda = agenda
         self._node_id = node_id
         self._partitions: tuple[PartitionImage, ...] = ()
 
@@ -195,6 +196,11 @@ class CoordinatorShards:
         """The epoch in which the partition of a key is led."""
         return self._partitions[partition_for(key, self.partition_count)].leader_epoch
 
+    def leader_of(self, key: str) -> NodeId | None:
+        """The broker that leads the partition of a key, or -1 if none does; None before the topic exists."""
+        index = self.shard_of(key)
+        return None if index is None else self._partitions[index].leader
+
     def shards(self) -> list[int]:
         """The partitions whose shards this node runs, in order."""
         return self.runtime.shards()
@@ -215,6 +221,8 @@ class CoordinatorShards:
         self.partition_count = len(self._partitions)
         self.runtime.check()
         self.runtime.image_changed(delta, now)
+        if self.awaited:
+            self._agenda.has_coordination = True  # other brokers may lead the shards that are looked up
 
     def take_awaited(self) -> list[Wakeable]:
         """The lookups that wait for a shard; they are removed."""

@@ -9,7 +9,7 @@ handler, produce ─► send, vouch ─► the shard of the id ─► the answer
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
@@ -18,7 +18,6 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, ProducerId, TopicPartition
 from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
 from sparklog_server.agenda import Agenda
@@ -46,8 +45,11 @@ _NEEDS_NONE = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.INVALID_TXN_STATE,
 )
-"""The codes of a partition that has its marker, has a newer marker of the producer, or accepts no marker."""
+"""The codes of a partition that has its marker, has a newer marker of the producer, or accepts no marker; and
+of one on another broker in which no transaction of the producer is open.
+"""
 
 _MARKERS_AT_ONCE = 200
 """The markers that are written in one turn of the loop: some milliseconds."""
@@ -153,36 +155,16 @@ class TransactionCoordinator:
         """
         return self.shards.send(transactional_id, command, token, now)
 
-    def vouch(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        now: Instant,
-        token: Token,
-        *,
-        adds_partitions: bool,
-    ) -> ErrorCode:
-        """Verify that partitions belong to the producer's transaction, as AddPartitionsToTxn 4+ does with
-        `verify_only` (TV1, KIP-890), or add them to it, which may begin it (TV2).
+    def vouch(self, transaction: AddPartitionsToTxnTransaction, token: Token, now: Instant) -> ErrorCode:
+        """Verify a transaction's partitions, or add them to it, as a broker asks by AddPartitionsToTxn 4+
+        (KIP-890).
 
-        NONE if `token` will be answered with an AddPartitionsToTxnResponse whose one entry of
-        `results_by_transaction` has an error code for each partition; any other code applies to all of them.
+        NONE if `token` will be answered with an AddPartitionsToTxnResponse whose
+        one result of `results_by_transaction` has an error code for each partition; another code is for
+        all of them, at once.
         """
-        topics: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            topics.setdefault(topic, []).append(partition)
-        named = [AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()]
-        asked = AddPartitionsToTxnTransaction(
-            transactional_id, producer_id, producer_epoch, not adds_partitions, named
-        )
-        return self.send(
-            transactional_id,
-            Command(AddPartitionsToTxnRequest(transactions=[asked]), _BROKERS_VERSION),
-            token,
-            now,
-        )
+        command = Command(AddPartitionsToTxnRequest(transactions=[transaction]), _BROKERS_VERSION)
+        return self.send(transaction.transactional_id, command, token, now)
 
     def open_producers(self) -> frozenset[int] | None:
         """The producer ids whose transactions are open or about to end; None while a shard is loading.

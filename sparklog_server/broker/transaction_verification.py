@@ -16,7 +16,11 @@ import msgspec
 
 from sparklog.errors import ErrorCode, code_of
 from sparklog.model import Instant, TopicPartition
-from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from sparklog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
@@ -81,16 +85,12 @@ class TransactionVerification:
     def ask(self, now: Instant) -> None:
         """Ask, or ask again."""
         self._is_resting = False
-        asking = self._asking
-        code = self._context.transactions.vouch(
-            asking.transactional_id,
-            asking.producer_id,
-            asking.producer_epoch,
-            asking.partitions,
-            now,
-            self,
-            adds_partitions=asking.adds_partitions,
-        )
+        context, transaction = self._context, _transaction_of(self._asking)
+        node = context.transactions.shards.leader_of(transaction.transactional_id)
+        if node in (None, context.settings.node_id):
+            code = context.transactions.vouch(transaction, self, now)
+        else:
+            code = context.transaction_peers().verify(node, transaction, self, now)
         self._context.timers.park(_Timer(self._waiting_call, self), _WAIT_MS, now)
         if code is not ErrorCode.NONE:
             self.refused(code)
@@ -167,6 +167,16 @@ class TransactionVerification:
     def is_over(self) -> bool:
         """Whether the request continues without further verification."""
         return self._is_over
+
+
+def _transaction_of(asking: VerificationRequest) -> AddPartitionsToTxnTransaction:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in asking.partitions:
+        topics.setdefault(topic, []).append(partition)
+    named = [AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()]
+    return AddPartitionsToTxnTransaction(
+        asking.transactional_id, asking.producer_id, asking.producer_epoch, not asking.adds_partitions, named
+    )
 
 
 class _Timer:

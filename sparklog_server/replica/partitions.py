@@ -76,6 +76,7 @@ class Partitions:
         # The image places these here, in a directory that is offline.
         self._offline: dict[TopicPartition, None] = {}
         self._trace = trace
+        self._image = MetadataImage()
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.led: list[Partition] = []
         self._jobs = continuations.followed_by(self._job_finished)
@@ -124,7 +125,7 @@ class Partitions:
         topic_partition = TopicPartition(topic, index)
         if topic_partition in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if topic_partition in self._wanted:
+        if topic_partition in self._wanted or self._image.partition(topic_partition) is not None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER  # retriable like the other code, and the topic exists
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -148,6 +149,7 @@ class Partitions:
 
     def apply(self, delta: MetadataDelta, now: Instant) -> None:
         """Apply the image: close the partitions that left it, open and lead those that it places here."""
+        self._image = delta.after
         for topic in delta.topics_deleted:
             self._remove(topic.name)
         for changed in delta.partitions_changed:

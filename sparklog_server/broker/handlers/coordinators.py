@@ -1,11 +1,12 @@
 """FindCoordinator: the broker that coordinates a group or a transactional id.
 
-In a cluster of one it is this broker. The first request creates the coordinator's topic, and a request waits
-until the shards are loaded: a refusal would cost every client its retry back-off.
+It is the leader of the partition that keeps the key. The first request creates the coordinator's topic, and a
+request waits until that exists and, if this broker is the leader, until the shard is loaded: a refusal would
+cost every client its retry back-off.
 """
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, NodeId
+from sparklog.model import Instant
 from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.messages.find_coordinator import (
     Coordinator,
@@ -108,10 +109,12 @@ def _find(context: Context, call: Call, key_type: int, key: str) -> Coordinator:
         return _refused(
             key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {shards.topic} does not exist yet"
         )
-    broker = context.image.brokers.get(NodeId(context.settings.node_id))
-    endpoint = None if broker is None else broker.endpoint(call.session.listener)
+    leader = shards.leader_of(key)
+    broker = None if leader is None else context.image.brokers.get(leader)
+    endpoint = None if broker is None or broker.is_fenced else broker.endpoint(call.session.listener)
     if broker is None or endpoint is None:
-        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker has not registered yet")
+        reason = f"the partition of {shards.topic} that keeps this key has no leader at this listener"
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
     return Coordinator(key=key, node_id=broker.node_id, host=endpoint.host, port=endpoint.port)
 
 
