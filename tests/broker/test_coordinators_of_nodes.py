@@ -1,0 +1,304 @@
+"""Groups and transactions over three brokers: the coordinator of a key leads its partition, whichever node
+the client asks, and a transaction spans partitions of every broker.
+"""
+
+from random import Random
+
+import pytest
+
+from sparklog.errors import ErrorCode, code_of
+from sparklog.model import NodeId, TopicPartition
+from sparklog.record.batch import build_batch
+from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from sparklog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from sparklog.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from sparklog.wire.schema import Message
+from sparklog_server.simulation.cluster import SimulatedNode
+from tests.broker.clusters import Cluster
+
+NONE = ErrorCode.NONE
+_READ_COMMITTED = 1
+_PARTITIONS = 6
+_NODE_BY_HOST = {f"127.0.0.{number}": NodeId(number) for number in range(1, 4)}
+
+
+class Client:
+    """A client of a cluster, with a new connection for each request."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def ask(self, node: SimulatedNode, request: Message, version: int, reply: type[Message]) -> Message:
+        connection = node.connect()
+        connection.send(request, version, reply)
+        self.cluster.run_until(lambda: bool(connection.replies), 60_000)
+        return connection.replies[0]
+
+    def coordinator(self, key: str, key_type: int, by: SimulatedNode) -> SimulatedNode:
+        """As any client, retries until the coordinator is known."""
+        for _ in range(20):
+            answer = self.ask(
+                by,
+                FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]),
+                4,
+                FindCoordinatorResponse,
+            )
+            assert isinstance(answer, FindCoordinatorResponse)
+            found = answer.coordinators[0]
+            if not found.error_code:
+                assert _NODE_BY_HOST[found.host] == found.node_id
+                return self.cluster.nodes[NodeId(found.node_id)]
+            self.cluster.run(100)
+        raise AssertionError(f"{found}")
+
+    def leader(self, topic: str, partition: int) -> SimulatedNode:
+        image = self.cluster.quorums[0].image.partition(TopicPartition(topic, partition))
+        assert image is not None
+        return self.cluster.nodes[image.leader]
+
+    def end_offset(self, topic: str, partition: int, isolation: int) -> int:
+        told = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1)])
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[told])
+        answer = self.ask(self.leader(topic, partition), request, 8, ListOffsetsResponse)
+        assert isinstance(answer, ListOffsetsResponse)
+        part = answer.topics[0].partitions[0]
+        assert part.error_code == NONE
+        return part.offset
+
+
+class Producer:
+    """A transactional producer of transaction version 2."""
+
+    def __init__(self, client: Client, transactional_id: str, by: SimulatedNode) -> None:
+        self.client = client
+        self.id = transactional_id
+        self.by = by
+        self.sequences = [0] * _PARTITIONS
+        for _ in range(20):
+            answer = self.ask(InitProducerIdRequest(transactional_id, 60_000), 5, InitProducerIdResponse)
+            assert isinstance(answer, InitProducerIdResponse)
+            if not answer.error_code:
+                break
+            client.cluster.run(100)
+        assert answer.error_code == NONE
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    def ask(self, request: Message, version: int, reply: type[Message]) -> Message:
+        node = self.client.coordinator(self.id, 1, self.by)
+        return self.client.ask(node, request, version, reply)
+
+    def produce(self, topic: str, partition: int, value: bytes) -> ErrorCode:
+        batch = bytes(
+            build_batch(
+                [(None, value, (), self.client.cluster.clock.now.wall_ms)],
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                base_sequence=self.sequences[partition],
+                is_transactional=True,
+            )
+        )
+        data = [PartitionProduceData(index=partition, records=batch)]
+        request = ProduceRequest(
+            transactional_id=self.id,
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[TopicProduceData(name=topic, partition_data=data)],
+        )
+        answer = self.client.ask(self.client.leader(topic, partition), request, 12, ProduceResponse)
+        assert isinstance(answer, ProduceResponse)
+        code = code_of(answer.responses[0].partition_responses[0].error_code)
+        if code is NONE:
+            self.sequences[partition] += 1
+        return code
+
+    def end(self, *, commit: bool) -> ErrorCode:
+        answer = self.ask(EndTxnRequest(self.id, self.producer_id, self.epoch, commit), 5, EndTxnResponse)
+        assert isinstance(answer, EndTxnResponse)
+        if not answer.error_code:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences = [0] * _PARTITIONS
+        return code_of(answer.error_code)
+
+
+def formed() -> tuple[Cluster, Client]:
+    cluster = Cluster(
+        offsets_topic_num_partitions="6",
+        transaction_state_log_num_partitions="6",
+        offsets_topic_replication_factor="1",
+        transaction_state_log_replication_factor="1",
+        transaction_state_log_min_isr="1",
+    ).start()
+    cluster.run_until(lambda: cluster.leader is not None and cluster.is_ready)
+    cluster.run_until(
+        lambda: all(
+            len(quorum.image.brokers) == 3 and not any(one.is_fenced for one in quorum.image.brokers.values())
+            for quorum in cluster.quorums
+        )
+    )
+    assert cluster.create(cluster.nodes[NodeId(1)], "t", _PARTITIONS) == NONE
+    cluster.run_until(lambda: all("t" in quorum.image.topics_by_name for quorum in cluster.quorums))
+    return cluster, Client(cluster)
+
+
+def test_every_node_names_the_same_coordinators_and_they_are_spread() -> None:
+    cluster, client = formed()
+    for key_type in (0, 1):
+        found = {
+            key: {id(client.coordinator(key, key_type, node)) for node in cluster.nodes.values()}
+            for key in ("a", "b", "c", "d", "e", "f")
+        }
+        assert all(len(nodes) == 1 for nodes in found.values())
+        assert len(set.union(*found.values())) > 1
+
+
+def test_a_partition_of_another_node_is_not_led_here() -> None:
+    cluster, client = formed()
+    elsewhere = cluster.others(client.leader("t", 0))[0]
+    told = ListOffsetsTopic(
+        "t", [ListOffsetsPartition(0, timestamp=-1), ListOffsetsPartition(99, timestamp=-1)]
+    )
+    answer = client.ask(elsewhere, ListOffsetsRequest(replica_id=-1, topics=[told]), 8, ListOffsetsResponse)
+    assert isinstance(answer, ListOffsetsResponse)
+    assert [part.error_code for part in answer.topics[0].partitions] == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_spans_the_partitions_of_all_nodes(*, commit: bool) -> None:
+    cluster, client = formed()
+    assert len({id(client.leader("t", index)) for index in range(_PARTITIONS)}) == 3
+    for number, node in cluster.nodes.items():
+        producer = Producer(client, f"id-{number}", node)
+        before = [client.end_offset("t", index, 0) for index in range(_PARTITIONS)]
+        for index in range(_PARTITIONS):
+            assert producer.produce("t", index, b"v") is NONE
+            assert client.end_offset("t", index, 0) == before[index] + 1
+            assert client.end_offset("t", index, _READ_COMMITTED) == before[index]
+        assert producer.end(commit=commit) is NONE
+        cluster.run(500)
+        # The record and the marker.
+        after = [client.end_offset("t", index, _READ_COMMITTED) for index in range(_PARTITIONS)]
+        assert after == [offset + 2 for offset in before]
+
+
+def test_a_producer_of_no_transaction_is_refused_by_a_partition_of_another_node() -> None:
+    _, client = formed()
+    producer = Producer(client, "id", client.cluster.nodes[NodeId(1)])
+    producer.producer_id += 1000
+    codes = {producer.produce("t", index, b"v") for index in range(_PARTITIONS)}
+    assert NONE not in codes
+
+
+def test_markers_for_a_node_that_is_down_are_written_when_it_is_back() -> None:
+    cluster, client = formed()
+    producer = Producer(client, "id", cluster.nodes[NodeId(1)])
+    coordinator = client.coordinator("id", 1, cluster.nodes[NodeId(1)])
+    for index in range(_PARTITIONS):
+        assert producer.produce("t", index, b"v") is NONE
+    victim = next(node for node in cluster.others(coordinator))
+    producer.by = coordinator
+    victims = [index for index in range(_PARTITIONS) if client.leader("t", index) is victim]
+    victim.kill(is_power_cut=False)
+    assert producer.end(commit=True) is NONE
+    cluster.run(2_000)
+    others = [index for index in range(_PARTITIONS) if index not in victims]
+    assert [client.end_offset("t", index, _READ_COMMITTED) for index in others] == [2] * len(others)
+    victim.start()
+    cluster.run_until(lambda: cluster.is_ready)
+    cluster.run(15_000)
+    assert [client.end_offset("t", index, _READ_COMMITTED) for index in victims] == [2] * len(victims)
+
+
+def test_offsets_of_a_transaction_commit_on_the_node_of_their_group() -> None:
+    cluster, client = formed()
+    for number, node in cluster.nodes.items():
+        group = f"group-{number}"
+        producer = Producer(client, f"copy-{number}", node)
+        keeper = client.coordinator(group, 0, node)
+        told = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 40 + number)])]
+        request = TxnOffsetCommitRequest(
+            transactional_id=producer.id,
+            group_id=group,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            topics=told,
+        )
+        added = producer.ask(
+            AddOffsetsToTxnRequest(producer.id, producer.producer_id, producer.epoch, group),
+            4,
+            AddOffsetsToTxnResponse,
+        )
+        assert isinstance(added, AddOffsetsToTxnResponse)
+        assert added.error_code == NONE
+        answer = client.ask(keeper, request, 4, TxnOffsetCommitResponse)
+        assert isinstance(answer, TxnOffsetCommitResponse)
+        assert answer.topics[0].partitions[0].error_code == NONE
+        assert producer.end(commit=True) is NONE
+        cluster.run(500)
+        asked = [
+            OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])
+        ]
+        kept = client.ask(
+            keeper, OffsetFetchRequest(groups=asked, require_stable=True), 8, OffsetFetchResponse
+        )
+        assert isinstance(kept, OffsetFetchResponse)
+        part = kept.groups[0].topics[0].partitions[0]
+        assert (part.error_code, part.committed_offset) == (NONE, 40 + number)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_transactions_end_whole_through_kills_and_pauses(seed: int) -> None:
+    cluster, client = formed()
+    random = Random(f"{seed} transactions")
+    nodes = list(cluster.nodes.values())
+    producer = Producer(client, "id", nodes[0])
+    coordinator = client.coordinator("id", 1, nodes[0])
+    producer.by = coordinator
+    whole = 0
+    for _ in range(5):
+        victim = random.choice(cluster.others(coordinator))
+        for index in range(_PARTITIONS):
+            assert producer.produce("t", index, b"v") is NONE
+        if is_paused := random.random() < 0.5:
+            victim.pause()
+        else:
+            victim.kill(is_power_cut=False)
+        assert producer.end(commit=random.random() < 0.7) is NONE
+        cluster.run(random.randrange(4000))
+        if is_paused:
+            victim.resume()
+        else:
+            victim.start()
+        cluster.run_until(lambda: cluster.is_ready)
+        cluster.run(12_000)
+        whole += 2
+        ends = [client.end_offset("t", index, _READ_COMMITTED) for index in range(_PARTITIONS)]
+        assert ends == [client.end_offset("t", index, 0) for index in range(_PARTITIONS)]
+        assert min(ends) >= whole
