@@ -5,14 +5,14 @@ calls that park, propose and disconnect.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from sparklog.model import Instant, Micros, Uuid, earlier
+from sparklog.model import Instant, Micros, NodeId, Uuid, earlier
 from sparklog.wire.schema import Message
 from sparklog_server.broker.active_controller import Decided
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
-from sparklog_server.broker.links import Links
+from sparklog_server.broker.links import Address, Links
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.reply_memory import ReplyMemory
@@ -176,8 +176,16 @@ class Context:
             # At its only use: a broker alone has no peers.
             from sparklog_server.broker.transaction_peers import TransactionPeers
 
-            self._transaction_peers = TransactionPeers(self)
+            self._transaction_peers = TransactionPeers(self.links, self._address_of)
         return self._transaction_peers
+
+    def _address_of(self, node: NodeId) -> Address | None:
+        """The inter-broker listener of a broker that is not fenced."""
+        broker = self.image.brokers.get(node)
+        if broker is None or broker.is_fenced:
+            return None
+        endpoint = broker.endpoint(self.settings.inter_broker_listener_name)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
 
     def pause(self, session: Session) -> None:
         """Mute the session until the disk has caught up."""

@@ -3,31 +3,38 @@ the brokers that lead the other partitions.
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId, TopicPartition
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.markers import Markers, Outcomes, TxnMarker
 from sparklog_server.broker.transaction_coordinator import MarkersDone, WriteMarkers
 from sparklog_server.coordinator.txn.events import MarkersDue
 from sparklog_server.metadata.entries import NO_NODE
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.txn_marker import Outcomes
+
 
 def marker_writer(context: Context) -> WriteMarkers:
     """The port through which the coordinator ends transactions in the partitions of this node."""
-    return partial(_write, context, Markers())
+    return partial(_write, context)
 
 
 def _write(
     context: Context,
-    markers: Markers,
     due: MarkersDue,
     coordinator_epoch: int,
     done: MarkersDone,
     now: Instant,
 ) -> None:
+    # At their only use: a start ends no transaction.
+    from sparklog_server.broker.markers import Markers
+    from sparklog_server.broker.txn_marker import TxnMarker
+
+    markers = Markers()
     marker = TxnMarker(
         producer_id=due.producer_id,
         producer_epoch=due.producer_epoch,
@@ -68,7 +75,7 @@ class _Gathering:
         self._done = done
         self._outcomes: dict[TopicPartition, ErrorCode] = {}
 
-    def written(self, outcomes: Outcomes, now: Instant) -> None:
+    def written(self, outcomes: "Outcomes", now: Instant) -> None:
         """The results of one broker."""
         self._outcomes.update(outcomes)
         self._missing -= 1

@@ -10,10 +10,6 @@ broker or an administrator sends. No marker is written to another internal topic
 writer there, and no transaction has records in it.
 """
 
-from collections.abc import Callable, Mapping
-
-import msgspec
-
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset, TopicPartition
 from sparklog.record.control import ControlType, Marker
@@ -21,15 +17,10 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.broker.session import Wakeable
+from sparklog_server.broker.txn_marker import Done, TxnMarker
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.unavailable import PartitionUnavailable
-
-Outcomes = Mapping[TopicPartition, ErrorCode]
-Done = Callable[[Outcomes, Instant], None]
-"""Told once, within a turn, when the fate of the marker is known in every partition; it may be told before
-`write` returns.
-"""
 
 _BUMPED_SINCE = 2
 _NOT_READY = (
@@ -40,19 +31,6 @@ _NOT_READY = (
 """What a group shard that is not up to date says; a transaction coordinator knows NOT_LEADER_OR_FOLLOWER,
 and tries again.
 """
-
-
-class TxnMarker(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one transaction. `transaction_version` 2 and above says that the epoch is one above the
-    transaction's (KIP-890).
-    """
-
-    producer_id: int
-    producer_epoch: int
-    is_commit: bool
-    coordinator_epoch: int
-    transaction_version: int
-    partitions: tuple[TopicPartition, ...]
 
 
 class Markers:

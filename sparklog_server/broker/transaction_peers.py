@@ -31,9 +31,8 @@ from sparklog.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.links import TRANSACTIONS, Address, Links
-from sparklog_server.broker.markers import Done, TxnMarker
+from sparklog_server.broker.txn_marker import Done, TxnMarker
 from sparklog_server.coordinator.command import Sender
 
 _TIMEOUT_US: Final = 30_000_000  # Kafka's default request.timeout.ms
@@ -117,8 +116,10 @@ class _Gathering(Generic[One]):
 class TransactionPeers:
     """The other brokers, as the transactions of this one use them."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, links: Links, address_of: Callable[[NodeId], Address | None]) -> None:
+        """`address_of` gives the inter-broker listener of a broker, or None if it cannot be reached."""
+        self._links = links
+        self._address_of = address_of
         self._verifying: dict[Address, _Gathering[_Verifying]] = {}
         self._marking: dict[Address, _Gathering[_Marking]] = {}
 
@@ -133,7 +134,7 @@ class TransactionPeers:
         if gathering is None:
             self._forget_idle()
             gathering = self._verifying[address] = _Gathering(
-                self._context.links, address, _verification_of, _verified
+                self._links, address, _verification_of, _verified
             )
         gathering.add(_Verifying(transaction, token), now)
         return ErrorCode.NONE
@@ -147,18 +148,8 @@ class TransactionPeers:
         gathering = self._marking.get(address)
         if gathering is None:
             self._forget_idle()
-            gathering = self._marking[address] = _Gathering(
-                self._context.links, address, _markers_of, _marked
-            )
+            gathering = self._marking[address] = _Gathering(self._links, address, _markers_of, _marked)
         gathering.add(_Marking(marker, done), now)
-
-    def _address_of(self, node: NodeId) -> Address | None:
-        """The inter-broker listener of a broker that is not fenced."""
-        broker = self._context.image.brokers.get(node)
-        if broker is None or broker.is_fenced:
-            return None
-        endpoint = broker.endpoint(self._context.settings.inter_broker_listener_name)
-        return None if endpoint is None else (endpoint.host, endpoint.port)
 
     def _forget_idle(self) -> None:
         """Brokers come and go with other addresses."""

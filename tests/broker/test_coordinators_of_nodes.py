@@ -11,6 +11,7 @@ from sparklog.model import NodeId, TopicPartition
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.messages.list_offsets import (
@@ -188,6 +189,37 @@ def test_a_partition_of_another_node_is_not_led_here() -> None:
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+def test_a_client_is_told_where_the_leader_is() -> None:
+    cluster, client = formed()
+    leader = client.leader("t", 0)
+    elsewhere = cluster.others(leader)[0]
+    data = [PartitionProduceData(index=0, records=bytes(build_batch([(None, b"v", (), 1)])))]
+    topic_id = cluster.quorums[0].image.topics_by_name["t"].topic_id
+    request = ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=data)]
+    )
+    produced = client.ask(elsewhere, request, 13, ProduceResponse)
+    assert isinstance(produced, ProduceResponse)
+    part = produced.responses[0].partition_responses[0]
+    asked = FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition=0, partition_max_bytes=1)])
+    fetched = client.ask(
+        elsewhere,
+        FetchRequest(replica_id=-1, max_wait_ms=0, max_bytes=1, session_epoch=-1, topics=[asked]),
+        17,
+        FetchResponse,
+    )
+    assert isinstance(fetched, FetchResponse)
+    read = fetched.responses[0].partitions[0]
+    number = next(number for number, node in cluster.nodes.items() if node is leader)
+    for answer, told in ((produced, part), (fetched, read)):
+        assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert told.current_leader is not None
+        assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (number, 0)
+        assert [(one.node_id, one.host, one.port) for one in answer.node_endpoints] == [
+            (number, f"127.0.0.{number}", 9092)
+        ]
 
 
 @pytest.mark.parametrize("commit", [True, False])

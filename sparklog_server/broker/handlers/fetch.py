@@ -16,7 +16,7 @@ from typing import Final
 
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Offset
+from sparklog.model import Instant, LeaderEpoch, NodeId, Offset
 from sparklog.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -24,10 +24,13 @@ from sparklog.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.current_leader import endpoints_of, leader_elsewhere
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.aborted import IndexReading
@@ -131,7 +134,23 @@ class _ParkedFetch:
             responses.append(
                 FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts)
             )
-        return FetchResponse(responses=responses), failed or found_bytes >= wanted_bytes or self._was_cut()
+        response = FetchResponse(responses=responses)
+        if failed:
+            self._name_leaders(response)
+        return response, failed or found_bytes >= wanted_bytes or self._was_cut()
+
+    def _name_leaders(self, response: FetchResponse) -> None:
+        """Add the addresses of the brokers that the response names as leaders."""
+        leaders = {
+            NodeId(part.current_leader.leader_id)
+            for topic in response.responses
+            for part in topic.partitions
+            if part.current_leader is not None
+        }
+        response.node_endpoints = [
+            NodeEndpoint(node, at.host, at.port, rack)
+            for node, at, rack in endpoints_of(self._context, self.call, leaders)
+        ]
 
     def _was_cut(self) -> bool:
         """Whether a limit or the end of a segment, not the high watermark, ended the records: waiting adds
@@ -202,6 +221,9 @@ class _ParkedFetch:
         partition = context.partitions.find(topic, asked.partition)
         if partition is None:
             part.error_code = self._code_of(context.partitions.absence(topic, asked.partition))
+            if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                leader = leader_elsewhere(context, topic, asked.partition)
+                part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
             return part
         try:
             partition.leader_for(asked.current_leader_epoch)

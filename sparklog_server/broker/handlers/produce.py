@@ -13,9 +13,11 @@ from functools import partial
 from typing import Final
 
 from sparklog.errors import ErrorCode, without_frames
-from sparklog.model import Instant, Offset
+from sparklog.model import Instant, NodeId, Offset
 from sparklog.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -25,6 +27,7 @@ from sparklog.wire.messages.produce import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
+from sparklog_server.broker.handlers.current_leader import endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.produce_verified import NO_PROOFS, Proofs, refuse_all, verify
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
@@ -69,6 +72,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     response = ProduceResponse(responses=[])
     targets: list[_Target] = []
     sent: list[memoryview] = []
+    leaders: set[NodeId] = set()
     is_unauthorized = False
     is_walked_only = True  # the append checks it, so no check comes before
     for topic in request.topic_data:
@@ -95,6 +99,13 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
                     )
             elif part.error_code is _UNAUTHORIZED:
                 is_unauthorized = True
+            elif part.current_leader is not None:
+                leaders.add(NodeId(part.current_leader.leader_id))
+    if leaders:
+        response.node_endpoints = [
+            NodeEndpoint(node, at.host, at.port, rack)
+            for node, at, rack in endpoints_of(context, call, leaders)
+        ]
     if request.transactional_id is not None:
         return _verify(context, call, request, response, targets, sent, now)
     if is_unauthorized:
@@ -193,6 +204,9 @@ def _partition_for(
     partition = context.partitions.find(topic, data.index)
     if partition is None:
         part.error_code = context.partitions.absence(topic, data.index)
+        if part.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            leader = leader_elsewhere(context, topic, data.index)
+            part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
         return None
     records = data.records
     if not isinstance(records, memoryview) or not records:
