@@ -55,7 +55,7 @@ from sparklog_server.broker.session import (
     Session,
     first_frame_bytes_max,
 )
-from sparklog_server.broker.transaction_coordinator import Resolver, TransactionCoordinator
+from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.replica.directory import Trace
@@ -181,10 +181,6 @@ class Broker:
         self._partitions.retention.begin(now)
         self._standing.begin(self._registration, now)
         return self._end_of_turn(now)
-
-    def resolve_by(self, resolver: Resolver) -> None:
-        """Let `resolver` decide on timed-out transactions of the exactly-once sink from now on."""
-        self._context.transactions.resolver = resolver
 
     def stop(self, now: Instant) -> list[Effect]:
         """Begin a clean stop: with several nodes, have the leaderships moved away first; then answer nothing

@@ -115,11 +115,14 @@ class Context:
         for shards in self.coordinators:
             shards.tick(now)
         self.transactions.resume()
+        self.transactions.resolver.tick(now)
         self.slices.tick(now)
 
     def shards_deadline(self) -> Micros | None:
         """The next time for `tick_shards`."""
-        return earlier(self.groups.runtime.deadline(), self.transactions.shards.runtime.deadline())
+        transactions = self.transactions
+        earliest = earlier(self.groups.runtime.deadline(), transactions.shards.runtime.deadline())
+        return earlier(earliest, transactions.resolver.deadline_us)
 
     def topic_of_id(self, topic_id: bytes) -> TopicImage | None:
         """The topic of that id."""

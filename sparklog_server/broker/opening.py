@@ -14,6 +14,7 @@ from sparklog_server.broker.group_coordinator import open_groups
 from sparklog_server.broker.links import Links
 from sparklog_server.broker.local_partitions import open_partitions
 from sparklog_server.broker.quorum import Quorum
+from sparklog_server.broker.resolver_links import LinkedResolver
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
@@ -69,6 +70,7 @@ def open_parts(
     quorum = _open_quorum(
         settings, disk, metadata_directory_id, cluster_id, continuations, links, entropy, trace, now
     )
+    resolver = LinkedResolver(live, links, agenda, entropy=entropy, trace=trace)
     return Parts(
         live,
         continuations,
@@ -78,7 +80,7 @@ def open_parts(
         quorum,
         links,
         open_groups(live, allow, continuations, agenda, entropy=entropy, trace=trace),
-        transactions(live, continuations, agenda, entropy=entropy, trace=trace),
+        transactions(live, continuations, agenda, resolver, entropy=entropy, trace=trace),
         registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(entropy(16))),
         failed_directories,
         metadata_dir,

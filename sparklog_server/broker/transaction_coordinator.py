@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, ProducerId, TopicPartition
+from sparklog.model import Instant, Micros, ProducerId, TopicPartition
 from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTransaction,
@@ -68,17 +68,15 @@ class Resolver(Protocol):
     exactly-once sink.
     """
 
+    deadline_us: Micros | None
+    """When `tick` is wanted."""
+
+    def tick(self, now: Instant) -> None: ...
+
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
         """The outcome of a transaction that has timed out. The coordinator calls it again every
         `transaction.abort.timed.out.transaction.cleanup.interval.ms` while it returns ASK_AGAIN, until the
         transaction has been open for `transaction.max.timeout.ms`. It must not block."""
-
-
-class NobodyKnows:
-    """The resolver of a broker without one."""
-
-    def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
-        return Outcome.ASK_AGAIN
 
 
 def nobody_writes(due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant) -> None:
@@ -89,8 +87,8 @@ def nobody_writes(due: MarkersDue, coordinator_epoch: int, done: MarkersDone, no
 class TransactionCoordinator:
     """The transaction coordinator; `due` has the markers whose writing has not begun.
 
-    `write` is the port that writes markers, `resolver` the port that knows the outcome of `sl.` ids; both
-    are set once, at the start.
+    `write` is the port that writes markers, which is set once, at the start; `resolver` the port that knows
+    the outcome of `sl.` ids.
     """
 
     @staticmethod
@@ -105,6 +103,7 @@ class TransactionCoordinator:
         live: DynamicBrokerConfig,
         continuations: Continuations,
         agenda: Agenda,
+        resolver: Resolver,
         *,
         entropy: Callable[[int], bytes],
         trace: Trace,
@@ -130,7 +129,7 @@ class TransactionCoordinator:
         self.shards = CoordinatorShards(
             topic, make_shard, continuations, agenda, node_id=settings.node_id, entropy=entropy, trace=trace
         )
-        self.resolver: Resolver = NobodyKnows()
+        self.resolver = resolver
         self.write: WriteMarkers = nobody_writes
         self.due: list[MarkersDue] = []
         self.wants_producer_ids = False

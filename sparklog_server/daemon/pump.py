@@ -28,7 +28,6 @@ from sparklog.effects import (
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.log_settings import decompress_memory
-from sparklog_server.broker.transaction_coordinator import Resolver
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
 from sparklog_server.daemon.jobs import Done, Job, Jobs
@@ -69,7 +68,6 @@ class Serving(Protocol):
     def tick(self, now: Instant) -> list[Effect]: ...
     def deadline(self) -> Micros | None: ...
     def stop(self, now: Instant) -> list[Effect]: ...
-    def resolve_by(self, resolver: Resolver) -> None: ...
 
 
 ALONE_TURN_BYTES: Final = 1 << 20

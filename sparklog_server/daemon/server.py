@@ -27,7 +27,6 @@ from sparklog.model import Instant
 from sparklog_server.config.listeners import Listener, joined
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.admission import Admission
-from sparklog_server.daemon.late_resolver import LateResolver
 from sparklog_server.daemon.linux import set_malloc_options, trim_heap
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
@@ -146,16 +145,6 @@ class Server:
     # -- start and stop
 
     def _listen(self) -> None:
-        self._broker.resolve_by(
-            LateResolver(
-                self._settings,
-                self._reactor,
-                after=self._after,
-                run=self._pump.run,
-                entropy=entropy,
-                trace=self._log.trace,
-            )
-        )
         self._open(is_controller=False)
         if self._settings.connections.connections_max_idle_ms > 0:
             self._sweep_idle()

@@ -176,6 +176,10 @@ class Knows:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.asked: list[str] = []
+        self.deadline_us = None
+
+    def tick(self, now: Instant) -> None:
+        """It needs no time."""
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Answer:
         self.asked.append(transactional_id)
@@ -189,7 +193,7 @@ def test_a_transaction_of_the_sink_ends_as_the_resolver_says(
     world: World, answer: Answer, state: str
 ) -> None:
     resolver = Knows(Answer.ASK_AGAIN)
-    world.node.running.resolve_by(resolver)
+    world.node.running._context.transactions.resolver = resolver
     sink, other = ready(world, "sl.a", timeout_ms=5_000), ready(world, "a", timeout_ms=5_000)
     assert (sink.add(0), other.add(1)) == ([NONE], [NONE])
     world.settle(30_000)
@@ -202,10 +206,11 @@ def test_a_transaction_of_the_sink_ends_as_the_resolver_says(
     assert log_end(world, sink.client) == 1
 
 
-def test_without_a_resolver_a_transaction_of_the_sink_is_kept_as_long_as_any_may_be_open(
+def test_a_transaction_of_the_sink_without_a_verdict_is_kept_as_long_as_any_may_be_open(
     world: World,
 ) -> None:
     world = started(**{"transaction.max.timeout.ms": "60000"})
+    world.node.running._context.transactions.resolver = Knows(Answer.ASK_AGAIN)
     sink = ready(world, "sl.a", timeout_ms=5_000)
     assert sink.add(0) == [NONE]
     world.settle(40_000)

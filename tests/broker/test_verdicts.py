@@ -21,6 +21,10 @@ class Asked:
 
     def __init__(self) -> None:
         self.ids: list[str] = []
+        self.deadline_us = None
+
+    def tick(self, now: Instant) -> None:
+        """It needs no time."""
 
     def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
         self.ids.append(transactional_id)
@@ -29,11 +33,10 @@ class Asked:
 
 def test_no_turn_asks_about_more_than_a_few_transactions_and_in_the_end_all_are_asked_about() -> None:
     live = DynamicBrokerConfig(BrokerSettings.of({}), lambda *_, **__: None)
-    agenda = Agenda()
+    agenda, asked = Agenda(), Asked()
     transactions = TransactionCoordinator(
-        live, Continuations(), agenda, entropy=bytes, trace=lambda *_, **__: None
+        live, Continuations(), agenda, asked, entropy=bytes, trace=lambda *_, **__: None
     )
-    transactions.resolver = asked = Asked()
     names = [f"sl.sink.0.{number}.u" for number in range(OVERDUE)]
     for number, name in enumerate(names):
         transactions.requested(VerdictDue(name, ProducerId(number), ProducerEpoch(0)))

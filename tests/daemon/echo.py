@@ -9,7 +9,6 @@ from functools import partial
 from sparklog.effects import Disconnect, Effect, FileSlice, Reply, Run, Sliceable, Steps, Sync
 from sparklog.model import Instant, Micros, SessionId, Ticket
 from sparklog_server.broker.client_quotas import ClientQuotas
-from sparklog_server.broker.transaction_coordinator import Resolver
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DiskFile, StorageError
 
@@ -21,6 +20,7 @@ class Echo:
 
     def __init__(self, file: DiskFile | None = None) -> None:
         self.is_ready = True
+        self.is_stopping = False
         self.is_stopped = False
         self.is_busy = False  # whether every session has a request in flight
         self.settings = BrokerSettings()
@@ -84,11 +84,8 @@ class Echo:
         return None
 
     def stop(self, now: Instant) -> list[Effect]:
-        self.is_stopped = True
+        self.is_stopping = self.is_stopped = True
         return []
-
-    def resolve_by(self, resolver: Resolver) -> None:
-        """Nothing here has an outcome."""
 
     def unmute(self, session_id: SessionId) -> None:
         self._mute_changes.append((session_id, False))

@@ -53,7 +53,7 @@ class Two:
         self.there, self.back = self.network.paths[A, B], self.network.paths[B, A]
 
     def open(self, number: int = 1) -> End:
-        return self.network.open(self.a, B, LinkId(B, "test", number))
+        return self.network.open(self.a, B, LinkId(("n2", 9092), "test", number))
 
     def wait(self, ms: int = 1_000) -> None:
         self.clock.run(until_us=self.clock.us + ms * 1000)

@@ -20,6 +20,10 @@ _VALUE = struct.Struct(">iii")  # length, offset, value
 _FRAME_MAX = 64
 
 
+def _node_of(link: LinkId) -> NodeId:
+    return NodeId(int(link.address[0][1:]))
+
+
 class Toy:
     """One node: it sends its newest value to all others each period, and commits what another has."""
 
@@ -63,7 +67,7 @@ class Toy:
         return [self._send(node, frame) for node in self._others]
 
     def _send(self, node: NodeId, frame: bytes) -> Effect:
-        return SendTo(LinkId(node, "toy", self._numbers[node]), address_of(node), [frame])
+        return SendTo(LinkId(address_of(node), "toy", self._numbers[node]), [frame])
 
     def connected(self, session: SessionId, now: Instant) -> list[Effect]:
         return []
@@ -81,15 +85,16 @@ class Toy:
         return []
 
     def link_received(self, link: LinkId, data: bytes, now: Instant) -> list[Effect]:
-        self._lost.pop(link.node, None)
+        self._lost.pop(_node_of(link), None)
         for offset, value in self._values(link, data):
             if self.values.get(offset) == value and self.is_primary:
                 self.committed = max(self.committed, offset + 1)
         return []
 
     def link_lost(self, link: LinkId, loss: Loss, now: Instant) -> list[Effect]:
-        self._numbers[link.node] += 1
-        self._lost[link.node] = None
+        node = _node_of(link)
+        self._numbers[node] += 1
+        self._lost[node] = None
         return []
 
     def begin_stop(self, now: Instant) -> list[Effect]:
@@ -101,8 +106,8 @@ class Toy:
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         if self._machine.random.random() < 0.2 and self._others:
             node = self._others[0]
-            link = LinkId(node, "other", 1)
-            return [SendTo(link, address_of(node), [_VALUE.pack(8, -1, 0)]), Disconnect(link, "done")]
+            link = LinkId(address_of(node), "other", 1)
+            return [SendTo(link, [_VALUE.pack(8, -1, 0)]), Disconnect(link, "done")]
         return []
 
     def _values(self, key: LinkId | SessionId, data: bytes) -> list[tuple[int, int]]:
