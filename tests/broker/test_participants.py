@@ -255,7 +255,7 @@ def test_offsets_take_a_marker_for_a_transaction_that_hangs_and_for_no_other() -
     )
     assert known.one.add_offsets("h") is NONE
     assert known.commit_offset("h", 9, version=3) is NONE
-    assert mark(world, known.identity, at, is_commit=True) == [ErrorCode.INVALID_TXN_STATE], (
+    assert mark(world, known.identity, at, is_commit=True) == [ErrorCode.CONCURRENT_TRANSACTIONS], (
         "its coordinator ends it"
     )
     assert mark(world, hanging.identity, at, is_commit=False) == [NONE]

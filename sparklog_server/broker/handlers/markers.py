@@ -88,7 +88,9 @@ def _refused_offsets(
         producer = partition.log.producers.producers.get(asked.producer_id)
         if owned is None:
             refused[topic_partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif asked.producer_id in owned or producer is None or producer.transaction_start < 0:
+        elif asked.producer_id in owned:
+            refused[topic_partition] = ErrorCode.CONCURRENT_TRANSACTIONS
+        elif producer is None or producer.transaction_start < 0:
             refused[topic_partition] = ErrorCode.INVALID_TXN_STATE
     return refused
 
