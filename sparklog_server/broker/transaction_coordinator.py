@@ -45,11 +45,8 @@ _NEEDS_NONE = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
-    ErrorCode.INVALID_TXN_STATE,
 )
-"""The codes of a partition that has its marker, has a newer marker of the producer, or accepts no marker; and
-of one on another broker in which no transaction of the producer is open.
-"""
+"""The codes of a partition that has its marker, has a newer marker of the producer, or accepts no marker."""
 
 _MARKERS_AT_ONCE = 200
 """The markers that are written in one turn of the loop: some milliseconds."""

@@ -20,6 +20,7 @@ from sparklog.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -39,6 +40,7 @@ from sparklog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from sparklog.wire.schema import Message
+from sparklog_server.broker import transaction_peers
 from sparklog_server.simulation.cluster import SimulatedNode
 from tests.broker.clusters import Cluster
 
@@ -303,6 +305,76 @@ def test_offsets_of_a_transaction_commit_on_the_node_of_their_group() -> None:
         assert isinstance(kept, OffsetFetchResponse)
         part = kept.groups[0].topics[0].partitions[0]
         assert (part.error_code, part.committed_offset) == (NONE, 40 + number)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_marker_that_overtakes_the_verification_of_offsets_voids_it(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, client = formed()
+    node = cluster.nodes[NodeId(1)]
+    producer = Producer(client, "id", node)
+    coordinator = client.coordinator("id", 1, node)
+    group = next(name for name in map(str, range(60)) if client.coordinator(name, 0, node) is not coordinator)
+    keeper = client.coordinator(group, 0, node)
+    added = producer.ask(
+        AddOffsetsToTxnRequest(producer.id, producer.producer_id, producer.epoch, group),
+        4,
+        AddOffsetsToTxnResponse,
+    )
+    assert isinstance(added, AddOffsetsToTxnResponse)
+    assert added.error_code == NONE
+    held: list[tuple[object, ...]] = []
+    verified = transaction_peers._verified
+    monkeypatch.setattr(transaction_peers, "_verified", lambda *answer: held.append(answer))
+    told = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 41)])]
+    request = TxnOffsetCommitRequest(
+        transactional_id=producer.id,
+        group_id=group,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        topics=told,
+    )
+    connection = keeper.connect()
+    connection.send(request, version, TxnOffsetCommitResponse)
+    cluster.run_until(lambda: bool(held))
+    Producer(client, "id", node)  # fences the first, whose transaction is aborted
+    cluster.run(3_000)
+    monkeypatch.undo()
+    for answer in held:
+        verified(*answer)
+    keeper.connect().send(
+        FindCoordinatorRequest(coordinator_keys=["another"]), 4, FindCoordinatorResponse
+    )  # a turn
+    cluster.run(3_000)
+    late = connection.replies[0]
+    assert isinstance(late, TxnOffsetCommitResponse)
+    assert late.topics[0].partitions[0].error_code != NONE
+    asked = [OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])]
+    kept = client.ask(keeper, OffsetFetchRequest(groups=asked, require_stable=True), 8, OffsetFetchResponse)
+    assert isinstance(kept, OffsetFetchResponse)
+    part = kept.groups[0].topics[0].partitions[0]
+    assert (part.error_code, part.committed_offset) == (NONE, -1)
+
+
+def test_metadata_names_the_replicas_of_a_broker_that_is_down() -> None:
+    cluster, client = formed()
+    victim = client.leader("t", 0)
+    number = next(number for number, node in cluster.nodes.items() if node is victim)
+    victim.kill()
+    cluster.run_until(
+        lambda: all(number in q.image.brokers and q.image.brokers[number].is_fenced for q in cluster.quorums)
+    )
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    answer = client.ask(cluster.others(victim)[0], request, 12, MetadataResponse)
+    assert isinstance(answer, MetadataResponse)
+    assert number not in [broker.node_id for broker in answer.brokers]
+    for part in answer.topics[0].partitions:
+        is_down = part.replica_nodes == [number]
+        assert part.offline_replicas == ([number] if is_down else [])
+        assert (part.error_code, part.leader_id) == (
+            (ErrorCode.LEADER_NOT_AVAILABLE, -1) if is_down else (NONE, part.replica_nodes[0])
+        )
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -113,12 +113,19 @@ def _partition(
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.eligible_leader_replicas),
         last_known_elr=list(partition.last_known_elr),
-        offline_replicas=[
-            node
-            for node in partition.replicas
-            if (broker := brokers.get(node)) is None
-            or broker.is_fenced
-            or broker.endpoint(listener) is None
-            or not has_replica_online(partition, broker)
-        ],
+        offline_replicas=offline_replicas(image, partition, listener),
     )
+
+
+def offline_replicas(image: MetadataImage, partition: PartitionImage, listener: str) -> list[int]:
+    """The replicas that no client of this listener can reach: their broker is gone, fenced or without the
+    listener, or their directory is offline.
+    """
+    return [
+        node
+        for node in partition.replicas
+        if (broker := image.brokers.get(node)) is None
+        or broker.is_fenced
+        or broker.endpoint(listener) is None
+        or not has_replica_online(partition, broker)
+    ]

@@ -1,9 +1,9 @@
 """WriteTxnMarkers: the transaction coordinator of another broker, or an administrator, ends transactions in
 partitions that this node leads.
 
-`__consumer_offsets` accepts a marker only for a hanging transaction: it is open in the partition, and no
-transaction of its producer is open in this broker's coordinator, which writes its own markers without this
-request. See docs/decisions/0013.
+`__consumer_offsets` accepts no marker for a producer with an open transaction in this broker's coordinator,
+which writes its own markers without this request. Where there is no other broker, the transaction must be
+open in the partition too. See docs/decisions/0013.
 """
 
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ def _refused_offsets(
             refused[topic_partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif asked.producer_id in owned:
             refused[topic_partition] = ErrorCode.CONCURRENT_TRANSACTIONS
-        elif producer is None or producer.transaction_start < 0:
+        elif context.live.is_only_broker and (producer is None or producer.transaction_start < 0):
             refused[topic_partition] = ErrorCode.INVALID_TXN_STATE
     return refused
 

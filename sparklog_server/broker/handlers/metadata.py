@@ -25,7 +25,7 @@ from sparklog_server.broker.operations import operations_on_cluster, operations_
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.controller.names import check_name
-from sparklog_server.metadata.entries import TopicImage
+from sparklog_server.metadata.entries import PartitionImage, TopicImage
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.disks import has_room
 
@@ -88,6 +88,11 @@ class _Told:
         self._context = context
         self._call = call
         self._image = context.image
+        self._reachable = {
+            broker.node_id
+            for broker in context.image.brokers.values()
+            if not broker.is_fenced and broker.endpoint(call.session.listener) is not None
+        }
         self._with_operations = request.include_topic_authorized_operations
         self._creates = request.allow_auto_topic_creation and context.settings.auto_create_topics_enable
         self._missing: list[str] = []
@@ -141,9 +146,18 @@ class _Told:
 
     def _of_known(self, topic: TopicImage) -> MetadataResponseTopic:
         told = _topic(topic)
+        for index, partition in enumerate(topic.partitions):
+            if partition.leader < 0 or not self._reachable.issuperset(partition.replicas):
+                told.partitions[index].offline_replicas = self._offline_replicas(partition)
         if self._context.partitions.has_offline:
             _without_offline(self._context, told)
         return told
+
+    def _offline_replicas(self, partition: PartitionImage) -> list[int]:
+        # At its only use: rarely is a replica offline.
+        from sparklog_server.broker.handlers.describe_topics import offline_replicas
+
+        return offline_replicas(self._image, partition, self._call.session.listener)
 
     def _may_see(self, name: str) -> bool:
         return self._context.allow(self._call, Operation.DESCRIBE, Resource.TOPIC, name)
