@@ -80,6 +80,7 @@ class QuorumState:
         self._timers = timers
         self._random = random
         self._trace = trace
+        self._logged: set[Role] = set()  # the roles of this epoch in the log, since the leader was heard
         self._endpoint: Endpoint | None = None  # of the leader
         self._lost_count = 0  # elections since a leader was heard
         self._target = 0  # of an observer that looks for the leader
@@ -147,8 +148,12 @@ class QuorumState:
         """Move, and leave the state of the former role behind."""
         assert role in LEGAL[self.role], f"{self.role.name} → {role.name}"
         assert epoch >= self.epoch
+        if epoch > self.epoch:
+            self._logged.clear()
         self.role, self.epoch, self.leader_id, self._endpoint = role, epoch, leader, endpoint
-        self._trace("raft-role", node=self.me.node_id, role=role.value, epoch=epoch)
+        if role not in self._logged:
+            self._trace("raft-role", node=self.me.node_id, role=role.value, epoch=epoch)
+            self._logged.add(role)
         serving, self.serving, self.leading = self.serving, None, None
         self.electing = self.resigning = self.due_us = None
         self.following.begin(None)
@@ -404,6 +409,7 @@ class QuorumState:
     def leader_heard(self, now: Instant) -> None:
         """The leader answered a fetch."""
         self._lost_count = 0
+        self._logged.clear()
         self._set_due(self._timers.fetch_timeout_us, now)
 
     def leader_resigned(self, successors: Sequence[int], now: Instant) -> None:
