@@ -25,6 +25,7 @@ from sparklog.errors import SparklogError
 
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 10.0
+_ASKED_EVERY_S: Final = 0.005
 
 Setting = str | int | float | bool | Iterable[str]
 
@@ -74,6 +75,8 @@ class EmbeddedBroker:
             ready = self._wait_until_ready()
             self.bootstrap_servers = ready["listen"]
             self.pids = tuple(int(pid) for pid in ready["pid" if nodes == 1 else "pids"].split(","))
+            if nodes > 1:
+                _wait_until_known(self.bootstrap_servers.split(","))
         except BaseException:
             self._end()
             raise
@@ -112,6 +115,19 @@ class EmbeddedBroker:
                 f"{self._child.wait()}):\n{self.log()[-4000:].strip()}"
             )
         return words
+
+
+def _wait_until_known(addresses: list[str]) -> None:
+    """Wait until every node shows every other one: each learns a moment later that the others are ready."""
+    from sparklog.client.admin import Admin  # at its only use: one broker is known to itself
+
+    until_s = time.monotonic() + START_S_MAX
+    for address in addresses:
+        with Admin(bootstrap_servers=address) as admin:
+            while len(admin.describe_cluster().nodes) < len(addresses):
+                if time.monotonic() > until_s:
+                    raise BrokerNotStarted(f"the node at {address} does not show all nodes of the cluster")
+                time.sleep(_ASKED_EVERY_S)
 
 
 def embedded(

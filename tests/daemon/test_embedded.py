@@ -13,7 +13,7 @@ import pytest
 import sparklog
 from sparklog import Admin, Producer, TopicPartition
 from sparklog.local_broker import BrokerNotStarted
-from tests.daemon.broker_process import is_served, stored, wait_until, wait_until_gone
+from tests.daemon.broker_process import is_served, stored, wait_until_gone
 
 OWNER = """
 import sys, sparklog
@@ -44,10 +44,7 @@ def test_three_nodes_serve_as_one_cluster_and_leave_nothing_behind() -> None:
         partition = TopicPartition("t", 0)
         for one in addresses:
             with Admin(bootstrap_servers=one) as admin:
-                # Each node is ready, and the others follow a moment later.
-                wait_until(
-                    lambda admin=admin: [n.node_id for n in admin.describe_cluster().nodes] == [1, 2, 3]
-                )
+                assert [node.node_id for node in admin.describe_cluster().nodes] == [1, 2, 3]
         with Admin(bootstrap_servers=addresses[2]) as admin:
             assert admin.create_topics({"t": -1})["t"].partition_count == 3
         with Producer(bootstrap_servers=addresses[0]) as producer:
