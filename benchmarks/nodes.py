@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -25,11 +26,12 @@ class Cluster:
 
 
 @contextmanager
-def cluster(nodes: int = COUNT) -> Iterator[Cluster]:
-    """Start a cluster from nothing in a temporary directory."""
+def cluster(nodes: int = COUNT, *, data_dir: Path | None = None) -> Iterator[Cluster]:
+    """Start a cluster from nothing, in a temporary directory if none is given."""
     began_s = time.perf_counter()
+    where = [] if data_dir is None else ["--data-dir", str(data_dir)]
     child = subprocess.Popen(
-        [*harness.sparklog_command(), "cluster", "start", "--nodes", str(nodes), "--base-port", "0"],
+        [*harness.sparklog_command(), "cluster", "start", "--nodes", str(nodes), "--base-port", "0", *where],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
