@@ -268,6 +268,22 @@ class DecisionLog:
         if self._partition_count:
             return
         replicas = min(REPLICAS, len(self.admin.describe_cluster().nodes))
+        try:
+            self._create_topic(replicas)
+        except ItemsFailed as failed:
+            if failed.code is not ErrorCode.INVALID_REPLICATION_FACTOR or replicas == 1:
+                raise
+            self._create_topic(1)  # brokers of sparklog do not replicate yet
+        policy = self.admin.describe_configs([TOPIC])[TOPIC]["cleanup.policy"].value
+        if policy != "compact":
+            raise SettingsError(
+                f"topic {TOPIC} has cleanup.policy={policy} and would forget which batches are committed: "
+                f"set it to compact, as in"
+                f" sparklog configs alter --topic {TOPIC} cleanup.policy=compact"
+            )
+        self._partition_count = len(self.admin.describe_topics([TOPIC])[TOPIC].partitions)
+
+    def _create_topic(self, replicas: int) -> None:
         configs = {
             "cleanup.policy": "compact",
             "max.message.bytes": str(RECORD_BYTES_MAX),
@@ -279,14 +295,6 @@ class DecisionLog:
         except ItemsFailed as failed:
             if failed.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-        policy = self.admin.describe_configs([TOPIC])[TOPIC]["cleanup.policy"].value
-        if policy != "compact":
-            raise SettingsError(
-                f"topic {TOPIC} has cleanup.policy={policy} and would forget which batches are committed: "
-                f"set it to compact, as in"
-                f" sparklog configs alter --topic {TOPIC} cleanup.policy=compact"
-            )
-        self._partition_count = len(self.admin.describe_topics([TOPIC])[TOPIC].partitions)
 
     def _partition(self, sink: str) -> TopicPartition:
         if not self._partition_count:

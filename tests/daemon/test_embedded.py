@@ -12,6 +12,8 @@ import pytest
 
 import sparklog
 from sparklog import Admin, Producer, TopicPartition
+from sparklog.client.decision_log import DecisionLog
+from sparklog.client.settings import ClientSettings
 from sparklog.local_broker import BrokerNotStarted
 from tests.daemon.broker_process import is_served, stored, wait_until_gone
 
@@ -51,6 +53,8 @@ def test_three_nodes_serve_as_one_cluster_and_leave_nothing_behind() -> None:
             producer.send("t", value=b"one", partition=0)
             producer.flush()
         assert stored(addresses[1], partition) == [b"one"]
+        with DecisionLog(ClientSettings.from_kafka({"bootstrap.servers": addresses[1]})) as decisions:
+            decisions.make_topic()  # with one replica, since these brokers do not replicate yet
     for pid in (cluster.pid, *cluster.pids):
         wait_until_gone(pid)
     assert not cluster.data_dir.parent.exists()
