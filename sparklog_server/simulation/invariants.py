@@ -2,7 +2,7 @@
 
     one leader an epoch                    a vote is durable before it is sent, and given once an epoch
     epochs and high watermarks go up       a majority has synced everything below the leader's high watermark
-    committed batches stay (`ledger`)      a new leader has every committed batch
+    committed batches stay (`ledger`)      a leader has every batch that earlier epochs committed
     no truncation below the high watermark snapshots end at a committed batch, and reach the log start
     a leader commits by its own epoch      a snapshot holds the state of its offset
 
@@ -73,6 +73,7 @@ class RaftWatch:
         self._voters = voters
         self._directories = dict(voters)
         self._rafts: dict[NodeId, RaftFacts] = {}
+        self._ends: dict[LeaderEpoch, Offset] = {}  # up to where the leader of each epoch has committed
         self._leaderless_since_us: int | None = None
         self._facts: dict[NodeId, _Facts] = {}
         self._synced: dict[NodeId, Offset] = {}
@@ -201,11 +202,13 @@ class RaftWatch:
         if self._leaderless_since_us is not None:
             self.leaderless_us_max = max(self.leaderless_us_max, now_us - self._leaderless_since_us)
             self._leaderless_since_us = None
-        if facts.end < self.ledger.end:
+        # A candidate that has its votes may append its first record late, when a later epoch has a leader.
+        committed = max((end for epoch, end in self._ends.items() if epoch < facts.epoch), default=Offset(0))
+        if facts.end < committed:
             raise Violation(
-                "leader-incomplete", f"node {machine.node} leads with {facts}, {self.ledger.end} is committed"
+                "leader-incomplete", f"node {machine.node} leads with {facts}, {committed} is committed"
             )
-        for batch in _batches(raft.log, raft.log.log_start_offset, self.ledger.end):
+        for batch in _batches(raft.log, raft.log.log_start_offset, committed):
             self.ledger.committed(machine.node, batch)
 
     def _committed(self, machine: Machine, raft: RaftFacts, since: Offset, facts: _Facts) -> None:
@@ -217,6 +220,7 @@ class RaftWatch:
             raise Violation("log-start", f"node {machine.node} begins at {log_start}, it has {snapshots}")
         if facts.role is not Role.LEADER:
             return
+        self._ends[facts.epoch] = facts.high_watermark
         last, _ = self.ledger.states[facts.high_watermark]
         if last != facts.epoch:
             raise Violation("old-epoch", f"leader {machine.node} of {facts.epoch} commits records of {last}")
