@@ -43,11 +43,15 @@ if TYPE_CHECKING:
 class Serving(Protocol):
     """The interface of the broker to its environment."""
 
-    is_stopping: bool
     is_stopped: bool
-    settings: BrokerSettings
     quotas: ClientQuotas
+    mute_changes: dict[SessionId, bool]
+    """The sessions that must no longer be read (True) or may be read again (False), since it was cleared."""
 
+    @property
+    def settings(self) -> BrokerSettings: ...
+    @property
+    def is_stopping(self) -> bool: ...
     @property
     def is_ready(self) -> bool: ...
     def start(self, now: Instant) -> list[Effect]: ...
@@ -62,7 +66,6 @@ class Serving(Protocol):
     def link_buffer(self, link: LinkId) -> memoryview | None: ...
     def link_received(self, link: LinkId, size: int, now: Instant) -> list[Effect]: ...
     def link_lost(self, link: LinkId, loss: Loss, now: Instant) -> list[Effect]: ...
-    def take_mute_changes(self) -> list[tuple[SessionId, bool]]: ...
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]: ...
     def unreadable(self, file: Sliceable, error: StorageError, now: Instant) -> list[Effect]: ...
     def tick(self, now: Instant) -> list[Effect]: ...
@@ -290,10 +293,11 @@ class Pump:
             for connection in replied:
                 connection.flush()
             replied.clear()
-            # Only the last change of a session within the turn counts.
-            for session, is_muted in dict(self._broker.take_mute_changes()).items():
-                if session in self.connections:
-                    self.connections[session].mute(is_muted=is_muted)
+            if changes := self._broker.mute_changes:
+                for session, is_muted in changes.items():
+                    if session in self.connections:
+                        self.connections[session].mute(is_muted=is_muted)
+                changes.clear()
             if self._unread:
                 session, (size, has_read) = self._unread.popitem()
                 effects = self._broker.unread(session, size, now, has_read=has_read)

@@ -319,7 +319,7 @@ class SimulatedNode:
                     return
                 case SendTo(link_id, chunks):
                     self._send_to(link_id, b"".join(map(_bytes_of, chunks)))
-        for session, is_muted in self.running.take_mute_changes():
+        for session, is_muted in self.running.mute_changes.items():
             if is_muted:
                 self._muted.add(session)
             else:
@@ -327,6 +327,7 @@ class SimulatedNode:
                 if session in self._unread:
                     life = self._life
                     self._clock.after(0, partial(self._read_on_in, life, session))
+        self.running.mute_changes.clear()
         forgotten = self.running.forgotten(self._clock.now)
         assert not forgotten, f"the agenda has no note of {forgotten}"
         self._set_timer()

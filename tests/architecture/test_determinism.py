@@ -18,7 +18,6 @@ OUTSIDE = MAY_TOUCH_THE_WORLD - {"sparklog_server.simulation"}
 
 LINES_MAX = 500
 LONGER_FOR_A_REASON = {
-    "sparklog_server/broker/broker.py": "composes the node, and has the order in which a turn does things in one place",  # noqa: E501
     "sparklog_server/log/partition_log.py": "each of its methods keeps the same invariants of one log, over state that is not shared",  # noqa: E501
 }
 

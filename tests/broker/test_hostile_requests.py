@@ -102,7 +102,9 @@ def test_handlers_that_cannot_be_imported_cost_the_session_alone(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sparklog_server.broker.dispatch_administration", None)
     broker = world.node.running
-    broker.handlers = {key: entry for key, entry in broker.handlers.items() if key not in ADMINISTRATION_APIS}
+    sessions = broker._sessions
+    served = sessions.handlers.items()
+    sessions.handlers = {key: entry for key, entry in served if key not in ADMINISTRATION_APIS}
     refused, other = world.node.connect(), world.node.connect()
     refused.send(DescribeClusterRequest(), 1, DescribeClusterResponse)
     world.settle()

@@ -33,7 +33,7 @@ class Echo:
         self.reads = 0  # how often it was told that a client has read
         self._file = file
         self._buffer = bytearray(1 << 18)
-        self._mute_changes: list[tuple[SessionId, bool]] = []
+        self.mute_changes: dict[SessionId, bool] = {}
         self._waiting: dict[Ticket, SessionId] = {}
 
     def start(self, now: Instant) -> list[Effect]:
@@ -69,10 +69,6 @@ class Echo:
     def has_request_in_flight(self, session_id: SessionId) -> bool:
         return self.is_busy
 
-    def take_mute_changes(self) -> list[tuple[SessionId, bool]]:
-        changes, self._mute_changes = self._mute_changes, []
-        return changes
-
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         self.finished_results.append(result)
         return [Reply(self._waiting.pop(ticket), [b"finished"])]
@@ -88,7 +84,7 @@ class Echo:
         return []
 
     def unmute(self, session_id: SessionId) -> None:
-        self._mute_changes.append((session_id, False))
+        self.mute_changes[session_id] = False
 
     def _answer(self, session: SessionId, word: bytes, *arguments: bytes) -> list[Effect]:
         self.answered += 1
@@ -99,7 +95,7 @@ class Echo:
                 self._file.retain()
                 return [Reply(session, [HEADER, FileSlice(self._file, *map(int, arguments))])]
             case b"mute":
-                self._mute_changes.append((session, True))
+                self.mute_changes[session] = True
                 return []
             case b"close":
                 return [Reply(session, [b"bye"]), Disconnect(session, "asked to")]

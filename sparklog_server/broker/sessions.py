@@ -1,0 +1,360 @@
+"""The sessions of one broker: requests come in, and their answers go out in order.
+
+    receive ─► Framer ─► header ─► handlers[api] ─┬─► answer now ──► quotas ──► in order ──► Reply
+                  │                               └─► Parked: owed until it is woken or expires ─┘
+                  └─► muted: the frame waits in the backlog ─► go_on ─► served
+
+Bounds of memory and quotas mute a session, which is then not read; `go_on` serves it when the cause is over.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, release, retain
+from sparklog.errors import DecodeError
+from sparklog.model import Instant, Micros, SessionId, earlier
+from sparklog.wire.api_keys import API_VERSIONS
+from sparklog.wire.frame import Framer, spare_buffers
+from sparklog.wire.header import UnsupportedVersion, encode_reply
+from sparklog.wire.schema import Message
+from sparklog_server.broker.client_quotas import ClientQuotas
+from sparklog_server.broker.context import Context, Handlers
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
+from sparklog_server.broker.handlers.api_versions import of_unsupported_version
+from sparklog_server.broker.memory import RequestMemory
+from sparklog_server.broker.reply_sender import SESSION_TURN_BYTES, TURN_BYTES, ReplySender
+from sparklog_server.broker.request_jobs import Finish
+from sparklog_server.broker.requests import NotServed, read_request
+from sparklog_server.broker.session import (
+    FLOWING,
+    MUTING_SILENT,
+    SILENT,
+    Call,
+    Encoded,
+    Parked,
+    Session,
+    first_frame_bytes_max,
+)
+from sparklog_server.replica.directory import Trace
+
+_NO_CONTROLLERS: Final[tuple[Handlers, Mapping[int, int]]] = ({}, {})
+
+
+class Sessions:
+    """The sessions by their ids.
+
+    Invariants: the answers of a session leave in the order of its requests; a muted session runs no request;
+    after `stop` no request runs.
+    """
+
+    def __init__(
+        self,
+        live: DynamicBrokerConfig,
+        quotas: ClientQuotas,
+        effects: list[Effect],
+        handlers: Handlers,
+        newest_served: Mapping[int, int],
+        *,
+        receive_buffer: bytearray,
+        trace: Trace,
+    ) -> None:
+        connections = live.settings.connections
+        self.is_stopping = False
+        self.memory = RequestMemory(connections.queued_max_request_bytes)
+        self.replying = ReplySender(connections.sparklog_reply_memory_max, self._mute)
+        self.handlers = handlers
+        self.deadline_us: Micros | None = None  # the next time for `tick`
+        self.mute_changes: dict[SessionId, bool] = {}
+        self._newest_served = newest_served
+        self._of_controllers = (
+            _apis_of_controllers() if live.settings.controller_listener_names else _NO_CONTROLLERS
+        )
+        self._live = live
+        self._quotas = quotas
+        self._effects = effects
+        self._trace = trace
+        self._in_flight_max = connections.sparklog_session_in_flight_max
+        self._receive_buffer = receive_buffer
+        self._spare_buffers = spare_buffers()
+        self._by_id: dict[SessionId, Session] = {}
+        self._resumable: list[Session] = []
+
+    @property
+    def receive_buffers(self) -> tuple[bytearray, ...]:
+        """The buffers that frames are received in, and that later frames reuse."""
+        return (self._receive_buffer, *self._spare_buffers)
+
+    def stop(self) -> None:
+        """Serve no more requests."""
+        self.is_stopping = True
+
+    # -- connections
+
+    def connected(self, session_id: SessionId, listener: str, peer_address: str) -> None:
+        """Begin a session: a connection was accepted on `listener`."""
+        settings = self._live.settings
+        framer = Framer(
+            frame_bytes_max=first_frame_bytes_max(settings, listener),
+            shared=self._receive_buffer,
+            spares=self._spare_buffers,
+        )
+        self._by_id[session_id] = Session(
+            session_id,
+            framer,
+            listener=listener,
+            peer_address=peer_address,
+            is_controller=listener in settings.controller_listener_names,
+        )
+
+    def buffer(self, session_id: SessionId) -> memoryview:
+        """The memory for the next bytes of this session; valid until the next call."""
+        return self._by_id[session_id].framer.buffer()
+
+    def receive(self, context: Context, session_id: SessionId, size: int, now: Instant) -> None:
+        """Process `size` bytes that were written into `buffer(session_id)`."""
+        session = self._by_id[session_id]
+        if session.is_closing:
+            return
+        try:
+            frames = session.framer.received(size)
+        except DecodeError as error:
+            self.close(session, f"not a Kafka frame: {error}")
+            return
+        for frame in frames:
+            if session.is_closing or self.is_stopping:
+                break  # a record appended during a stop would come after the mark of the clean stop
+            if self.replying.turn_bytes > SESSION_TURN_BYTES:
+                self.replying.rest(session)
+            if session.is_muted:
+                session.backlog.append(memoryview(bytearray(frame)))
+                session.backlog_bytes += len(frame)
+            else:
+                self._serve(context, session, frame, now)
+        if session.framer.recycle() or session.backlog_bytes or session.held_bytes:
+            self.memory.bound(session, now, self.close, self._mute)
+
+    def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> None:
+        """Record the bytes of responses that the client of this session has not read, and whether it has read
+        some since the last call.
+        """
+        session = self._by_id.get(session_id)
+        if session is not None:
+            self.replying.unread(session, size, now, has_read=has_read)
+
+    def disconnected(self, session_id: SessionId) -> Session | None:
+        """End a session whose connection is closed; its parked requests are dropped when they are woken or
+        expire. None if it has ended before.
+        """
+        session = self._by_id.pop(session_id, None)
+        if session is not None:
+            session.is_closing = True
+            self.memory.released(session)
+            self.replying.memory.forget(session)
+            for call in session.owed:
+                if call.waiting is not None:
+                    call.waiting.abandoned()
+                if call.answer:
+                    release(call.answer)
+            session.owed.clear()
+        return session
+
+    def has_request_in_flight(self, session_id: SessionId) -> bool:
+        """Whether the client of this session waits for a response."""
+        return self._by_id[session_id].has_request_in_flight
+
+    def close(self, session: Session, reason: str, *, is_at_once: bool = False) -> None:
+        """Close the connection of a session after its answers, or at once."""
+        if session.is_closing and not is_at_once:
+            return
+        session.is_closing = True
+        self.memory.released(session)
+        self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
+        self._effects.append(Disconnect(session.id, reason, is_at_once))
+
+    def _mute(self, session: Session) -> None:
+        session.is_muted = True
+        self.mute_changes[session.id] = True
+
+    # -- requests
+
+    def _serve(self, context: Context, session: Session, frame: memoryview, now: Instant) -> None:
+        """Run one request."""
+        quotas = self._quotas
+        begun_ns = quotas.work_ns() if quotas.is_timed else 0
+        handlers, newest = (
+            (self.handlers, self._newest_served) if not session.is_controller else self._of_controllers
+        )
+        try:
+            header, handler, request = read_request(frame, handlers, newest, self._live.settings)
+        except UnsupportedVersion as unsupported:
+            self._refuse_version(session, unsupported, now)
+            return
+        except NotServed as refusal:
+            self.close(session, str(refusal))
+            return
+        call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
+        answer = handler(context, call, request, now)
+        if quotas.is_set and not session.is_controller:
+            quotas.served(call, len(frame), begun_ns)
+            if answer is SILENT or answer is MUTING_SILENT:
+                quotas.charge_silent(call, now)
+        if (session.is_paused or session.throttled_until_us is not None) and not session.is_muted:
+            self._mute(session)
+        if type(answer) is not Parked:
+            self.answer(call, answer, now)
+        elif answer is not SILENT:
+            if answer is not MUTING_SILENT:
+                session.owed.append(call)
+            if answer is not FLOWING:
+                session.held_by = call
+            if not session.is_muted and (
+                session.held_by is not None or len(session.owed) >= self._in_flight_max
+            ):
+                self._mute(session)
+
+    def _refuse_version(self, session: Session, unsupported: UnsupportedVersion, now: Instant) -> None:
+        """Answer ApiVersions in version 0 with the supported versions (KIP-511); for any other API close
+        the connection, as Kafka does.
+        """
+        header = unsupported.header
+        if header.api_key != API_VERSIONS:
+            self.close(session, str(unsupported))
+        else:
+            call = Call(session, header.api_key, 0, header.correlation_id, header.client_id)
+            self.answer(call, of_unsupported_version(), now)
+
+    def answer(self, call: Call, message: Message, now: Instant, encoded: list[Chunk] | None = None) -> None:
+        """Send the response as soon as every earlier one of the session is sent."""
+        session = call.session
+        try:
+            chunks = encoded or encode_reply(message, call.api_key, call.version, call.correlation_id)
+        except (
+            ValueError,
+            OverflowError,
+        ) as error:  # longer than a length field allows: a request must not end the process
+            self.close(session, f"the answer cannot be written: {error}")
+            return
+        if call.forwarding is not None:
+            from sparklog_server.broker.handlers.envelope import enveloped  # a node alone answers none
+
+            chunks = enveloped(call.forwarding, message, chunks)
+        if (
+            self._quotas.is_set
+            and (throttled := self._quotas.charged(call, message, chunks, now)) is not None
+        ):
+            chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
+            if not session.is_muted:
+                self._mute(session)  # the response first, then the mute (KIP-219)
+        size = retain(chunks) if len(chunks) > 1 else len(chunks[0]) + CHUNK_BYTES
+        self.replying.turn_bytes += size
+        if not session.owed:
+            self._effects.append(Reply(session.id, chunks))
+            return
+        if call.waiting is None and call is not session.held_by:
+            session.owed.append(call)
+        self._effects += self.replying.in_order(call, chunks, size)
+        if session.is_muted:
+            self._resumable.append(session)
+
+    def woken(self, call: Call, answer: Message | Parked | None, now: Instant) -> None:
+        """A parked request was woken: send its answer, or let it wait on (None, or Parked)."""
+        if isinstance(answer, Parked):
+            if answer in (FLOWING, SILENT):  # the next requests need not wait for it any more
+                call.session.held_by = None
+                self._resumable.append(call.session)
+        elif answer is not None:
+            self.answer(call, answer, now)
+
+    def job_finished(self, call: Call, finish: Finish, now: Instant) -> None:
+        """Continue a request after its job, also if its session is closed, because a Produce without
+        acknowledgement takes effect all the same.
+        """
+        if self.is_stopping:
+            return
+        answer = finish()
+        if call.session.is_closing or call.answer is not None:
+            return
+        if isinstance(answer, Encoded):
+            self.answer(call, answer.message, now, answer.chunks)
+        else:
+            self.woken(call, answer, now)
+
+    # -- resumed sessions
+
+    def tick(self, now: Instant) -> None:
+        """Resume the sessions whose rest is over, and close those that have stalled."""
+        self._resumable += (*self._quotas.rested(now), *self.replying.take_rested())
+        self.memory.close_stalled(now, self.close)
+
+    def go_on(self, context: Context, now: Instant) -> bool:
+        """Resume sessions whose cause of being muted is over; whether there was one. Otherwise the turn may
+        end: close the sessions that hold too much memory for answers.
+        """
+        memory, replies = self.memory, self.replying.memory
+        if memory.starved and memory.has_readable:
+            self._resumable.extend(memory.take_readable(now))
+        elif replies.fed or (replies.starved and not replies.is_short):
+            self._resumable.extend(self.replying.take_readable())
+        elif self._resumable:
+            self._resume(context, self._resumable.pop(), now)
+        elif context.paused and not context.partitions.is_congested:
+            self._resumable.extend(context.paused)
+            for session in context.paused:
+                session.is_paused = False
+            context.paused.clear()
+        else:
+            self.replying.turn_bytes = 0
+            if replies.is_short:
+                for session, reason in self.replying.take_excess(now):
+                    self.close(session, reason, is_at_once=True)
+            self.deadline_us = None
+            if self._quotas.resting or memory.starved or self.replying.yielding or replies.is_short:
+                self.deadline_us = self._deadline()
+            return False
+        return True
+
+    def _deadline(self) -> Micros | None:
+        earliest = None
+        if self._quotas.resting:
+            earliest = self._quotas.deadline()
+        if self.memory.starved:
+            earliest = earlier(earliest, self.memory.deadline())
+        if self.replying.yielding or self.replying.memory.is_short:
+            earliest = earlier(earliest, self.replying.deadline())
+        return earliest
+
+    def _resume(self, context: Context, session: Session, now: Instant) -> None:
+        """Serve the requests that arrived while the session was muted, until it is muted again or none is
+        left; then resume reading.
+        """
+        if not session.is_muted or session.is_closing or session.is_paused or session.held_by is not None:
+            return
+        if (
+            len(session.owed) >= self._in_flight_max
+            or session.throttled_until_us is not None
+            or session.awaits_reader
+        ):
+            return
+        replying = self.replying
+        if replying.turn_bytes > TURN_BYTES:
+            replying.rest(session)
+            return
+        session.is_muted, turn_bytes_max = False, min(replying.turn_bytes + SESSION_TURN_BYTES, TURN_BYTES)
+        while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
+            frame = session.backlog.popleft()
+            session.backlog_bytes -= len(frame)
+            self._serve(context, session, frame, now)
+            if replying.turn_bytes > turn_bytes_max:
+                replying.rest(session)
+        self.memory.count(session, now)
+        if not session.is_muted and self.memory.starves(session):
+            session.is_muted = True
+        elif not session.is_muted:
+            self.mute_changes[session.id] = False
+
+
+def _apis_of_controllers() -> tuple[Handlers, Mapping[int, int]]:
+    """The handlers of a listener of controllers, which a node alone does not import, and its APIs."""
+    from sparklog_server.broker.dispatch_controller import CONTROLLER, NEWEST_OF_CONTROLLER
+
+    return CONTROLLER, NEWEST_OF_CONTROLLER
