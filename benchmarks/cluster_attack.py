@@ -4,12 +4,15 @@ links are cut, muted in one direction, and narrowed as well.
 
     producer, acks=all, idempotent ──► topic `plain` ──► a group reads every record
     transactions over all partitions ─► topic `whole` ─► read committed: each whole, in every partition once
+    Spark, with `--spark`: `plain` ────► topic `copied` ─► read committed: every record of `plain` once
 
 Ends with 1 if an acknowledged record is missing, a record is there twice or out of order, a transaction is
 torn, or the group has not read every record. A killed node is started again.
 """
 
 import argparse
+import contextlib
+import os
 import random
 import sys
 import tempfile
@@ -20,7 +23,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -28,9 +31,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import namespaces, nodes
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 PARTITIONS = 6
-PLAIN, WHOLE = "plain", "whole"
+PLAIN, WHOLE, COPIED = "plain", "whole", "copied"
 QUIET = {"log_level": 0}
+QUERY_S = 12
+"""How long a query of Spark runs until it is stopped."""
 PAUSE_S = 0.25
 """From the end of a fault to the start of a node that has ended."""
 CALM_S = 25
@@ -59,6 +67,7 @@ class History:
     aborted: int = 0
     unknown: int = 0
     seen: set[tuple[int, int]] = field(default_factory=set)
+    queries: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -130,6 +139,47 @@ def consume(servers: str, history: History) -> None:
         if message is not None and not message.error():
             history.seen.add((message.partition(), message.offset()))
     consumer.close()
+
+
+def session() -> "SparkSession":
+    """Spark in this process, on the loopback interface alone."""
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    from pyspark.sql import SparkSession
+
+    import sparklog
+
+    settings = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False, "spark.log.level": "OFF"}
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    sparklog.register(spark)
+    return spark
+
+
+def copy(servers: str, history: History, directory: Path) -> None:
+    """Copy one topic to another by a query of Spark, which is stopped and started every few seconds."""
+    spark = session()
+    at = {"kafka.bootstrap.servers": servers}
+    records = spark.readStream.format("sparklog").options(**at, subscribe=PLAIN, startingOffsets="earliest")
+    writer = (
+        records.load()
+        .select("value")
+        .writeStream.format("sparklog")
+        .options(**at, topic=COPIED, checkpointLocation=f"{directory}/checkpoint")
+    )
+    from pyspark.errors import StreamingQueryException
+
+    is_last = False
+    while not is_last:
+        is_last = time.time() > history.until_s + CALM_S
+        trigger = {"availableNow": True} if is_last else {"processingTime": "500 milliseconds"}
+        query = writer.trigger(**trigger).start()
+        history.queries += 1
+        with contextlib.suppress(StreamingQueryException):  # a batch may fail while a node is down
+            query.awaitTermination(None if is_last else QUERY_S)
+        query.stop()
+    spark.stop()
 
 
 def strike(cluster: Attacked, history: History, seed: int) -> Counter[str]:
@@ -220,12 +270,13 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the faults (default 1)")
     parser.add_argument("--namespaces", action="store_true", help="give each node a network of its own")
+    parser.add_argument("--spark", action="store_true", help="copy a topic by a query of Spark")
     options = parser.parse_args()
     if options.namespaces:
         namespaces.enter("benchmarks.cluster_attack")
     with tempfile.TemporaryDirectory() as directory, begun(Path(directory), options.namespaces) as cluster:
         servers = cluster.bootstrap_servers
-        topics = [NewTopic(name, PARTITIONS, 1) for name in (PLAIN, WHOLE)]
+        topics = [NewTopic(name, PARTITIONS, 1) for name in (PLAIN, WHOLE, COPIED)]
         admin = AdminClient({"bootstrap.servers": servers})
         for created in admin.create_topics(topics).values():
             created.result(30)
@@ -233,6 +284,8 @@ def main() -> int:
         clients = [
             threading.Thread(target=run, args=(servers, history)) for run in (produce, transact, consume)
         ]
+        if options.spark:
+            clients.append(threading.Thread(target=copy, args=(servers, history, Path(directory))))
         for client in clients:
             client.start()
         struck = strike(cluster, history, options.seed)
@@ -243,7 +296,7 @@ def main() -> int:
     print(
         f"acknowledged={sum(map(len, history.acknowledged.values()))} failed={history.failed} "
         f"committed={len(history.committed)} aborted={history.aborted} unknown={history.unknown} "
-        f"faults={len(found)}"
+        f"queries={history.queries} faults={len(found)}"
     )
     for fault in found:
         print(fault)
