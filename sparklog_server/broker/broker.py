@@ -6,7 +6,7 @@
 
 Each call from outside is a turn. At its end the broker answers requests whose wait is over, resumes muted
 sessions, and begins the syncs that are due. Nothing here blocks, reads a clock or calls back, except that
-`open` reads the logs.
+`open` reads the metadata log, and all logs of a node that is alone.
 """
 
 from collections.abc import Callable
@@ -109,6 +109,7 @@ class Broker:
         self._links = parts.links
         self._registration = parts.registration
         self._metadata_dir = parts.metadata_dir
+        self._recovery = parts.recovery
         self._of_controllers = _apis_of_controllers() if settings.controller_listener_names else ({}, {})
         self._context = Context(
             parts.live,
@@ -144,7 +145,9 @@ class Broker:
         self._controller_registration = _controller_registration(self._context, parts)
         parts.transactions.write = marker_writer(self._context)
         self._replying.hold_up = self._context.slices.unread
-        self._standing = BrokerLifecycle(self._context, parts.failed_directories, self._effects, trace)
+        self._standing = BrokerLifecycle(
+            self._context, parts.failed_directories, self._agenda, self._effects, trace
+        )
 
     @classmethod
     def open(
@@ -159,8 +162,8 @@ class Broker:
         receive_buffer: bytearray | None = None,
         work_clock: WorkClock = lambda: 0,
     ) -> Self:
-        """Open the directories and recover the logs; `start` then registers. Blocks. Raises StorageError or
-        DirectoryRefused.
+        """Open the directories and the metadata log, and the data logs of a node that is alone; `start` then
+        registers. Blocks. Raises StorageError or DirectoryRefused.
         """
         parts = open_parts(
             settings, disk, transactions=cls.transactions, allow=allow, entropy=entropy, trace=trace, now=now
@@ -177,10 +180,17 @@ class Broker:
         return self._standing.is_ready and not self.is_stopping
 
     def start(self, now: Instant) -> list[Effect]:
-        """The first turn: register with the controller."""
-        self._partitions.retention.begin(now)
-        self._standing.begin(self._registration, now)
+        """The first turn: register with the controller, and recover the logs that are not open yet."""
+        self._standing.begin(self._registration, now, is_recovered=self._recovery is None)
+        if self._recovery is None:
+            self._partitions.retention.begin(now)
+        else:
+            self._recovery.begin(self._recovered, now)
         return self._end_of_turn(now)
+
+    def _recovered(self, now: Instant) -> None:
+        self._partitions.retention.begin(now)
+        self._standing.recovered(now)
 
     def stop(self, now: Instant) -> list[Effect]:
         """Begin a clean stop: with several nodes, have the leaderships moved away first; then answer nothing
@@ -194,6 +204,8 @@ class Broker:
         if self._context.controllers is not None:
             self._context.controllers.close()
             self._quorum.resign(now)
+        if self._recovery is not None:
+            self._recovery.stop()
         self._partitions.stop()
         self._agenda.has_deadlines = True
 
@@ -566,6 +578,7 @@ class Broker:
             and partitions.is_quiet
             and self._quorum.is_quiet
             and context.jobs.running == 0
+            and not (self._recovery is not None and self._recovery.is_running)
         ):
             self._links.close_all()
             self._quorum.close(now)
@@ -602,7 +615,7 @@ class Broker:
         quorum = self._quorum
         self._agenda.has_deadlines = True
         for delta in quorum.take_deltas():
-            follow(self._live, self._partitions, delta, now)
+            follow(self._live, self._partitions, self._recovery, delta, now)
             self.settings = self._live.settings
             if delta.quotas_changed:
                 self.quotas.published(delta.after.quotas)

@@ -29,6 +29,7 @@ from sparklog.wire.messages.assign_replicas_to_dirs import (
 )
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from sparklog_server.agenda import Agenda
 from sparklog_server.broker.context import Context
 from sparklog_server.metadata.features import unsupported
 from sparklog_server.metadata.image import MetadataImage
@@ -82,7 +83,9 @@ class BrokerLifecycle:
     Invariant: at most one registration or regular heartbeat waits for its answer.
     """
 
-    def __init__(self, context: Context, failed: list[Uuid], effects: list[Effect], trace: Trace) -> None:
+    def __init__(
+        self, context: Context, failed: list[Uuid], agenda: Agenda, effects: list[Effect], trace: Trace
+    ) -> None:
         self.is_ready = False
         self.deadline_us: Micros | None = None
         """When `tick` is wanted."""
@@ -91,6 +94,7 @@ class BrokerLifecycle:
         self._failed = failed
         self._assignments = context.partitions.moving.assignments
         self._told_cordoned: tuple[str, ...] = ()
+        self._agenda = agenda
         self._effects = effects
         self._trace = trace
         self._again: list[Callable[[Instant], None]] = []
@@ -101,19 +105,29 @@ class BrokerLifecycle:
         self._awaits_beat = False  # a heartbeat has no answer yet
         self._wants_beat = False  # another one is to follow at once
         self._is_heard = False  # a heartbeat was answered
+        self._is_recovered = True  # the logs are open
         self._left: Callable[[Instant], None] | None = None  # set once the broker is to stop
         self._leave_until_us: Micros | None = None
         self._silent_until_us: Micros | None = None
 
     # -- registration
 
-    def begin(self, registration: BrokerRegistrationRequest, now: Instant) -> None:
-        """Register; ready follows by itself."""
+    def begin(
+        self, registration: BrokerRegistrationRequest, now: Instant, *, is_recovered: bool = True
+    ) -> None:
+        """Register; ready follows by itself, but not before `recovered` if the logs are not open yet."""
+        self._is_recovered = is_recovered
         if not self._is_alone:
             timeout_ms = self._context.settings.initial_broker_registration_timeout_ms
             self._register_until_us = Micros(now.mono_us + timeout_ms * 1000)
         self._register(registration, now)
         self._schedule()
+
+    def recovered(self, now: Instant) -> None:
+        """The logs are open: ask at once to be unfenced."""
+        self._is_recovered = True
+        if self._context.broker_epoch >= 0:
+            self.beat(now)
 
     @property
     def _is_alone(self) -> bool:
@@ -203,6 +217,8 @@ class BrokerLifecycle:
             self._trace(
                 "broker-ready" if is_ready else "broker-still-fenced", node=self._context.settings.node_id
             )
+        if is_ready and not self.is_ready:
+            self._agenda.has_deadlines = True  # reports about directories may wait for this
         self.is_ready, self._is_heard = is_ready, True
 
     # -- controlled shutdown
@@ -366,7 +382,7 @@ class BrokerLifecycle:
             broker_id=self._context.settings.node_id,
             broker_epoch=self._context.broker_epoch,
             current_metadata_offset=self._context.image.offset,
-            want_fence=not self._is_alone and self._is_stalled(now),
+            want_fence=not self._is_recovered or (not self._is_alone and self._is_stalled(now)),
             want_shut_down=self._left is not None,
             offline_log_dirs=list(offline_log_dirs),
             cordoned_log_dirs=None if cordoned is None else list(cordoned),

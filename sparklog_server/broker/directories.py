@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from sparklog.effects import Steps, take_all
 from sparklog.model import Instant, NodeId, Uuid
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from sparklog_server.broker.found_files import FoundFiles
@@ -16,12 +17,16 @@ from sparklog_server.replica.directory import Trace
 
 
 def open_log_dirs(
-    settings: BrokerSettings, disk: Disk, entropy: Callable[[int], bytes], trace: Trace, now: Instant
+    settings: BrokerSettings,
+    disk: Disk,
+    entropy: Callable[[int], bytes],
+    trace: Trace,
+    now: Instant,
+    *,
+    is_alone: bool,
 ) -> list[LogDir]:
-    """The directory of the metadata log, then those of the data; an unreadable data directory is skipped, and
-    the others serve.
-
-    A damaged log takes only its partition offline.
+    """The directory of the metadata log, then those of the data, with their logs if the node `is_alone`; an
+    unreadable data directory is skipped, and the others serve.
 
     Raises DirectoryRefused, DirectoryInUse, and StorageError for the metadata log's directory or if no data
     directory is readable.
@@ -35,16 +40,11 @@ def open_log_dirs(
     for path in dict.fromkeys((settings.metadata_log_dir, *settings.log_dirs)):
         try:
             refuse_what_was_lost(disk, path)
-            found = FoundFiles(disk, path, trace)
-            log_dir = LogDir.open(
-                disk,
-                path,
-                node_id=NodeId(settings.node_id),
-                cluster_id=cluster_id,
-                entropy=entropy,
-                defaults=log_settings(settings.topics, settings),
-                now=now,
+            log_dir = LogDir.claim(
+                disk, path, node_id=NodeId(settings.node_id), cluster_id=cluster_id, entropy=entropy
             )
+            if is_alone or path not in settings.log_dirs:
+                take_all(recover_logs(settings, disk, log_dir, trace, now))
         except StorageError as error:
             if path == settings.metadata_log_dir or isinstance(error, DirectoryInUse):
                 raise
@@ -56,26 +56,37 @@ def open_log_dirs(
             )
             failed = error
             continue
-        for cut in log_dir.cuts:
-            trace("log-cut", partition=cut.path.split("/")[-2], **cut.fields)
-        for topic_partition, log in log_dir.logs.items():
-            for start, end in log.holes:
-                trace(
-                    "log-hole",
-                    partition=str(topic_partition),
-                    start=start,
-                    end=end,
-                    reason="left by compaction or by a missing file",
-                )
-        for topic_partition, damaged in log_dir.damaged.items():
-            remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}
-            trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error), **remedy)
         cluster_id = log_dir.cluster_id
         opened.append(log_dir)
-        found.opened(log_dir)
     if failed is not None and not any(log_dir.path in settings.log_dirs for log_dir in opened):
         raise failed
     return opened
+
+
+def recover_logs(
+    settings: BrokerSettings, disk: Disk, log_dir: LogDir, trace: Trace, now: Instant
+) -> Steps[None]:
+    """Open the logs of a directory, and log what was missing, cut or damaged in it. A damaged log takes only
+    its partition offline. Blocks. Raises StorageError.
+    """
+    found = FoundFiles(disk, log_dir.path, trace)
+    defaults = log_settings(settings.topics, settings)
+    yield from log_dir.recover(lambda _: defaults, now)
+    for cut in log_dir.cuts:
+        trace("log-cut", partition=cut.path.split("/")[-2], **cut.fields)
+    for topic_partition, log in log_dir.logs.items():
+        for start, end in log.holes:
+            trace(
+                "log-hole",
+                partition=str(topic_partition),
+                start=start,
+                end=end,
+                reason="left by compaction or by a missing file",
+            )
+    for topic_partition, damaged in log_dir.damaged.items():
+        remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}
+        trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error), **remedy)
+    found.opened(log_dir)
 
 
 def _listed(disk: Disk, paths: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@ compaction.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sparklog.model import Instant, NodeId, Uuid
 from sparklog_server.agenda import Agenda
@@ -15,6 +16,9 @@ from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.partitions import Partitions
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.log_recovery import LogRecovery
 
 
 def open_partitions(
@@ -80,12 +84,19 @@ def _cordon(live: DynamicBrokerConfig, partitions: Partitions) -> None:
         directory.is_cordoned = is_cordoned(live.settings, directory.log_dir.path)
 
 
-def follow(live: DynamicBrokerConfig, partitions: Partitions, delta: MetadataDelta, now: Instant) -> None:
-    """Apply new metadata: first the settings, then the partitions, and last the partitions whose defaults
-    have changed.
+def follow(
+    live: DynamicBrokerConfig,
+    partitions: Partitions,
+    recovery: "LogRecovery | None",
+    delta: MetadataDelta,
+    now: Instant,
+) -> None:
+    """Apply new metadata: first the settings, then the partitions if their logs are recovered, and last the
+    partitions whose defaults have changed.
     """
     is_changed = live.follow(delta)
-    partitions.apply(delta, now)
+    if recovery is None or not recovery.defers(delta):
+        partitions.apply(delta, now)
     if is_changed:
         _cordon(live, partitions)
         partitions.cleaning.limits = cleaning_limits(live.settings)

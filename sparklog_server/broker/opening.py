@@ -1,7 +1,7 @@
-"""Opens the parts of a broker that its directories contain: the logs, the quorum and the coordinators."""
+"""Opens the parts of a broker that its directories contain: the quorum, the logs and the coordinators."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.model import Instant, Uuid
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -23,6 +23,9 @@ from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partitions import Partitions
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.log_recovery import LogRecovery
+
 
 class Parts(NamedTuple):
     """The parts of one broker, which share the table of continuations and the agenda.
@@ -43,6 +46,8 @@ class Parts(NamedTuple):
     failed_directories: list[Uuid]
     metadata_dir: LogDir | None
     """The directory of the metadata log, if it is not a data directory."""
+    recovery: "LogRecovery | None"
+    """Recovers the data logs after the start of the broker; None where they are open."""
 
 
 def open_parts(
@@ -55,20 +60,34 @@ def open_parts(
     trace: Trace,
     now: Instant,
 ) -> Parts:
-    """Open the directories, recover the logs and open the metadata log. Blocks. Raises StorageError or
-    DirectoryRefused.
+    """Open the directories and the metadata log, and the data logs of a node that is alone. Blocks. Raises
+    StorageError or DirectoryRefused.
     """
     live, continuations, agenda = DynamicBrokerConfig(settings, trace), Continuations(), Agenda()
     failed_directories: list[Uuid] = []
-    log_dirs = open_log_dirs(settings, disk, entropy, trace, now)
+    is_alone = settings.is_alone and not settings.controller_listener_names
+    log_dirs = open_log_dirs(settings, disk, entropy, trace, now, is_alone=is_alone)
     cluster_id, metadata_directory_id = log_dirs[0].cluster_id, log_dirs[0].directory_id
     metadata_dir = None if settings.metadata_log_dir in settings.log_dirs else log_dirs.pop(0)
     partitions = open_partitions(
         live, disk, log_dirs, continuations, agenda, failed=failed_directories, entropy=entropy, trace=trace
     )
+    recovery = None
+    if not is_alone:
+        from sparklog_server.broker.log_recovery import LogRecovery  # a node alone imports none of this
+
+        recovery = LogRecovery(settings, disk, partitions, continuations, trace)
     links = Links(continuations.effects, f"broker-{settings.node_id}")
     quorum = _open_quorum(
-        settings, disk, metadata_directory_id, cluster_id, continuations, links, entropy, trace, now
+        settings,
+        disk,
+        metadata_directory_id,
+        cluster_id,
+        continuations,
+        None if is_alone else links,
+        entropy,
+        trace,
+        now,
     )
     resolver = LinkedResolver(live, links, agenda, entropy=entropy, trace=trace)
     return Parts(
@@ -84,6 +103,7 @@ def open_parts(
         registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(entropy(16))),
         failed_directories,
         metadata_dir,
+        recovery,
     )
 
 
@@ -93,15 +113,13 @@ def _open_quorum(
     directory_id: Uuid,
     cluster_id: str,
     continuations: Continuations,
-    links: Links,
+    links: Links | None,
     entropy: Callable[[int], bytes],
     trace: Trace,
     now: Instant,
 ) -> Quorum:
-    if settings.is_alone and not settings.controller_listener_names:
-        company = None
-    else:
-        # A node alone imports none of this.
+    company = None
+    if links is not None:
         from sparklog_server.broker.company import company_of
 
         company = company_of(settings, directory_id, links)

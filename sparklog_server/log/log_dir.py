@@ -19,6 +19,7 @@ from functools import partial
 
 import msgspec
 
+from sparklog.effects import Steps, take_all
 from sparklog.model import ZERO_UUID, Instant, NodeId, Offset, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
@@ -72,8 +73,9 @@ _NO_BROKER_EPOCH = -1
 class LogDir:
     """The partitions of one data directory, which this process holds locked.
 
-    Invariants: each partition directory has an open log in `logs`, or is in `damaged`; `high_watermarks` has
-    the checkpointed offsets of the partitions that have not been removed since opening.
+    Invariants, once it `is_recovered`: each partition directory has an open log in `logs`, or is in
+    `damaged`; `high_watermarks` has the checkpointed offsets of the partitions that have not been removed
+    since opening.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class LogDir:
         self.directory_id = directory_id
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.high_watermarks: dict[TopicPartition, Offset] = {}
+        self.is_recovered = False
         self.was_clean = False
         self.broker_epoch = _NO_BROKER_EPOCH  # of this process, once the broker is registered
         self.previous_broker_epoch = _NO_BROKER_EPOCH  # of the previous process, if it stopped cleanly
@@ -104,7 +107,7 @@ class LogDir:
         self._entropy = entropy
 
     @classmethod
-    def open(
+    def claim(
         cls,
         disk: Disk,
         path: str,
@@ -112,14 +115,11 @@ class LogDir:
         node_id: NodeId,
         cluster_id: str | None,
         entropy: Callable[[int], bytes],
-        defaults: LogConfig,
-        settings_for: Callable[[str], LogConfig] | None = None,
-        now: Instant,
     ) -> "LogDir":
-        """Lock the directory, format it if it is new, and open every partition in it.
+        """Lock the directory, format it if it is new, and read its identity; `recover` then opens the logs.
 
         If `cluster_id` is None, the id of the directory is used, or a new one. Raises DirectoryInUse,
-        DirectoryRefused and StorageError. A damaged log is not changed, and is in `damaged`.
+        DirectoryRefused and StorageError.
         """
         disk.make_directory(path)
         disk.lock(path)
@@ -134,18 +134,48 @@ class LogDir:
                 directory_id=decode_uuid(meta["directory.id"]),
                 entropy=entropy,
             )
-            log_dir._open_logs(settings_for or (lambda _: defaults), now)
+            mark = disk.read(f"{path}/{CLEAN_SHUTDOWN_FILE}")
         except BaseException:
             disk.unlock(path)
             raise
-        log_dir.keep_ballast()
+        log_dir.was_clean = mark is not None
+        log_dir.previous_broker_epoch = _epoch_of(mark)
         return log_dir
 
-    def _open_logs(self, settings_for: Callable[[str], LogConfig], now: Instant) -> None:
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        *,
+        node_id: NodeId,
+        cluster_id: str | None,
+        entropy: Callable[[int], bytes],
+        defaults: LogConfig,
+        settings_for: Callable[[str], LogConfig] | None = None,
+        now: Instant,
+    ) -> "LogDir":
+        """Claim the directory, and open every log in it at once. Raises as `claim` and `recover` do."""
+        log_dir = cls.claim(disk, path, node_id=node_id, cluster_id=cluster_id, entropy=entropy)
+        take_all(log_dir.recover(settings_for or (lambda _: defaults), now))
+        return log_dir
+
+    def recover(self, settings_for: Callable[[str], LogConfig], now: Instant) -> Steps[None]:
+        """Open every log, one in each step. A damaged log is not changed, and is in `damaged`.
+
+        Blocks. Until the last step only the identity of the directory may be used. Raises StorageError, and
+        then the directory is no longer locked.
+        """
+        try:
+            yield from self._open_logs(settings_for, now)
+        except StorageError:
+            self._disk.unlock(self.path)
+            raise
+        self.keep_ballast()
+        self.is_recovered = True
+
+    def _open_logs(self, settings_for: Callable[[str], LogConfig], now: Instant) -> Steps[None]:
         disk, path = self._disk, self.path
-        mark = disk.read(f"{path}/{CLEAN_SHUTDOWN_FILE}")
-        self.was_clean = mark is not None
-        self.previous_broker_epoch = _epoch_of(mark)
         self.high_watermarks = self.checkpoints.read(HIGH_WATERMARK_FILE)
         recovery_points = self.checkpoints.read(RECOVERY_POINT_FILE)
         log_starts = self.checkpoints.read(LOG_START_FILE)
@@ -167,6 +197,7 @@ class LogDir:
             topic_partition = partition_of(name)
             if topic_partition is None or topic_partition == METADATA_LOG:
                 continue
+            yield
             topic_id = read_topic_id(disk, f"{path}/{name}")
             recovery_point = recovery_points.get(topic_partition, Offset(0))
             log_start = log_starts.get(topic_partition, Offset(0))
@@ -409,14 +440,15 @@ class LogDir:
 
     def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
         """Stop cleanly: make everything durable, so that no scan is needed, then write the mark of a clean
-        stop. Raises StorageError.
+        stop. The files of a directory whose recovery has not ended stay as they are. Raises StorageError.
 
         There is no mark while a log is damaged, or was closed because a file could not be read: its records
         are still due, and the next start looks for them. If a full disk has no space for the mark, the
         directory is closed without it.
         """
         try:
-            self._close(high_watermarks, now)
+            if self.is_recovered:
+                self._close(high_watermarks, now)
         except StorageError as error:
             if error.is_full:
                 self._disk.unlock(self.path)

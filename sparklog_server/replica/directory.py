@@ -378,8 +378,12 @@ class ReplicaDirectory:
             self.storage_failed(failed)
 
     def high_watermarks(self) -> dict[TopicPartition, Offset]:
-        """The high watermark of every partition here."""
-        return {partition.topic_partition: partition.high_watermark for partition in self.partitions}
+        """The high watermark of every log here: those without a partition yet have the one that recovery
+        found.
+        """
+        logs = self.log_dir.logs
+        found = {at: offset for at, offset in self.log_dir.high_watermarks.items() if at in logs}
+        return found | {partition.topic_partition: partition.high_watermark for partition in self.partitions}
 
     def partition_failed(self, partition: Partition, error: StorageError) -> None:
         """Take a partition offline because a file of it cannot be read; the directory then gets no mark of a

@@ -156,6 +156,7 @@ class SimulatedNode:
         self._allow = allow
         self._broker_class = broker_class
         self.work_clock: Callable[[], int] = lambda: 0  # nanoseconds; a test sets the duration of requests
+        self.job_delay_us = _JOB_DELAY_US  # the shortest and the longest
         self._clock = clock
         self._random = random
         self.disk = disk
@@ -301,7 +302,7 @@ class SimulatedNode:
                     self.syncs += 1
                     self._later(_SYNC_DELAY_US, partial(self._finish, ticket, partial(self.disk.sync, files)))
                 case Run(_, ticket):
-                    self._later(_JOB_DELAY_US, partial(self._finish, ticket, effect.work))
+                    self._later(self.job_delay_us, partial(self._finish, ticket, effect.work))
                 case Disconnect(session, _, _) if isinstance(session, LinkId):
                     link = self._links.pop(session, None)
                     if link is not None:

@@ -13,6 +13,7 @@ from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsR
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog.wire.schema import Message
+from sparklog_server.agenda import Agenda
 from sparklog_server.broker.broker_lifecycle import LEAVE_TIME_US, SILENCE_US, BrokerLifecycle
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.topics import RECORDS_PER_REQUEST_MAX
@@ -36,7 +37,7 @@ def test_where_very_many_replicas_lie_is_told_in_requests_that_the_controller_ta
         partitions=SimpleNamespace(moving=SimpleNamespace(assignments=assignments), directories=[]),
         propose=lambda message, *_: proposed.append(message),
     )
-    standing = BrokerLifecycle(cast(Any, context), [], [], lambda *_, **__: None)
+    standing = BrokerLifecycle(cast(Any, context), [], Agenda(), [], lambda *_, **__: None)
     standing.is_ready = True
     while standing.has_failures:
         standing.report_failures(NOW)
@@ -73,7 +74,7 @@ class Life:
             coordinators=(),
         )
         self.life = BrokerLifecycle(
-            cast(Any, self.context), [], self.effects, lambda event, **_: self.traces.append(event)
+            cast(Any, self.context), [], Agenda(), self.effects, lambda event, **_: self.traces.append(event)
         )
         self.life.begin(REGISTRATION, self.now)
 
