@@ -222,6 +222,11 @@ class Cluster:
         """Request metadata again after the back-off: some of it was wrong."""
         self._is_due = True
 
+    def refresh_now(self) -> None:
+        """Request metadata again without the back-off: a caller waits for the reply."""
+        self._is_due = True
+        self._not_before = Micros(0)
+
     def request(self, now: Micros, *, allow_auto_create: bool = True) -> MetadataRequest | None:
         """The metadata request to send now, if one is due; report its outcome by `replied` or `failed`."""
         deadline = self.deadline()
@@ -384,6 +389,10 @@ class Cluster:
         nodes = list(self.brokers)
         turned = nodes[start % len(nodes) :] + nodes[: start % len(nodes)]
         return sorted(turned, key=lambda node: self._reach[node].attempts if node in self._reach else 0)
+
+    def has_left(self, node: NodeId) -> bool:
+        """Whether the brokers of the cluster are known, and this is none of them."""
+        return node >= 0 and node not in self.brokers and min(self.brokers) >= 0
 
     def _reachable_at(self, brokers: dict[NodeId, Broker]) -> None:
         """Replace the known brokers. One at a new address has no failed attempts yet."""

@@ -152,6 +152,22 @@ def test_a_broker_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
     assert known.may_connect(NodeId(1), ms(0))
 
 
+def test_a_broker_has_left_once_metadata_names_others() -> None:
+    known = cluster()
+    assert not known.has_left(NodeId(3))
+    known = knowing()
+    assert known.has_left(NodeId(3))
+    assert not known.has_left(NodeId(2))
+
+
+def test_a_caller_that_waits_for_metadata_does_not_wait_for_the_back_off() -> None:
+    known = knowing()
+    known.refresh_soon()
+    assert known.request(ms(1)) is None
+    known.refresh_now()
+    assert known.request(ms(1)) is not None
+
+
 def test_a_broker_that_may_be_tried_again_does_not_hide_when_another_may() -> None:
     known = knowing(reconnect_backoff_ms=50, metadata_recovery_strategy="none")
     known.connect_failed(NodeId(1), ms(0))
