@@ -75,12 +75,13 @@ class _Run:
     def __init__(self, scenario: Scenario, broker_class: type[Broker]) -> None:
         self._scenario = scenario
         self.notes = Notes()
-        voters, brokers = scenario.voters, tuple(set(scenario.nodes) - set(scenario.voters))
+        voters = scenario.voters
+        brokers = [node for node in scenario.nodes if node not in voters]
         self._roles: dict[NodeId, tuple[str, ...]] = {
             **dict.fromkeys(brokers, ("broker",)),
             **dict.fromkeys(voters, ("controller",) if brokers else ("broker", "controller")),
         }
-        clients = Clients(sorted(brokers or voters), self.notes)
+        clients = Clients(brokers or voters, self.notes)
         steps: list[Callable[..., Steps]] = [clients.administrator, clients.committer, clients.checker]
         steps += [partial(clients.writer, partition=partition) for partition in range(PARTITIONS)]
         self._steps = {NodeId(101 + number): one for number, one in enumerate(steps)}
