@@ -8,10 +8,13 @@ from typing import NamedTuple
 import pytest
 
 import sparklog
-from sparklog import Admin
+from sparklog import Admin, Producer
 from tests.compatibility import kafka_tools as tools
+from tests.compatibility.conftest import LiveBroker
 from tests.compatibility.kafka_tools import all_that_is_said, kafka_tool
 from tests.compatibility.test_groups_tools import NEW_PROTOCOL
+from tests.compatibility.test_transactions_java import COPIER, from_to
+from tests.compatibility.test_transactions_own import read
 
 pytestmark = pytest.mark.compat
 
@@ -93,6 +96,30 @@ def test_partitions_are_led_by_all_nodes_and_serve_kafkas_clients(three: Three) 
         tools.CONSOLE_CONSUMER, *three.at_brokers, "--topic", "t", *group, complaints=[NEW_PROTOCOL]
     )
     assert sorted(read.splitlines()) == sorted(RECORDS)
+
+
+def test_every_broker_offers_kafkas_clients_the_same(three: Three) -> None:
+    told = kafka_tool(tools.BROKER_API_VERSIONS, *three.at_brokers)
+    assert (
+        sorted(re.findall(r"^127\.0\.0\.1:\d+ \(id: (\d) .*isFenced: false\)", told, re.MULTILINE)) == NODES
+    )
+    assert len(set(re.findall(r"\tProduce\(0\): .*", told))) == 1
+
+
+def test_a_java_transaction_spans_partitions_of_all_nodes(three: Three) -> None:
+    live = LiveBroker(three.at_brokers[1], three.data_dir)
+    source, target = live.create("source", partitions=6), live.create("target", partitions=6)
+    with Producer(bootstrap_servers=live.bootstrap_servers) as producer:
+        for number in range(300):
+            producer.send(source, str(number), partition=number % 6)
+    kafka_tool(
+        COPIER,
+        *("--broker-list", live.bootstrap_servers, "--transactional-id", "copier"),
+        *from_to(source, target, size=30),
+        "--group-mode",
+    )
+    expected = [str(number) for part in range(6) for number in range(part, 300, 6)]
+    assert read(live, target, partitions=6) == expected
 
 
 def test_the_files_of_a_node_are_read(three: Three, tmp_path: Path) -> None:
