@@ -52,10 +52,11 @@ class OwnNode:
 class Place:
     """The roles, ports and directories of the nodes 1, 2, … of a cluster."""
 
-    def __init__(self, root: Path, *roles: str) -> None:
+    def __init__(self, root: Path, *roles: str, directories: Sequence[str] = ("data",)) -> None:
         self.ids = range(1, len(roles) + 1)
         self.brokers = [node for node in self.ids if "broker" in roles[node - 1]]
         self._root = root
+        self._directories = directories
         self._roles = dict(zip(self.ids, roles, strict=True))
         ports = free_ports(2 * len(roles))
         self._addresses = {node: f"127.0.0.1:{ports.pop()}" for node in self.ids}
@@ -67,9 +68,9 @@ class Place:
         """The address of a broker."""
         return self._addresses[node]
 
-    def metadata_log(self, node: int) -> Path:
-        """The directory of its metadata log."""
-        return self._root / f"node-{node}" / "data" / "__cluster_metadata-0"
+    def directory(self, node: int, name: str = "data") -> Path:
+        """A log directory of a node; the first one has its metadata log."""
+        return self._root / f"node-{node}" / name
 
     def kafka(self, node: int) -> KafkaNode:
         """A new node of Kafka; its directory, if it had one, is lost."""
@@ -93,7 +94,7 @@ class Place:
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "controller.quorum.voters": ",".join(f"{one}@{at}" for one, at in self.controllers.items()),
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": root / "data",
+            "log.dirs": ",".join(str(self.directory(node, name)) for name in self._directories),
             "metadata.log.max.record.bytes.between.snapshots": 4096,  # a node that starts loads one
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 4,
@@ -136,6 +137,7 @@ def use(servers: str, name: str, ids: Sequence[int]) -> None:
         producer.begin_transaction()
         for partition in range(PARTITIONS):
             producer.produce(name, str(number), partition=partition)
+        producer.flush(20)  # an abort would drop the records that are not yet sent
         if number % 2:
             producer.commit_transaction(20)
         else:

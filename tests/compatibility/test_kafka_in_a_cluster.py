@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from sparklog import Admin, TopicPartition
 from tests.compatibility.kafka_broker import KafkaNode
 from tests.compatibility.mixed_cluster import OwnNode, Place, answering, create, create_many, described, use
 from tests.daemon.broker_process import wait_until
@@ -59,6 +60,32 @@ def test_brokers_of_both_share_coordinators_and_transactions(tmp_path: Path, kin
             use(place.servers(2), "with-ours", place.brokers)
 
 
+@pytest.mark.parametrize("kind", ["kafka", "own"])
+def test_a_broker_tells_a_controller_of_the_other_kind_where_its_replicas_are(
+    tmp_path: Path, kind: str
+) -> None:
+    place = Place(tmp_path, "controller", "broker", directories=["data", "other"])
+    controller, broker = (place.kafka(1), place.own(2)) if kind == "kafka" else (place.own(1), place.kafka(2))
+    servers = place.servers(2)
+    with controller.process(), broker.process(), Admin(bootstrap_servers=servers) as admin:
+        use(servers, "t", [2])
+        for name in ("data", "other"):  # each way, since the replicas lie in both
+            target = place.directory(2, name)
+            admin.alter_replica_log_dirs(2, {TopicPartition("t", part): str(target) for part in range(3)})
+            wait_until(partial(holds, target, {"t-0", "t-1", "t-2"}))
+    with controller.process(), broker.process():
+        use(servers, "later", [2])
+        partitions = answering(servers, [2]).list_topics("t", timeout=5).topics["t"].partitions
+        assert [part.leader for part in partitions.values()] == [2] * 3
+
+
+def holds(directory: Path, partitions: set[str]) -> bool:
+    """Whether a log directory has these partitions of the topic, and of others only what Kafka deletes
+    later.
+    """
+    return {path.name for path in directory.glob("t-*") if not path.name.endswith("-delete")} == partitions
+
+
 @pytest.mark.parametrize("kinds", [("kafka", "own", "own"), ("kafka", "kafka", "own")])
 def test_a_quorum_of_both_survives_the_loss_of_each_node_and_of_its_disk(
     tmp_path: Path, kinds: tuple[str, ...]
@@ -90,7 +117,7 @@ def test_a_quorum_of_both_survives_the_loss_of_each_node_and_of_its_disk(
                     use(place.servers(node), f"again-by-{node}", place.brokers)
         assert described(place) == ["1", "2", "3"]
         for node in place.ids:  # it began with a snapshot of another node
-            assert not (place.metadata_log(node) / f"{0:020}.log").exists()
+            assert not (place.directory(node) / "__cluster_metadata-0" / f"{0:020}.log").exists()
 
 
 def knows(admin: AdminClient, topic: str) -> bool:
