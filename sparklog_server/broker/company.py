@@ -20,7 +20,7 @@ def company_of(settings: BrokerSettings, directory_id: Uuid, links: Links) -> Co
     # A listener that is not advertised is reached where it listens.
     reached = {one.name: one for one in (*settings.listeners, *settings.advertised_listeners)}
     endpoints = tuple(
-        VoterEndpoint(name, reached[name].host, reached[name].port)
+        VoterEndpoint(name, reached[name].host or "localhost", reached[name].port)
         for name in settings.controller_listener_names
         if name in reached
     )
@@ -29,6 +29,7 @@ def company_of(settings: BrokerSettings, directory_id: Uuid, links: Links) -> Co
         {NodeId(one.node_id): ZERO_UUID for one in named},  # their directories are not known
         {NodeId(one.node_id): endpoint_of(one.host, one.port) for one in named},
     )
+    kraft_version = int(settings.is_alone and not named)
     if settings.is_alone:
         voters = VoterSet({own: directory_id}, {own: endpoints})
     quorum = settings.quorum
@@ -40,4 +41,4 @@ def company_of(settings: BrokerSettings, directory_id: Uuid, links: Links) -> Co
     )
     bootstrap = tuple(Endpoint(host, port) for host, port in quorum.bootstrap_servers)
     port = RaftLinks(links, timeout_us=timers.request_timeout_us)
-    return Company(voters, endpoints, bootstrap, port, timers)
+    return Company(voters, endpoints, bootstrap, port, timers, kraft_version)

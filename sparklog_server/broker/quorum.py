@@ -52,7 +52,7 @@ class Port(Peers, Protocol):
 
 class Company(NamedTuple):
     """The quorum of a node that has other nodes: `voters` by the settings, the own `endpoints` for raft
-    requests, and where a node that is no voter finds the quorum.
+    requests, and where a node that is no voter finds the quorum. `kraft_version` is that of a new log.
     """
 
     voters: VoterSet
@@ -60,6 +60,7 @@ class Company(NamedTuple):
     bootstrap: tuple[Endpoint, ...]
     port: Port
     timers: Timers
+    kraft_version: int = 0
 
 
 class Quorum:
@@ -123,6 +124,7 @@ class Quorum:
             node_id=node_id,
             directory_id=directory_id,
             voters=VoterSet({node_id: directory_id}) if company is None else company.voters,
+            kraft_version=int(not settings.quorum.voters_given) if company is None else company.kraft_version,
             continuations=scope,
             trace=trace,
             now=now,

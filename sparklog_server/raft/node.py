@@ -59,6 +59,7 @@ class RaftNode:
         node_id: NodeId,
         directory_id: Uuid,
         voters: VoterSet,
+        kraft_version: int = 0,
         continuations: Continuations,
         trace: Trace,
         now: Instant,
@@ -70,14 +71,16 @@ class RaftNode:
         random: Callable[[int], int] = lambda _limit: 0,
     ) -> "RaftNode":
         """Open or begin the metadata log in `log_dir`. `voters` are those of the settings, which count where
-        no snapshot and no record names any; `random(n)` gives a number below `n`.
+        no snapshot and no record names any; `kraft_version` is that of a new log without a bootstrap
+        snapshot. `random(n)` gives a number below `n`.
 
         Raises StorageError, ElectionStateCorrupt, and LogDamaged.
         """
         durable = DurableLog.open(disk, log_dir, settings, continuations=continuations, trace=trace, now=now)
         state_path = f"{durable.log.directory}/{FILE_NAME}"
         state = parse(disk.read(state_path), state_path)
-        history = VoterHistory(voters)
+        is_new = not durable.end_offset
+        history = VoterHistory(voters, kraft_version if is_new else 0)
         start = durable.log.log_start_offset
         if (found := read_bootstrap(disk, durable.log.directory)) is not None:
             history.begin(Offset(-1), found.control)

@@ -208,12 +208,9 @@ class QuorumState:
             voters=listed,
             granting_voters=[voter for voter in listed if voter.voter_id in electing.granted],
         )
-        batch = build_control(change, timestamp_ms=now.wall_ms)
-        membership = self.history.latest
-        if membership.kraft_version > 0 and membership.offset < 0:
-            # Of the bootstrap snapshot, which is never sent: its voters become records of the log.
-            for message in membership.control():
-                batch += build_control(message, timestamp_ms=now.wall_ms)
+        # A bootstrap snapshot is never sent: its voters become records of the log.
+        membership = self.history.latest.begun_by(self.me.node_id, self.me.endpoints)
+        batch = build_control(change, *membership, timestamp_ms=now.wall_ms)
         try:
             self.durable.append(batch, self.epoch, now)
         except StorageError as error:

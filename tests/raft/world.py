@@ -37,10 +37,15 @@ class World:
     """
 
     def __init__(
-        self, seed: int = 0, *, capacity_bytes: int | None = None, given: dict[str, str] | None = None
+        self,
+        seed: int = 0,
+        *,
+        capacity_bytes: int | None = None,
+        given: dict[str, str] | None = None,
+        disk: SimulatedDisk | None = None,
     ) -> None:
         self.random = Random(seed)
-        self.disk = SimulatedDisk(capacity_bytes=capacity_bytes)
+        self.disk = disk or SimulatedDisk(capacity_bytes=capacity_bytes)
         self.settings = BrokerSettings.of({"log.dirs": "/data", **(given or {})})
         self.now = NOW
         self.told: list[str] = []
