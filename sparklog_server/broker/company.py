@@ -5,7 +5,7 @@ from sparklog.record.control import VoterEndpoint
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.raft.peers import Endpoint
 from sparklog_server.raft.timers import Timers
-from sparklog_server.raft.voters import VoterSet, endpoint_of
+from sparklog_server.raft.voters import VoterSet
 
 from .links import Links
 from .quorum import Company
@@ -25,9 +25,10 @@ def company_of(settings: BrokerSettings, directory_id: Uuid, links: Links) -> Co
         if name in reached
     )
     named = settings.quorum.voters
+    listener = next(iter(settings.controller_listener_names), "CONTROLLER")
     voters = VoterSet(
         {NodeId(one.node_id): ZERO_UUID for one in named},  # their directories are not known
-        {NodeId(one.node_id): endpoint_of(one.host, one.port) for one in named},
+        {NodeId(one.node_id): (VoterEndpoint(listener, one.host, one.port),) for one in named},
     )
     kraft_version = int(settings.is_alone and not named)
     if settings.is_alone:

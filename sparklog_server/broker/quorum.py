@@ -138,7 +138,7 @@ class Quorum:
         snapshots = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
         probe = None if company is None else company.port.probe
         idle_ms = settings.metadata_log.idle_interval_ms_max
-        controller = Controller(settings, cluster_id, entropy, idle_interval_ms=idle_ms)
+        controller = Controller(settings, cluster_id, entropy, raft, idle_interval_ms=idle_ms)
         quorum = cls(raft, controller, snapshots, probe, trace)
         if quorum.is_alone:
             quorum._prepare()
@@ -174,6 +174,11 @@ class Quorum:
     def epoch(self) -> LeaderEpoch:
         """The epoch of the metadata quorum."""
         return self.raft.epoch
+
+    @property
+    def kraft_version(self) -> int:
+        """The committed kraft.version."""
+        return self.raft.membership(self.high_watermark).kraft_version
 
     @property
     def directory_id(self) -> Uuid:

@@ -4,18 +4,21 @@ them, and whether a majority still fetches.
 
 from collections.abc import Iterable
 
-from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid
+from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid
 
 from .voters import VoterSet
 
 
 class Replica:
-    """A node that fetches: its synced log end, when it last fetched, and when it was last caught up."""
+    """A node that fetches: its synced log end, when it last fetched, and when it was last caught up; the
+    directory of its log, which is not known before its first fetch.
+    """
 
-    __slots__ = ("caught_up_ms", "end_at_fetch", "end_offset", "fetched_ms", "fetched_us")
+    __slots__ = ("caught_up_ms", "directory_id", "end_at_fetch", "end_offset", "fetched_ms", "fetched_us")
 
     def __init__(self, now: Instant) -> None:
         self.end_offset = Offset(0)
+        self.directory_id = ZERO_UUID
         self.fetched_us = now.mono_us
         self.fetched_ms = self.caught_up_ms = -1
         self.end_at_fetch = Offset(0)
@@ -72,6 +75,7 @@ class Leading:
     ) -> bool:
         """A replica has synced everything below `fetch_offset`; returns whether the high watermark moved."""
         if self.voters.has(node_id, directory_id) and node_id != self.own:
+            self.followers[node_id].directory_id = directory_id
             self.followers[node_id].fetched(fetch_offset, leader_end, now)
             return self._advance()
         if node_id >= 0:
@@ -103,6 +107,17 @@ class Leading:
     def successors(self) -> list[NodeId]:
         """The other voters, the one with the highest log end first."""
         return sorted(self.followers, key=lambda node: (-self.followers[node].end_offset, node))
+
+    def identified(self, own_directory_id: Uuid) -> VoterSet | str:
+        """The voters with their directory ids; in words, the voter whose directory id is not known."""
+        directories = dict(self.voters.directories)
+        for node, directory_id in directories.items():
+            if directory_id == ZERO_UUID:
+                replica = self.followers.get(node)
+                directories[node] = own_directory_id if replica is None else replica.directory_id
+            if directories[node] == ZERO_UUID:
+                return f"The directory id of voter {node} is not known: it has not fetched from this leader."
+        return VoterSet(directories, self.voters.endpoints)
 
     def take_untold(self, now: Instant, every_us: int) -> list[NodeId]:
         """The voters to tell of this leadership now: each at once, and again while it does not fetch."""

@@ -7,13 +7,13 @@
 The owner of a leader appends, and calls `flush` at the end of the turn.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from sparklog.effects import Loss
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, Uuid, earlier
-from sparklog.record.control import VoterEndpoint
+from sparklog.record.control import KRaftVersion, VoterEndpoint, build_control
 from sparklog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from sparklog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse
@@ -152,6 +152,16 @@ class RaftNode:
         """When a write is tried again that a full disk refused."""
         return self.durable.retry_at_us
 
+    @property
+    def kraft_version(self) -> int:
+        """The kraft.version of the log with its uncommitted records."""
+        return self.state.history.latest.kraft_version
+
+    @property
+    def voter_ids(self) -> Collection[NodeId]:
+        """The node ids of the voters."""
+        return self.state.voters.directories.keys()
+
     def membership(self, end_offset: Offset) -> Membership:
         """The voters and the kraft.version by the records below `end_offset`."""
         return self.state.history.at(end_offset)
@@ -169,6 +179,28 @@ class RaftNode:
         base_offset = self.durable.append(batch, self.epoch, now)
         serving.wake(is_moved=False)
         return base_offset
+
+    def upgrade_kraft_version(self, level: int, *, is_only_validated: bool, now: Instant) -> str | None:
+        """Append a higher kraft.version and the voters with their directory ids in one batch, unless it
+        `is_only_validated`; returns the reason of a refusal. For a leader, which calls `flush` afterwards.
+        """
+        leading = self.state.leading
+        assert leading is not None
+        voters = leading.identified(self.directory_id)
+        if isinstance(voters, str):
+            return voters
+        if is_only_validated:
+            return None
+        batch = build_control(KRaftVersion(k_raft_version=level), voters.record(), timestamp_ms=now.wall_ms)
+        try:
+            self.append(batch, now)
+        except StorageError as error:
+            if not error.is_full:
+                self.halt(error)
+            return f"The metadata log cannot grow: {error}"
+        self.state.history.appended(batch)
+        leading.voters = voters
+        return None
 
     def flush(self, now: Instant) -> None:
         """Begin a sync of what this leader appended; if one is in flight, the next one follows it."""

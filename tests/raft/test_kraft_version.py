@@ -1,5 +1,6 @@
 """The kraft.version of a node that is alone: 1 in a new directory, 0 in one of an earlier release."""
 
+from sparklog.errors import ErrorCode
 from sparklog.model import LeaderEpoch, Millis, NodeId, Offset
 from sparklog.record.batch import decode_records
 from sparklog.record.control import (
@@ -11,15 +12,17 @@ from sparklog.record.control import (
     build_control,
     parse_control,
 )
+from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from sparklog_server.continuations import Continuations
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.metadata.batches import batch_of
+from sparklog_server.metadata.features import KRAFT_VERSION
 from sparklog_server.metadata.records import FeatureLevelRecord
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.snapshots import read
 from sparklog_server.raft.voter_history import Membership
 from sparklog_server.raft.voters import VoterSet
-from sparklog_server.simulation.disk import SimulatedDisk
+from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.raft.world import DIRECTORY, LOG, NOW, World, untold
 
 OWN = NodeId(1)
@@ -27,6 +30,14 @@ OWN = NodeId(1)
 
 def membership(world: World) -> Membership:
     return world.quorum.raft.state.history.latest
+
+
+def upgraded(world: World, level: int = 1, *, validate_only: bool = False) -> int:
+    """Let the controller raise the level; returns the error code."""
+    update = FeatureUpdateKey(KRAFT_VERSION, level, upgrade_type=1 if level else 2)
+    world.propose(UpdateFeaturesRequest(feature_updates=[update], validate_only=validate_only), "raised")
+    world.settle()
+    return world.replies["raised"].error_code
 
 
 def of_an_earlier_release(disk: SimulatedDisk) -> None:
@@ -130,6 +141,54 @@ def test_the_directory_of_an_earlier_release_opens_and_stays_at_kraft_version_0(
     older.settle()
     assert membership(older).kraft_version == 0
     assert 1 in older.quorum.image.brokers
+
+
+def test_the_upgrade_of_an_earlier_directory_appends_its_voter_in_one_batch() -> None:
+    disk = SimulatedDisk()
+    of_an_earlier_release(disk)
+    world = World(disk=disk)
+    world.join()
+    end_offset = world.quorum.log_end_offset
+    assert upgraded(world, validate_only=True) == 0
+    assert world.quorum.log_end_offset == end_offset
+    assert upgraded(world) == 0
+    assert membership(world) == Membership(Offset(end_offset + 1), VoterSet({OWN: DIRECTORY}, {OWN: ()}), 1)
+    (batch,) = list(world.quorum.raft.durable.read_control(end_offset))
+    assert len(decode_records(batch, include_control=True)) == 2
+    assert world.quorum.kraft_version == 1
+    assert upgraded(world) == 0  # again, which appends nothing
+    assert upgraded(world, level=0) == ErrorCode.INVALID_UPDATE_VERSION
+    assert world.quorum.log_end_offset == end_offset + 3
+    world.stop()
+    world.open()
+    world.settle()
+    assert world.quorum.kraft_version == 1
+
+
+def test_an_upgrade_is_whole_or_absent_after_a_crash() -> None:
+    seen = set()
+    for seed in range(20):
+        world = World(seed, given={"controller.quorum.voters": "1@127.0.0.1:9093"})
+        world.join()
+        world.propose(UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(KRAFT_VERSION, 1)]), "raised")
+        for _ in range(seed % 3):
+            world.sync()
+        world.crash()
+        world.settle()
+        voters = VoterSet({OWN: DIRECTORY}, {OWN: ()} if membership(world).kraft_version else {})
+        assert membership(world).voters == voters
+        seen.add(membership(world).kraft_version)
+    assert seen == {0, 1}
+
+
+def test_an_upgrade_without_room_changes_nothing() -> None:
+    world = World(given={"controller.quorum.voters": "1@127.0.0.1:9093"})
+    world.join()
+    world.disk.fault = lambda call, _path: NO_SPACE if call == "append" else None
+    assert upgraded(world) == ErrorCode.INVALID_UPDATE_VERSION
+    assert membership(world).kraft_version == 0
+    world.disk.fault = None
+    assert upgraded(world) == 0
 
 
 def test_a_node_with_voters_in_its_settings_stays_at_kraft_version_0() -> None:

@@ -127,7 +127,11 @@ class World:
             broker_id=1,
             cluster_id="a-cluster",
             incarnation_id=life * 16,
-            features=[Feature("metadata.version", 30, 30), Feature("transaction.version", 0, 2)],
+            features=[
+                Feature("metadata.version", 30, 30),
+                Feature("transaction.version", 0, 2),
+                Feature("kraft.version", 0, 1),
+            ],
             log_dirs=[DIRECTORY],
         )
         self.propose(registration, "registered")
