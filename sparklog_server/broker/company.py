@@ -4,7 +4,7 @@ from sparklog.model import ZERO_UUID, NodeId, Uuid
 from sparklog.record.control import VoterEndpoint
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.raft.peers import Endpoint
-from sparklog_server.raft.timers import Timers
+from sparklog_server.raft.quorum_config import QuorumConfig
 from sparklog_server.raft.voters import VoterSet
 
 from .links import Links
@@ -34,12 +34,15 @@ def company_of(settings: BrokerSettings, directory_id: Uuid, links: Links) -> Co
     if settings.is_alone:
         voters = VoterSet({own: directory_id}, {own: endpoints})
     quorum = settings.quorum
-    timers = Timers(
+    config = QuorumConfig(
         election_timeout_us=quorum.election_timeout_ms * 1000,
         fetch_timeout_us=quorum.fetch_timeout_ms * 1000,
         request_timeout_us=quorum.request_timeout_ms * 1000,
         backoff_us_max=quorum.election_backoff_ms_max * 1000,
+        retry_us=quorum.retry_backoff_ms * 1000,
+        fetch_bytes_max=quorum.fetch_bytes_max,
+        snapshot_bytes_max=quorum.fetch_snapshot_bytes_max,
     )
     bootstrap = tuple(Endpoint(host, port) for host, port in quorum.bootstrap_servers)
-    port = RaftLinks(links, timeout_us=timers.request_timeout_us)
-    return Company(voters, endpoints, bootstrap, port, timers, kraft_version)
+    port = RaftLinks(links, timeout_us=config.request_timeout_us)
+    return Company(voters, endpoints, bootstrap, port, config, kraft_version)

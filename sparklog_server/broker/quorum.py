@@ -25,9 +25,9 @@ from sparklog_server.log.log_config import LogConfig
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.peers import Endpoint, Peers
+from sparklog_server.raft.quorum_config import QuorumConfig
 from sparklog_server.raft.quorum_state import ENDED
 from sparklog_server.raft.roles import Role
-from sparklog_server.raft.timers import Timers
 from sparklog_server.raft.voters import VoterSet
 
 from .active_controller import ActiveController, Decided, Probing, Replies, refused_here
@@ -59,7 +59,7 @@ class Company(NamedTuple):
     endpoints: tuple[VoterEndpoint, ...]
     bootstrap: tuple[Endpoint, ...]
     port: Port
-    timers: Timers
+    config: QuorumConfig
     kraft_version: int = 0
 
 
@@ -132,7 +132,7 @@ class Quorum:
             endpoints=() if company is None else company.endpoints,
             peers=None if company is None else company.port,
             bootstrap=() if company is None else company.bootstrap,
-            timers=None if company is None else company.timers,
+            config=None if company is None else company.config,
             random=lambda limit: int.from_bytes(entropy(8)) % limit,
         )
         snapshots = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)

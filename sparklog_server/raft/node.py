@@ -28,16 +28,15 @@ from . import requests
 from .durable_log import DurableLog, Trace
 from .election_state import FILE_NAME, NO_NODE, ElectionState, parse
 from .peers import Endpoint, NoPeers, Peer, Peers, Purpose, Sent
+from .quorum_config import QuorumConfig
 from .quorum_state import ENDED, QuorumState
 from .requests import Myself, Told
 from .roles import Role
 from .snapshots import control_of, read_bootstrap
-from .timers import Timers
 from .voter_history import Membership, VoterHistory
 from .voters import VoterSet
 
 _LINK_RETRY_US = 5_000
-_RETRY_US = 20_000
 
 
 class RaftNode:
@@ -67,7 +66,7 @@ class RaftNode:
         endpoints: tuple[VoterEndpoint, ...] = (),
         peers: Peers | None = None,
         bootstrap: Sequence[Endpoint] = (),
-        timers: Timers | None = None,
+        config: QuorumConfig | None = None,
         random: Callable[[int], int] = lambda _limit: 0,
     ) -> "RaftNode":
         """Open or begin the metadata log in `log_dir`. `voters` are those of the settings, which count where
@@ -99,7 +98,7 @@ class RaftNode:
             me=Myself(cluster_id, node_id, directory_id, endpoints),
             peers=NoPeers() if peers is None else peers,
             bootstrap=bootstrap,
-            timers=Timers() if timers is None else timers,
+            config=QuorumConfig() if config is None else config,
             random=random,
             trace=trace,
         )
@@ -293,7 +292,7 @@ class RaftNode:
             return  # of another leader or epoch (KAFKA-18991)
         answered = requests.fetch_told(response)
         if answered is None:
-            self.state.fetch_again(now, _RETRY_US)
+            self.state.fetch_again(now, self.state.config.retry_us)
             return
         told, data = answered
         if self._is_of_leader(told, peer, now):
@@ -307,7 +306,7 @@ class RaftNode:
             return
         answered = requests.snapshot_told(response)
         if answered is None:
-            self.state.fetch_again(now, _RETRY_US)
+            self.state.fetch_again(now, self.state.config.retry_us)
             return
         told, data = answered
         gone = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
@@ -328,7 +327,7 @@ class RaftNode:
             return True
         if told.error == ErrorCode.NOT_LEADER_OR_FOLLOWER and peer == state.leader_id == told.leader_id:
             state.leader_left(now)
-        state.fetch_again(now, _RETRY_US)
+        state.fetch_again(now, state.config.retry_us)
         return False
 
     def _lost(self, correlation: int, sent: Sent, loss: Loss, now: Instant) -> None:
@@ -342,7 +341,7 @@ class RaftNode:
                 state.resigning.lost(sent.peer, now)
         elif state.following.is_current(correlation):
             is_ended = loss in (Loss.ENDED, Loss.RESET)
-            state.fetch_again(now, _LINK_RETRY_US if is_ended else _RETRY_US)
+            state.fetch_again(now, _LINK_RETRY_US if is_ended else state.config.retry_us)
             if loss is Loss.REFUSED and sent.peer == state.leader_id:
                 state.leader_refused(now)
 
