@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-NOT_BENCHMARKS = {"__init__", "__main__", "group_members", "harness", "raw", "rdkafka"}
+NOT_BENCHMARKS = {"__init__", "__main__", "cluster_attack", "group_members", "harness", "raw", "rdkafka"}
 
 
 def names() -> list[str]:

@@ -1,34 +1,59 @@
 """Attack a cluster of three nodes: kill -9 and SIGSTOP in turns, under librdkafka's producers, transactions
-and a consumer group, and check the history.
+and a consumer group, and check the history. With `--namespaces` the nodes have networks of their own, whose
+links are cut, muted in one direction, and narrowed as well.
 
     producer, acks=all, idempotent ──► topic `plain` ──► a group reads every record
     transactions over all partitions ─► topic `whole` ─► read committed: each whole, in every partition once
+    Spark, with `--spark`: `plain` ────► topic `copied` ─► read committed: every record of `plain` once
 
 Ends with 1 if an acknowledged record is missing, a record is there twice or out of order, a transaction is
-torn, or the group has not read every record. The supervisor starts a killed node again.
+torn, or the group has not read every record. A killed node is started again.
 """
 
 import argparse
+import contextlib
+import os
 import random
 import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks import nodes
+from benchmarks import namespaces, nodes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PARTITIONS = 6
-PLAIN, WHOLE = "plain", "whole"
+PLAIN, WHOLE, COPIED = "plain", "whole", "copied"
 QUIET = {"log_level": 0}
+QUERY_S = 12
+"""How long a query of Spark runs until it is stopped."""
+PAUSE_S = 0.25
+"""From the end of a fault to the start of a node that has ended."""
 CALM_S = 25
 """How long the group may read on after the last fault."""
+
+
+class Attacked(Protocol):
+    """A cluster whose nodes can be hit. `links` are faults between nodes, each of which gives its end."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+    @property
+    def links(self) -> Mapping[str, Callable[[random.Random], Callable[[], None]]]: ...
+    def running(self) -> list[psutil.Process]: ...
+    def revive(self) -> None: ...
 
 
 @dataclass
@@ -42,6 +67,7 @@ class History:
     aborted: int = 0
     unknown: int = 0
     seen: set[tuple[int, int]] = field(default_factory=set)
+    queries: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -115,28 +141,72 @@ def consume(servers: str, history: History) -> None:
     consumer.close()
 
 
-def strike(cluster: nodes.Cluster, history: History, seed: int) -> tuple[int, int]:
-    """Kill or stop one node after the other; returns how many of each."""
-    draw = random.Random(seed)
-    kills = stops = 0
+def session() -> "SparkSession":
+    """Spark in this process, on the loopback interface alone."""
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    from pyspark.sql import SparkSession
+
+    import sparklog
+
+    settings = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False, "spark.log.level": "OFF"}
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    sparklog.register(spark)
+    return spark
+
+
+def copy(servers: str, history: History, directory: Path) -> None:
+    """Copy one topic to another by a query of Spark, which is stopped and started every few seconds."""
+    spark = session()
+    at = {"kafka.bootstrap.servers": servers}
+    records = spark.readStream.format("sparklog").options(**at, subscribe=PLAIN, startingOffsets="earliest")
+    writer = (
+        records.load()
+        .select("value")
+        .writeStream.format("sparklog")
+        .options(**at, topic=COPIED, checkpointLocation=f"{directory}/checkpoint")
+    )
+    from pyspark.errors import StreamingQueryException
+
+    is_last = False
+    while not is_last:
+        is_last = time.time() > history.until_s + CALM_S
+        trigger = {"availableNow": True} if is_last else {"processingTime": "500 milliseconds"}
+        query = writer.trigger(**trigger).start()
+        history.queries += 1
+        with contextlib.suppress(StreamingQueryException):  # a batch may fail while a node is down
+            query.awaitTermination(None if is_last else QUERY_S)
+        query.stop()
+    spark.stop()
+
+
+def strike(cluster: Attacked, history: History, seed: int) -> Counter[str]:
+    """One fault after the other, each on one node; returns how many of each."""
+    draw, struck = random.Random(seed), Counter[str]()
     while time.time() < history.until_s - 5:
         time.sleep(draw.uniform(1.5, 4))
-        running = cluster.processes[0].children()
-        if not running:
-            continue
-        victim = draw.choice(sorted(running, key=lambda process: process.pid))
+        running = sorted(cluster.running(), key=lambda process: process.pid)
+        name = draw.choice(["kill", "kill", "kill", "stop", *cluster.links])
         try:
-            if draw.random() < 0.7:
-                victim.kill()
-                kills += 1
-            else:
+            if name == "kill":
+                draw.choice(running).kill()
+            elif name == "stop":
+                victim = draw.choice(running)
                 victim.suspend()
                 time.sleep(draw.uniform(0.5, 4))
                 victim.resume()
-                stops += 1
-        except psutil.NoSuchProcess:
+            else:
+                undo = cluster.links[name](draw)
+                time.sleep(draw.uniform(0.5, 6))
+                undo()
+        except (psutil.NoSuchProcess, IndexError):
             continue
-    return kills, stops
+        struck[name] += 1
+        time.sleep(PAUSE_S)
+        cluster.revive()
+    return struck
 
 
 def stored(servers: str, topic: str) -> list[list[tuple[int, int]]]:
@@ -184,6 +254,13 @@ def faults(servers: str, history: History) -> list[str]:
     return found
 
 
+def begun(directory: Path, has_namespaces: bool) -> AbstractContextManager[Attacked]:
+    """The cluster to attack."""
+    if has_namespaces:
+        return namespaces.separated(nodes.COUNT, directory)
+    return nodes.cluster(data_dir=directory)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -192,10 +269,14 @@ def main() -> int:
         "--seconds", type=int, default=60, metavar="S", help="how long to attack (default 60)"
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the faults (default 1)")
+    parser.add_argument("--namespaces", action="store_true", help="give each node a network of its own")
+    parser.add_argument("--spark", action="store_true", help="copy a topic by a query of Spark")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, nodes.cluster(data_dir=Path(directory)) as cluster:
+    if options.namespaces:
+        namespaces.enter("benchmarks.cluster_attack")
+    with tempfile.TemporaryDirectory() as directory, begun(Path(directory), options.namespaces) as cluster:
         servers = cluster.bootstrap_servers
-        topics = [NewTopic(name, PARTITIONS, 1) for name in (PLAIN, WHOLE)]
+        topics = [NewTopic(name, PARTITIONS, 1) for name in (PLAIN, WHOLE, COPIED)]
         admin = AdminClient({"bootstrap.servers": servers})
         for created in admin.create_topics(topics).values():
             created.result(30)
@@ -203,16 +284,19 @@ def main() -> int:
         clients = [
             threading.Thread(target=run, args=(servers, history)) for run in (produce, transact, consume)
         ]
+        if options.spark:
+            clients.append(threading.Thread(target=copy, args=(servers, history, Path(directory))))
         for client in clients:
             client.start()
-        kills, stops = strike(cluster, history, options.seed)
+        struck = strike(cluster, history, options.seed)
         for client in clients:
             client.join()
         found = faults(servers, history)
+    print(" ".join(f"{name}={count}" for name, count in sorted(struck.items())))
     print(
-        f"kills={kills} stops={stops} acknowledged={sum(map(len, history.acknowledged.values()))} "
-        f"failed={history.failed} committed={len(history.committed)} aborted={history.aborted} "
-        f"unknown={history.unknown} faults={len(found)}"
+        f"acknowledged={sum(map(len, history.acknowledged.values()))} failed={history.failed} "
+        f"committed={len(history.committed)} aborted={history.aborted} unknown={history.unknown} "
+        f"queries={history.queries} faults={len(found)}"
     )
     for fault in found:
         print(fault)

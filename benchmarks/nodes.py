@@ -2,10 +2,11 @@
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import psutil
 
@@ -23,6 +24,18 @@ class Cluster:
     began_s: float
     bootstrap_servers: str
     processes: list[psutil.Process]
+
+    def running(self) -> list[psutil.Process]:
+        """The processes of the nodes that have not ended."""
+        return self.processes[0].children()
+
+    @property
+    def links(self) -> Mapping[str, Callable[[Random], Callable[[], None]]]:
+        """Faults of links: the nodes share one network, so there are none."""
+        return {}
+
+    def revive(self) -> None:
+        """The supervisor starts the nodes again that have ended."""
 
 
 @contextmanager

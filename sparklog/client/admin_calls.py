@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from sparklog.client.connection import UnsupportedByBroker, api_of
+from sparklog.client.failures import BrokerGone
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, code_of
@@ -129,6 +130,8 @@ class Caller:
         while True:
             try:
                 answer = self.call(request, reply, deadline, node=node)
+            except BrokerGone:
+                raise
             except (ConnectionFailed, RequestTimeout):
                 if now_us() >= deadline:
                     raise
@@ -148,9 +151,26 @@ class Caller:
             self.network.poll(deadline)
 
     def brokers(self, deadline: Micros) -> list[NodeId]:
-        """The ids of all brokers, in order."""
-        self.know_brokers(deadline)
-        return sorted(self.network.cluster.brokers)
+        """The ids of all brokers, in order, by a new Metadata request: brokers leave and come back."""
+        cluster = self.network.cluster
+        told = cluster.answers
+        if told:
+            cluster.refresh_now()
+        while cluster.answers == told:
+            if now_us() >= deadline:
+                raise RequestTimeout("no broker told of the others in time")
+            self.network.poll(deadline)
+        return sorted(cluster.brokers)
+
+    def of_brokers(self, ask: Callable[[NodeId], V], deadline: Micros) -> dict[NodeId, V]:
+        """The answers of all brokers, in order of ids; one that leaves the cluster meanwhile is left out."""
+        told: dict[NodeId, V] = {}
+        for node in self.brokers(deadline):
+            try:
+                told[node] = ask(node)
+            except BrokerGone:
+                continue
+        return told
 
     def require(self, node: int, deadline: Micros) -> NodeId:
         """That broker, if the cluster has it; raises BrokerError (BROKER_NOT_AVAILABLE) with the ids of the
@@ -189,6 +209,8 @@ class Caller:
             for node, members in homes.items():
                 try:
                     told |= ask(node, members)
+                except BrokerGone:
+                    continue  # nothing was sent
                 except (ConnectionFailed, RequestTimeout):
                     if is_change or now_us() >= deadline:
                         raise

@@ -81,13 +81,15 @@ def list_groups(caller: Caller, *, states: Iterable[str], types: Iterable[str]) 
 
     deadline = caller.deadline()
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-    found: set[GroupListing] = set()
-    for node in caller.brokers(deadline):
-        reply = caller.ask(request, ListGroupsResponse, deadline, lambda reply: [reply.error_code], node=node)
-        found |= {
-            GroupListing(told.group_id, told.group_type, told.group_state, told.protocol_type)
-            for told in reply.groups
-        }
+
+    def ask(node: NodeId) -> ListGroupsResponse:
+        return caller.ask(request, ListGroupsResponse, deadline, lambda reply: [reply.error_code], node=node)
+
+    found = {
+        GroupListing(told.group_id, told.group_type, told.group_state, told.protocol_type)
+        for reply in caller.of_brokers(ask, deadline).values()
+        for told in reply.groups
+    }
     return sorted(found)
 
 

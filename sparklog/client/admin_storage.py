@@ -59,13 +59,19 @@ def describe_log_dirs(
     for topic, number in partitions or ():
         topics.setdefault(topic, DescribableLogDirTopic(topic, [])).partitions.append(number)
     request = DescribeLogDirsRequest(None if partitions is None else list(topics.values()))
-    described: dict[NodeId, tuple[LogDir, ...]] = {}
-    for node in (
-        caller.brokers(deadline) if nodes is None else [caller.require(node, deadline) for node in nodes]
-    ):
-        reply = caller.ask(
+
+    def ask(node: NodeId) -> DescribeLogDirsResponse:
+        return caller.ask(
             request, DescribeLogDirsResponse, deadline, lambda reply: [reply.error_code], node=node
         )
+
+    replies = (
+        caller.of_brokers(ask, deadline)
+        if nodes is None
+        else {NodeId(node): ask(caller.require(node, deadline)) for node in nodes}
+    )
+    described: dict[NodeId, tuple[LogDir, ...]] = {}
+    for node, reply in replies.items():
         described[node] = tuple(
             LogDir(
                 node,

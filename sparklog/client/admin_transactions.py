@@ -78,20 +78,24 @@ def list_transactions(
         duration_filter=longer_than_ms,
         transactional_id_pattern=_quoted(prefix) + ".*" if prefix else pattern,
     )
-    found: dict[str, TransactionListing] = {}
-    for node in caller.brokers(deadline):
+
+    def ask(node: NodeId) -> ListTransactionsResponse:
+        return caller.ask(
+            request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node
+        )
+
+    def ask_any_version(node: NodeId) -> ListTransactionsResponse:
         try:
-            reply = caller.ask(
-                request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node
-            )
+            return ask(node)
         except UnsupportedByBroker:
             if not prefix:
                 raise
             # Before v2 the response has all of them.
             request.transactional_id_pattern = None
-            reply = caller.ask(
-                request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node
-            )
+            return ask(node)
+
+    found: dict[str, TransactionListing] = {}
+    for node, reply in caller.of_brokers(ask_any_version, deadline).items():
         if reply.unknown_state_filters:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST,

@@ -8,7 +8,7 @@ client starts over from its bootstrap addresses.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,9 @@ from sparklog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from sparklog.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from sparklog.wire.messages import fetch, produce
 
 NO_NODE: Final = NodeId(-1)
 _MS: Final = 1000
@@ -186,15 +189,30 @@ class Cluster:
         view = self.partition(topic_partition)
         return NO_NODE if view is None or view.leader not in self.brokers else view.leader
 
-    def leader_changed(self, topic_partition: TopicPartition, leader: NodeId, epoch: LeaderEpoch) -> bool:
-        """Take the newer leader from a broker's reply (KIP-951). Returns whether it is newer than the known
-        one and its address is known.
+    def leader_changed(
+        self,
+        topic_partition: TopicPartition,
+        told: "produce.LeaderIdAndEpoch | fetch.LeaderIdAndEpoch | None",
+        endpoints: "Iterable[produce.NodeEndpoint] | Iterable[fetch.NodeEndpoint]",
+    ) -> bool:
+        """Take the leader that a Produce or Fetch reply names, with its address (KIP-951). Returns whether it
+        is newer than the known one and its address is known: the request can be repeated without a refresh.
         """
+        if told is None:
+            return False
         view, known = self.topics.get(topic_partition.topic), self.partition(topic_partition)
-        if view is None or known is None or epoch <= known.leader_epoch or leader not in self.brokers:
+        if view is None or known is None or told.leader_epoch <= known.leader_epoch:
+            return False
+        leader = NodeId(told.leader_id)
+        at = next((end for end in endpoints if end.node_id == leader), None)
+        if at is not None:
+            self._reachable_at({**self.brokers, leader: Broker(leader, at.host, at.port, at.rack)})
+        if leader not in self.brokers:
             return False
         partitions = list(view.partitions)
-        partitions[topic_partition.partition] = PartitionView(topic_partition.partition, leader, epoch)
+        partitions[topic_partition.partition] = PartitionView(
+            topic_partition.partition, leader, LeaderEpoch(told.leader_epoch)
+        )
         self.topics[view.name] = TopicView(view.name, view.topic_id, tuple(partitions))
         return True
 
@@ -203,6 +221,11 @@ class Cluster:
     def refresh_soon(self) -> None:
         """Request metadata again after the back-off: some of it was wrong."""
         self._is_due = True
+
+    def refresh_now(self) -> None:
+        """Request metadata again without the back-off: a caller waits for the reply."""
+        self._is_due = True
+        self._not_before = Micros(0)
 
     def request(self, now: Micros, *, allow_auto_create: bool = True) -> MetadataRequest | None:
         """The metadata request to send now, if one is due; report its outcome by `replied` or `failed`."""
@@ -227,9 +250,9 @@ class Cluster:
             self._start_over(now)
             return
         if reply.brokers:
-            self.brokers = {
-                NodeId(b.node_id): Broker(NodeId(b.node_id), b.host, b.port, b.rack) for b in reply.brokers
-            }
+            self._reachable_at(
+                {NodeId(b.node_id): Broker(NodeId(b.node_id), b.host, b.port, b.rack) for b in reply.brokers}
+            )
         self.cluster_id = reply.cluster_id
         self.controller_id = NodeId(reply.controller_id)
         for topic in reply.topics:
@@ -366,6 +389,18 @@ class Cluster:
         nodes = list(self.brokers)
         turned = nodes[start % len(nodes) :] + nodes[: start % len(nodes)]
         return sorted(turned, key=lambda node: self._reach[node].attempts if node in self._reach else 0)
+
+    def has_left(self, node: NodeId) -> bool:
+        """Whether the brokers of the cluster are known, and this is none of them."""
+        return node >= 0 and node not in self.brokers and min(self.brokers) >= 0
+
+    def _reachable_at(self, brokers: dict[NodeId, Broker]) -> None:
+        """Replace the known brokers. One at a new address has no failed attempts yet."""
+        for node, broker in brokers.items():
+            known = self.brokers.get(node)
+            if known is not None and (known.host, known.port) != (broker.host, broker.port):
+                self._reach.pop(node, None)
+        self.brokers = brokers
 
     def _is_lost(self, now: Micros) -> bool:
         """Whether no known broker can be reached, or none has sent metadata for too long."""

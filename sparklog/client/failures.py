@@ -1,6 +1,6 @@
 """The errors of a client beyond the error codes of brokers; all are a `SparklogError`."""
 
-from sparklog.errors import ErrorCode, SparklogError
+from sparklog.errors import ConnectionFailed, ErrorCode, SparklogError
 from sparklog.model import TopicPartition
 
 
@@ -26,6 +26,10 @@ class DeliveryFailed(SparklogError):
 
 class ClientClosed(SparklogError):
     """The client was used after `close`, or in a process forked from the one that created it."""
+
+
+class BrokerGone(ConnectionFailed):
+    """The broker of a request is fenced or unregistered; nothing was sent."""
 
 
 class CorruptRecords(SparklogError):

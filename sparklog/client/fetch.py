@@ -29,7 +29,7 @@ from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS, FetchSession
 from sparklog.client.settings import ISOLATION_LEVELS, ClientSettings
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.model import Micros, Millis, NodeId, TopicPartition
-from sparklog.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from sparklog.wire.messages.fetch import FetchRequest, FetchResponse, NodeEndpoint, PartitionData
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -396,9 +396,11 @@ class Fetcher:
             for told in topic.partitions:
                 reading = self._current(errand, TopicPartition(name, told.partition_index))
                 if reading is not None:
-                    self._partition_fetched(reading, told, now)
+                    self._partition_fetched(reading, told, reply.node_endpoints, now)
 
-    def _partition_fetched(self, reading: Reading, told: PartitionData, now: Micros) -> None:
+    def _partition_fetched(
+        self, reading: Reading, told: PartitionData, endpoints: list[NodeEndpoint], now: Micros
+    ) -> None:
         code = code_of(told.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._settings.auto_offset_reset == "none":
@@ -412,7 +414,8 @@ class Fetcher:
                 self._begin_anew(reading)
             return
         if code is not ErrorCode.NONE:
-            self._refused(reading, code, now)
+            if not self._cluster.leader_changed(reading.topic_partition, told.current_leader, endpoints):
+                self._refused(reading, code, now)
             return
         reading.not_before = Micros(0)
         records = told.records

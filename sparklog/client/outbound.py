@@ -38,9 +38,10 @@ from sparklog.client.transaction import PRODUCE_BEFORE_V2, Transaction
 from sparklog.client.transaction_pace import CONCURRENT_BACKOFF_MS
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.kernels import scan
-from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.messages.produce import (
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -193,7 +194,7 @@ class Outbound:
                     batch, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the reply leaves the batch out"), now
                 )
             else:
-                done += self._answered(batch, answer, now)
+                done += self._answered(batch, answer, reply.node_endpoints, now)
         return done
 
     def failed(self, shipment: Shipment, error: SparklogError, now: Micros) -> list[Done]:
@@ -326,7 +327,13 @@ class Outbound:
                 batch.records, line.producer_id, line.epoch, batch.sequence, self.transaction is not None
             )
 
-    def _answered(self, batch: OutboundBatch, answer: PartitionProduceResponse, now: Micros) -> list[Done]:
+    def _answered(
+        self,
+        batch: OutboundBatch,
+        answer: PartitionProduceResponse,
+        endpoints: list[NodeEndpoint],
+        now: Micros,
+    ) -> list[Done]:
         code = code_of(answer.error_code)
         line = self._lines[batch.topic_partition]
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -346,22 +353,22 @@ class Outbound:
             if not line.returned:
                 line.is_lost = True
             return self._returned(batch, error, now, may_retry=True)
-        if code.is_retriable and code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-            leader = answer.current_leader
-            news = leader is not None and self._cluster.leader_changed(
-                batch.topic_partition,
-                NodeId(leader.leader_id),
-                LeaderEpoch(leader.leader_epoch if leader else NO_EPOCH),
-            )
-            if not news:
-                self._cluster.refresh_soon()
-        return self._returned(batch, error, now)
+        is_moved = self._cluster.leader_changed(batch.topic_partition, answer.current_leader, endpoints)
+        if code.is_retriable and code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED and not is_moved:
+            self._cluster.refresh_soon()
+        return self._returned(batch, error, now, is_moved=is_moved)
 
     def _returned(
-        self, batch: OutboundBatch, error: SparklogError, now: Micros, *, may_retry: bool | None = None
+        self,
+        batch: OutboundBatch,
+        error: SparklogError,
+        now: Micros,
+        *,
+        may_retry: bool | None = None,
+        is_moved: bool = False,
     ) -> list[Done]:
         """Take back an unacknowledged batch: it is sent again, unless the error (or `may_retry`) forbids it,
-        or its retries are used up.
+        or its retries are used up. A new leader (`is_moved`) is sent it without a back-off (KIP-951).
         """
         self._taken(batch)
         line = self._lines[batch.topic_partition]
@@ -375,7 +382,7 @@ class Outbound:
             )
         else:
             line.returned.append(batch)
-            line.not_before = self._after_backoff(now, batch.attempts - 1)
+            line.not_before = now if is_moved else self._after_backoff(now, batch.attempts - 1)
             if isinstance(error, BrokerError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
                 # The previous transaction is being completed, which takes milliseconds.
                 line.not_before = min(line.not_before, Micros(now + CONCURRENT_BACKOFF_MS * _MS))

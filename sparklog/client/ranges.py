@@ -201,7 +201,12 @@ class RangeReader:
                 code = code_of(reply.error_code)
                 if code is not ErrorCode.NONE:
                     raise BrokerError(code, str(fetch.topic_partition))
-                return next((told for topic in reply.responses for told in topic.partitions), None)
+                told = next((told for topic in reply.responses for told in topic.partitions), None)
+                if told is None or not self._network.cluster.leader_changed(
+                    fetch.topic_partition, told.current_leader, reply.node_endpoints
+                ):
+                    return told
+                fetch.is_sent = False
 
     def _try_again(self, fetch: "_Fetch") -> None:
         fetch.is_sent = False

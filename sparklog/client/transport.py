@@ -9,16 +9,16 @@ import os
 import selectors
 import socket
 import time
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from sparklog.client.cluster import NO_NODE, Cluster
 from sparklog.client.connection import Answer, Connection, State, broken
-from sparklog.client.failures import ClientClosed, UnknownTopic
+from sparklog.client.failures import BrokerGone, ClientClosed, UnknownTopic
 from sparklog.client.frames import ReceiveBuffers
+from sparklog.client.link import Link
 from sparklog.client.settings import ClientSettings
-from sparklog.client.stream import Address, Output, PlainStream, Stream
+from sparklog.client.stream import PlainStream
 from sparklog.errors import (
     BrokerError,
     ConnectionFailed,
@@ -34,6 +34,9 @@ from sparklog.wire.schema import Message
 R = TypeVar("R", bound=Message)
 
 _MS: Final = 1000
+_OPENING_US: Final = 1_000_000
+"""A connection that takes longer to open does not keep back a request that any broker answers."""
+_NEVER: Final = Micros(1 << 62)
 _CONNECTING: Final = State.CONNECTING  # Reading an enum member through its class costs as much as two calls.
 
 
@@ -52,20 +55,6 @@ def instant() -> Instant:
     return Instant(now_us(), Millis(time.time_ns() // 1_000_000))
 
 
-@dataclass(slots=True, eq=False)
-class _Link:
-    """One broker's stream, its machine, and the bytes that the stream has not accepted yet."""
-
-    node: NodeId
-    connection: Connection
-    deadline: Micros  # until the handshake is done
-    last_used: Micros
-    addresses: list[Address] = field(default_factory=list)  # the remaining addresses
-    stream: Stream | None = None
-    output: Output = field(default_factory=Output)
-    is_registered_for_write: bool = False
-
-
 class Network:
     """Connections to the brokers of one cluster, for one thread at a time; only `wake` may be called from
     another.
@@ -82,7 +71,7 @@ class Network:
         )
         self._buffers = ReceiveBuffers()
         self._selector = selectors.DefaultSelector()
-        self._links: dict[NodeId, _Link] = {}
+        self._links: dict[NodeId, Link] = {}
         self._answers: list[Answer] = []
         self._polled = Micros(0)
         """The end of the last `poll`: the caller may have met a back-off that ended since."""
@@ -143,16 +132,18 @@ class Network:
         return self._last_error
 
     def anyone(self) -> NodeId:
-        """A broker that is ready; NO_NODE if none is, and then a connection is started."""
-        for link in self._links.values():
-            if link.connection.has_room:
-                return link.node
-        if not any(
-            link.connection.state in (State.CONNECTING, State.HANDSHAKE) for link in self._links.values()
-        ):
+        """A broker that is ready; NO_NODE if none is, and then a connection is started.
+
+        If several are, the one whose oldest request in flight is the youngest: a broker may hang.
+        """
+        ready = [link for link in self._links.values() if link.connection.has_room]
+        if ready:
+            return max(ready, key=lambda link: link.connection.deadline() or _NEVER).node
+        now = now_us()
+        if not any(link.is_opening and now < link.last_used + _OPENING_US for link in self._links.values()):
             for node in self.cluster.candidates():
-                if node not in self._links and self.cluster.may_connect(node, now_us()):
-                    self._connect(node, now_us())
+                if node not in self._links and self.cluster.may_connect(node, now):
+                    self._connect(node, now)
                     break
         return NO_NODE
 
@@ -167,8 +158,8 @@ class Network:
     ) -> R:
         """Send to one broker (None: any) and wait for its reply; other answers stay for the next `poll`.
 
-        Raises the failure of the request, or ConnectionFailed with the last error of a connection, or
-        RequestTimeout, if no broker is ready by `deadline`.
+        Raises the failure of the request; BrokerGone if the broker is not in the cluster; ConnectionFailed
+        with the last error of a connection, or RequestTimeout, if no broker is ready by `deadline`.
         """
         token = object()
         others = self.poll(now_us())  # brokers may have closed idle connections
@@ -183,6 +174,8 @@ class Network:
                         is_sent = True
                     elif now_us() >= deadline:
                         raise self._not_in_time("broker that answers")
+                    elif self.cluster.has_left(target):
+                        raise BrokerGone(f"broker {target} is not in the cluster any more")
                 for answer in self.poll(deadline):
                     if answer.token is not token:
                         others.append(answer)
@@ -206,7 +199,7 @@ class Network:
         for key, events in self._select(max(0, until - now) / 1e6):
             if key.data is None:
                 continue  # the wake-up ends the wait of this thread
-            link: _Link = key.data
+            link: Link = key.data
             if link.connection.state is _CONNECTING:
                 self._opening(link)
                 continue
@@ -227,9 +220,11 @@ class Network:
         metadata = self.cluster.deadline()
         connecting = False
         for link in self._links.values():
-            if link.connection.state in (State.CONNECTING, State.HANDSHAKE):
+            if link.is_opening:
                 times.append(link.deadline)
-                connecting = True
+                if now < (patient := Micros(link.last_used + _OPENING_US)):
+                    times.append(patient)
+                    connecting = True
             in_flight = link.connection.deadline()
             if in_flight is not None:
                 times.append(in_flight)
@@ -346,7 +341,7 @@ class Network:
         connection = Connection(
             client_id=self.settings.client_id, in_flight_max=self._in_flight_max, buffers=self._buffers
         )
-        link = _Link(node, connection, Micros(now + self.cluster.setup_timeout_us(node)), now)
+        link = Link(node, broker, connection, Micros(now + self.cluster.setup_timeout_us(node)), now)
         self._links[node] = link
         try:
             found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
@@ -356,7 +351,7 @@ class Network:
         link.addresses = [(family, address) for family, _, _, _, address in found]
         self._try_next_address(link, broken(f"{broker.host} has no address"))
 
-    def _try_next_address(self, link: _Link, error: SparklogError) -> None:
+    def _try_next_address(self, link: Link, error: SparklogError) -> None:
         self._detach(link)
         while link.addresses:
             family, address = link.addresses.pop(0)
@@ -376,21 +371,19 @@ class Network:
             return
         self._fail(link, error)
 
-    def _opening(self, link: _Link) -> None:
+    def _opening(self, link: Link) -> None:
         stream = link.stream
         assert stream is not None
         try:
             is_open = stream.handshake()
         except OSError as error:
-            broker = self.cluster.brokers.get(link.node)
-            where = f"{broker.host}:{broker.port}" if broker else "broker"
-            self._try_next_address(link, broken(f"{where}: {error.strerror or error}"))
+            self._try_next_address(link, broken(f"{link.address}: {error.strerror or error}"))
             return
         if is_open:
             link.connection.opened(link.deadline)
         self._flush(link)
 
-    def _flush(self, link: _Link) -> None:
+    def _flush(self, link: Link) -> None:
         """Send as much as the socket accepts, and watch for writability only if bytes are left."""
         for chunk in link.connection.take_output():
             link.output.add(chunk)
@@ -410,7 +403,7 @@ class Network:
                 stream.fileno(), selectors.EVENT_READ | (selectors.EVENT_WRITE if wants_write else 0), link
             )
 
-    def _readable(self, link: _Link) -> None:
+    def _readable(self, link: Link) -> None:
         stream, connection = link.stream, link.connection
         assert stream is not None
         try:
@@ -446,18 +439,18 @@ class Network:
             self._answers.append(answer)
         elif isinstance(answer.message, MetadataResponse):
             self.cluster.replied(answer.message, now_us())
+            for link in list(self._links.values()):
+                if link.is_opening and link.broker != self.cluster.brokers.get(link.node):
+                    self._drop(link)  # the broker has another address now, or is gone
         else:
             self.cluster.failed(now_us())
 
     def _expire(self, now: Micros) -> None:
         for link in list(self._links.values()):
             connection = link.connection
-            if connection.state in (State.CONNECTING, State.HANDSHAKE):
+            if link.is_opening:
                 if now >= link.deadline:
-                    broker = self.cluster.brokers.get(link.node)
-                    self._fail(
-                        link, broken(f"no connection to {broker.host if broker else 'the broker'} in time")
-                    )
+                    self._fail(link, broken(f"no connection to {link.address} in time"))
                 continue
             overdue = connection.deadline()
             if overdue is not None and now >= overdue:
@@ -468,7 +461,7 @@ class Network:
             ):
                 self._drop(link)
 
-    def _fail(self, link: _Link, error: SparklogError) -> None:
+    def _fail(self, link: Link, error: SparklogError) -> None:
         """Close a connection: its requests fail, and the next one is started after a back-off."""
         now = now_us()
         self._last_error = error
@@ -478,11 +471,11 @@ class Network:
         for answer in link.connection.closed(error, now):
             self._answered(answer)
 
-    def _drop(self, link: _Link) -> None:
+    def _drop(self, link: Link) -> None:
         self._detach(link)
         self._links.pop(link.node, None)
 
-    def _detach(self, link: _Link) -> None:
+    def _detach(self, link: Link) -> None:
         if link.stream is not None:
             self._selector.unregister(link.stream.fileno())
             link.stream.close()

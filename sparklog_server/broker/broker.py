@@ -158,12 +158,18 @@ class Broker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether Metadata lists this broker: it is registered, not fenced, and not stopping."""
-        return self._standing.is_ready and not self.is_stopping
+        """Whether the node is in service: its broker is registered and not fenced, or, if it is only a
+        controller, that is registered; and it is not stopping.
+        """
+        if "broker" in self.settings.process_roles:
+            return self._standing.is_ready and not self.is_stopping
+        controller = self._controller_registration
+        return controller is not None and controller.is_registered and not self.is_stopping
 
     def start(self, now: Instant) -> list[Effect]:
         """The first turn: register with the controller, and recover the logs that are not open yet."""
-        self._standing.begin(self._registration, now, is_recovered=self._recovery is None)
+        if "broker" in self.settings.process_roles:
+            self._standing.begin(self._registration, now, is_recovered=self._recovery is None)
         if self._recovery is None:
             self._partitions.retention.begin(now)
         else:

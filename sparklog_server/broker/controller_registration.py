@@ -34,7 +34,8 @@ class ControllerRegistration:
 
     def published(self, now: Instant) -> None:
         """There is a new image: register if it has a cluster, and not this incarnation."""
-        if self._is_asked or self.deadline_us is not None or self._is_known:
+        is_begun = METADATA_VERSION in self._context.image.features
+        if self._is_asked or self.deadline_us is not None or self.is_registered or not is_begun:
             return
         self._is_asked = True
         self._context.propose(self._request, ControllerRegistrationResponse, self._answered, now)
@@ -46,11 +47,10 @@ class ControllerRegistration:
             self.published(now)
 
     @property
-    def _is_known(self) -> bool:
-        image = self._context.image
-        known = image.controllers.get(NodeId(self._request.controller_id))
-        is_registered = known is not None and known.incarnation_id == self._request.incarnation_id
-        return is_registered or METADATA_VERSION not in image.features
+    def is_registered(self) -> bool:
+        """Whether the cluster knows this incarnation."""
+        known = self._context.image.controllers.get(NodeId(self._request.controller_id))
+        return known is not None and known.incarnation_id == self._request.incarnation_id
 
     def _answered(self, reply: ControllerRegistrationResponse, now: Instant) -> None:
         self._is_asked = False

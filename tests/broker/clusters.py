@@ -17,11 +17,13 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 
 
 class Cluster:
-    """Nodes 1 to `count`, of which the first `voters` are controllers too. Checks, whenever time passes, that
-    images at one offset are equal.
+    """Nodes 1 to `count`, of which the first `voters` are controllers too, or nothing else if the cluster
+    `is_split`. Checks, whenever time passes, that images at one offset are equal.
     """
 
-    def __init__(self, seed: int = 0, *, count: int = 3, voters: int = 3, **given: str) -> None:
+    def __init__(
+        self, seed: int = 0, *, count: int = 3, voters: int = 3, is_split: bool = False, **given: str
+    ) -> None:
         self.clock = VirtualClock()
         self.network: list[SimulatedNode] = []
         self.nodes: dict[NodeId, SimulatedNode] = {}
@@ -40,8 +42,9 @@ class Cluster:
                 **{key.replace("_", "."): value for key, value in given.items()},
             }
             if number <= voters:
-                settings["process.roles"] = "broker,controller"
-                settings["listeners"] += f",CONTROLLER://127.0.0.{number}:9093"
+                settings["process.roles"] = "controller" if is_split else "broker,controller"
+                own = "" if is_split else settings["listeners"] + ","
+                settings["listeners"] = f"{own}CONTROLLER://127.0.0.{number}:9093"
             disk = SimulatedDisk()
             disk.make_directory("/data")
             disk.write(

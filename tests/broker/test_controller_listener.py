@@ -1,9 +1,6 @@
 """A listener of controllers: its APIs, commands of other nodes, and requests that brokers forward."""
 
-import json
-import re
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -37,7 +34,6 @@ LISTENERS = {
     "advertised.listeners": "PLAINTEXT://127.0.0.1:9092",
     "controller.listener.names": "CONTROLLER",
 }
-DEFINITIONS = Path("/work/ref/clients/src/main/resources/common/message")
 LOCALHOST = bytes((127, 0, 0, 1))
 ALICE = b"\0\0" + b"".join(map(bytes, encode(PrincipalData(type="User", name="alice"), 0)))  # type: ignore[arg-type]
 HELLO = ApiVersionsRequest(client_software_name="x", client_software_version="1")
@@ -99,17 +95,6 @@ def test_a_request_of_the_other_listener_ends_the_session(listener: str, api_key
     world.settle()
     assert (client.replies, client.is_closed) == ([], True)
     assert world.create(world.node.connect(), "t") == ErrorCode.NONE
-
-
-@pytest.mark.skipif(not DEFINITIONS.exists(), reason="Kafka's message definitions are not here")
-def test_the_listeners_of_each_api_are_kafkas() -> None:
-    listeners: dict[int, set[str]] = {}
-    for path in DEFINITIONS.glob("*Request.json"):
-        definition = json.loads(re.sub(r"^ *//.*|//.*$", "", path.read_text(), flags=re.MULTILINE))
-        listeners[definition["apiKey"]] = set(definition.get("listeners", ()))
-    assert {key for key in API_BY_KEY if listeners[key] == {"controller"}} == CONTROLLER_ONLY
-    assert {key for key in API_BY_KEY if "controller" in listeners[key]} == ON_CONTROLLERS
-    assert FORWARDABLE <= ON_CONTROLLERS
 
 
 def test_a_forwarded_request_is_decided_in_the_name_of_its_client() -> None:

@@ -207,3 +207,30 @@ def test_a_broker_of_another_cluster_halts() -> None:
     cluster.run_until(lambda: stranger.halted is not None, 16_000)
     assert "BBBBBBBBBBBBBBBBBBBBBw" in str(stranger.halted)
     assert cluster.is_ready
+
+
+def test_controllers_without_brokers_register_as_controllers_alone() -> None:
+    cluster = Cluster(count=5, voters=3, is_split=True).start()
+    cluster.run_until(lambda: cluster.is_ready)
+    image = cluster.quorums[0].image
+    assert sorted(image.brokers) == [4, 5]
+    assert sorted(image.controllers) == [1, 2, 3]
+    assert cluster.create(cluster.nodes[NodeId(5)], "t", partitions=4) == 0
+    topic = cluster.nodes[NodeId(5)].running._quorum.image.topics_by_name["t"]
+    assert {placement.leader for placement in topic.partitions} == {4, 5}
+
+
+def test_a_controller_without_broker_stops_and_starts_again() -> None:
+    cluster = Cluster(count=4, voters=3, is_split=True).start()
+    cluster.run_until(lambda: cluster.is_ready)
+    leader = cluster.leader
+    assert leader is not None
+    stopping = leader.running
+    leader.begin_stop()
+    assert cluster.run_until(lambda: stopping.is_stopped) < 100, "it has no leaderships to move away"
+    leader._end()
+    assert cluster.create(cluster.nodes[NodeId(4)], "t") == 0
+    leader.start()
+    cluster.run_until(lambda: cluster.is_ready)
+    cluster.run(100)
+    assert {quorum.high_watermark for quorum in cluster.quorums} == {cluster.quorums[0].log_end_offset}

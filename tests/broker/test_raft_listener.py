@@ -6,6 +6,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import LeaderEpoch, NodeId, Offset, OffsetAndEpoch, Uuid
 from sparklog.record.batch import decode_records
 from sparklog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from sparklog.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -185,3 +186,28 @@ def test_an_observer_is_described() -> None:
     assert [(one.replica_id, one.replica_directory_id, one.log_end_offset) for one in part.observers] == [
         (9, b"9" * 16, 0)
     ]
+
+
+def test_a_listener_of_controllers_describes_controllers_alone() -> None:
+    world = started()
+    brokers = asked(world, DescribeClusterRequest(), 2, DescribeClusterResponse)
+    assert isinstance(brokers, DescribeClusterResponse)
+    assert brokers.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+    assert brokers.error_message == (
+        "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER"
+    )
+    told = asked(world, DescribeClusterRequest(endpoint_type=2), 2, DescribeClusterResponse)
+    assert isinstance(told, DescribeClusterResponse)
+    own = world.node.running.settings.node_id
+    assert [(node.broker_id, node.port) for node in told.brokers] == [(own, 9093)]
+    assert (told.controller_id, told.endpoint_type) == (own, 2)
+
+
+def test_controllers_are_described_to_those_who_may_alter_the_cluster() -> None:
+    world = World(1, allow=lambda _, operation, *__: operation != Operation.ALTER, **LISTENERS)
+    world.node.start()
+    world.settle()
+    told = asked(world, DescribeClusterRequest(endpoint_type=2), 2, DescribeClusterResponse)
+    assert isinstance(told, DescribeClusterResponse)
+    assert told.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert told.brokers == []

@@ -2,10 +2,11 @@
 
 import pytest
 
-from sparklog.client.cluster import NO_NODE, Cluster, backoff_us
+from sparklog.client.cluster import NO_NODE, Broker, Cluster, backoff_us
 from sparklog.errors import ErrorCode
-from sparklog.model import LeaderEpoch, NodeId, TopicPartition
+from sparklog.model import NodeId, TopicPartition
 from sparklog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+from sparklog.wire.messages.produce import LeaderIdAndEpoch, NodeEndpoint
 from tests.client.wire import TOPIC_ID, metadata, ms, no_chance, settings
 
 T0 = TopicPartition("t", 0)
@@ -93,10 +94,32 @@ def test_an_older_leader_epoch_is_not_believed() -> None:
 
 def test_a_newer_leader_named_in_a_reply_counts_at_once() -> None:
     known = knowing()
-    assert known.leader_changed(T0, NodeId(2), LeaderEpoch(5))
+    assert known.leader_changed(T0, LeaderIdAndEpoch(2, 5), [])
     assert known.leader(T0) == 2
-    assert not known.leader_changed(T0, NodeId(1), LeaderEpoch(4))
-    assert not known.leader_changed(T0, NodeId(9), LeaderEpoch(6)), "nobody knows where broker 9 is"
+    assert not known.leader_changed(T0, LeaderIdAndEpoch(1, 4), []), "an older epoch"
+    assert not known.leader_changed(T0, LeaderIdAndEpoch(9, 6), []), "the address of broker 9 is not known"
+    assert not known.leader_changed(T0, LeaderIdAndEpoch(), [])
+    assert not known.leader_changed(T0, None, [])
+
+
+def test_the_address_of_a_new_leader_is_taken_from_the_reply() -> None:
+    known = knowing()
+    endpoints = [NodeEndpoint(8, "other", 1), NodeEndpoint(9, "host", 9099, "r")]
+    assert known.leader_changed(T0, LeaderIdAndEpoch(9, 5), endpoints)
+    assert known.leader(T0) == 9
+    assert known.brokers[NodeId(9)] == Broker(NodeId(9), "host", 9099, "r")
+    assert list(known.brokers) == [1, 2, 9]
+
+
+def test_a_broker_at_a_new_address_is_tried_without_the_back_off_of_the_old_one() -> None:
+    known = knowing(reconnect_backoff_ms=50)
+    known.connect_failed(NodeId(1), ms(0))
+    known.connect_failed(NodeId(2), ms(0))
+    known.request(ms(200))
+    known.replied(metadata({"t": [1, 2]}, nodes=[(1, 9192), (2, 9093)], epoch=4), ms(1))
+    assert known.may_connect(NodeId(1), ms(1))
+    assert known.leader_changed(T0, LeaderIdAndEpoch(2, 5), [NodeEndpoint(2, "127.0.0.1", 9193)])
+    assert known.may_connect(NodeId(2), ms(1))
 
 
 def test_a_topic_that_is_gone_is_forgotten_and_asked_for_again() -> None:
@@ -127,6 +150,22 @@ def test_a_broker_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
     assert known.candidates()[0] == 2
     known.connected(NodeId(1))
     assert known.may_connect(NodeId(1), ms(0))
+
+
+def test_a_broker_has_left_once_metadata_names_others() -> None:
+    known = cluster()
+    assert not known.has_left(NodeId(3))
+    known = knowing()
+    assert known.has_left(NodeId(3))
+    assert not known.has_left(NodeId(2))
+
+
+def test_a_caller_that_waits_for_metadata_does_not_wait_for_the_back_off() -> None:
+    known = knowing()
+    known.refresh_soon()
+    assert known.request(ms(1)) is None
+    known.refresh_now()
+    assert known.request(ms(1)) is not None
 
 
 def test_a_broker_that_may_be_tried_again_does_not_hide_when_another_may() -> None:

@@ -11,7 +11,14 @@ from sparklog.client.fetch_session import FetchSession, Wanted
 from sparklog.errors import ConnectionFailed, ErrorCode
 from sparklog.model import Micros, Millis, NodeId, TopicPartition
 from sparklog.record.batch import Record, build_batch
-from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from sparklog.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -211,6 +218,21 @@ def test_after_a_leader_change_reading_goes_on_at_the_new_leader() -> None:
     learn(cluster, ms(200), leader=2, epoch=1)
     again = only(machine, ms(200))
     assert (again.node, asked_offset(again)) == (2, 5)
+
+
+def test_a_new_leader_named_in_the_reply_is_read_at_once_without_a_metadata_request() -> None:
+    machine, cluster = fetcher()
+    machine.seek(T0, 5)
+    due = cluster.deadline()
+    errand = only(machine)
+    refused = fetched(errand, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    refused.responses[0].partitions[0].current_leader = LeaderIdAndEpoch(9, 1)
+    refused.node_endpoints = [NodeEndpoint(9, "127.0.0.1", 9099)]
+    machine.replied(errand, refused, ms(1))
+    again = only(machine, ms(1))
+    assert (again.node, asked_offset(again)) == (9, 5)
+    assert cluster.brokers[NodeId(9)].port == 9099
+    assert cluster.deadline() == due
 
 
 def test_a_lost_connection_is_tried_again_after_a_while() -> None:

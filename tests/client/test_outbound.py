@@ -15,7 +15,13 @@ from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode
 from sparklog.model import Micros, NodeId, TopicPartition
 from sparklog.record.batch import build_batch, read_header
 from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
-from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from sparklog.wire.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from tests.client.wire import LATER, START, TOPIC_ID, metadata, ms, no_chance, settings
 
 T0 = TopicPartition("t", 0)
@@ -137,6 +143,21 @@ def test_after_not_leader_everything_goes_again_in_order_with_the_same_sequences
     assert [shipment.node for shipment in again] == [2, 2, 2]
     assert sequences(again) == [0, 2, 4]
     assert [read_header(s.batches[0].records).producer_epoch for s in again] == [0, 0, 0]
+
+
+def test_a_new_leader_named_in_the_reply_is_sent_the_batch_at_once_without_a_metadata_request() -> None:
+    machine, cluster = outbound(retry_backoff_ms=100)
+    due = cluster.deadline()
+    machine.add(batch())
+    (shipment,) = drain(with_id(machine))
+    refused = reply(shipment, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    refused.responses[0].partition_responses[0].current_leader = LeaderIdAndEpoch(9, 1)
+    refused.node_endpoints = [NodeEndpoint(9, "127.0.0.1", 9099)]
+    assert machine.replied(shipment, refused, ms(1)) == []
+    (again,) = drain(machine, ms(1))
+    assert (again.node, sequences([again])) == (9, [0])
+    assert cluster.brokers[NodeId(9)].port == 9099
+    assert cluster.deadline() == due
 
 
 def test_a_lost_connection_is_retried_after_the_back_off() -> None:

@@ -6,7 +6,17 @@ from sparklog import Admin, Producer
 from sparklog.client.failures import TopicMadeAnew
 from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
+from sparklog.errors import ErrorCode
 from sparklog.local_broker import EmbeddedBroker
+from sparklog.record.batch import build_batch
+from sparklog.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata
 
 
 def size_of(reader: RangeReader, topic: str, partition: int) -> int:
@@ -59,3 +69,27 @@ def test_a_topic_made_anew_while_it_is_read_is_not_taken_for_the_one_asked_for(
         assert sum(map(len, reader.read("anew", 0, 0, 50, topic_id=now))) > 50_000
         with pytest.raises(TopicMadeAnew):
             list(reader.read("anew", 0, 0, 50, topic_id=old))
+
+
+def test_a_range_is_read_from_the_leader_that_a_reply_names_without_a_metadata_request() -> None:
+    records = bytes(build_batch([(None, b"v", (), 0)]))
+
+    def fetched(told: PartitionData, endpoints: list[NodeEndpoint]) -> FetchResponse:
+        topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[told])
+        return FetchResponse(responses=[topic], node_endpoints=endpoints)
+
+    with ScriptedBroker() as old, ScriptedBroker() as new:
+        moved = PartitionData(
+            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=LeaderIdAndEpoch(2, 1)
+        )
+        at = [NodeEndpoint(2, "127.0.0.1", new.port)]
+        old.handlers |= {
+            "Metadata": lambda _: metadata({"t": [1]}, nodes=[(1, old.port)]),
+            "Fetch": lambda _: fetched(moved, at),
+        }
+        new.handlers["Fetch"] = lambda _: fetched(PartitionData(records=memoryview(records)), [])
+        settings = ClientSettings.from_kafka({"bootstrap.servers": old.address})
+        with RangeReader(settings) as reader:
+            assert size_of(reader, "t", 0) == len(records)
+        assert [name for name, _ in old.seen].count("Metadata") == 1
+        assert [name for name, _ in new.seen] == ["ApiVersions", "Fetch"]

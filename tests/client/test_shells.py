@@ -4,12 +4,15 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
 
+from sparklog.client import transport
 from sparklog.client.admin import Admin
 from sparklog.client.failures import (
+    BrokerGone,
     BufferExhausted,
     ClientClosed,
     DeliveryFailed,
@@ -19,9 +22,12 @@ from sparklog.client.failures import (
 )
 from sparklog.client.producer import Producer, ProducerRecord, RecordMetadata
 from sparklog.client.ranges import RangeReader
+from sparklog.client.transport import Network, now_us
 from sparklog.client.writer import BatchWriter
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, SparklogError
+from sparklog.model import Micros, NodeId
 from sparklog.record.batch import build_batch
+from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from sparklog.wire.schema import Message
 from tests.client.shell_log import Log, fill, produced
 from tests.client.wire import ScriptedBroker, settings, versions
@@ -319,6 +325,28 @@ def test_the_second_bootstrap_address_serves_when_nobody_listens_at_the_first(br
         dead = gone.address
     with Admin(bootstrap_servers=[dead, broker.address], reconnect_backoff_ms=1) as admin:
         assert list(admin.list_topics()) == ["t"]
+
+
+def test_brokers_that_accept_and_say_nothing_do_not_hold_up_a_call(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_OPENING_US", 10_000)
+    with ExitStack() as stack:
+        mute = [stack.enter_context(ScriptedBroker()) for _ in range(8)]
+        for one in mute:
+            del one.handlers["ApiVersions"]
+        addresses = [*(one.address for one in mute), broker.address]
+        with Admin(bootstrap_servers=addresses, default_api_timeout_ms=5_000) as admin:
+            assert list(admin.list_topics()) == ["t"]
+
+
+def test_a_request_to_a_broker_that_left_the_cluster_is_not_waited_for(broker: ScriptedBroker) -> None:
+    with Network(settings(bootstrap_servers=broker.address)) as network:
+        deadline = Micros(now_us() + 10_000_000)
+        while not network.cluster.answers:
+            network.poll(deadline)
+        with pytest.raises(BrokerGone, match="broker 7 is not in the cluster"):
+            network.call(ListGroupsRequest(), ListGroupsResponse, node=NodeId(7), deadline=deadline)
 
 
 def test_nobody_there_is_told_with_the_reason() -> None:

@@ -1,6 +1,4 @@
-"""A real Kafka, one node as broker and controller, started from the jars on loopback ports of its own,
-stopped or killed at will.
-"""
+"""A real Kafka, started from the jars, stopped or killed at will."""
 
 import socket
 import subprocess
@@ -20,38 +18,18 @@ NODE_ID = 1
 START_S_MAX = 40
 
 
-class RealKafka:
-    """Its data directory outlives each process: `running` may be entered again and again."""
+class KafkaNode:
+    """A node with these properties. Its directory outlives each process: `process` may be entered again and
+    again.
+    """
 
     def __init__(
-        self,
-        root: Path,
-        more: Mapping[str, object] | None = None,
-        *,
-        features: Mapping[str, int] | None = None,
+        self, root: Path, properties: Mapping[str, object], *, features: Mapping[str, int] | None = None
     ) -> None:
         """`features` are finalized at these levels in place of those that a new cluster has."""
         require_kafka_tools()
-        self.data_dir = root / "kafka-data"
         self._root = root
         self._conf = root / "server.properties"
-        self._ports = free_ports(2)
-        broker, controller = self._ports
-        self.bootstrap_servers = f"127.0.0.1:{broker}"
-        properties = {
-            "process.roles": "broker,controller",
-            "node.id": NODE_ID,
-            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker}",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": self.data_dir,
-            "offsets.topic.replication.factor": 1,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-            "group.initial.rebalance.delay.ms": 0,
-            **(more or {}),
-        }
         self._conf.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         levels = [
             word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")
@@ -59,8 +37,8 @@ class RealKafka:
         kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._conf, *levels)
 
     @contextmanager
-    def running(self, *, is_killed: bool = False) -> Iterator[AdminClient]:
-        """Start it and wait until it answers; at the end stop it cleanly, or kill it."""
+    def process(self, *, is_killed: bool = False) -> Iterator["subprocess.Popen[bytes]"]:
+        """Start it; at the end stop it cleanly, or kill it."""
         log4j = PROJECT / "conf" / "kafka-tools-log4j2.properties"
         command = [
             "java",
@@ -79,7 +57,7 @@ class RealKafka:
         with (self._root / "kafka.log").open("ab") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
-            yield self._wait(process)
+            yield process
         finally:
             if is_killed:
                 process.kill()
@@ -87,16 +65,57 @@ class RealKafka:
                 process.terminate()
             process.wait(30)
 
+    def log(self) -> str:
+        """The output of its processes."""
+        return (self._root / "kafka.log").read_text()
+
+
+class RealKafka(KafkaNode):
+    """One node as broker and controller, on loopback ports of its own."""
+
+    def __init__(
+        self,
+        root: Path,
+        more: Mapping[str, object] | None = None,
+        *,
+        features: Mapping[str, int] | None = None,
+    ) -> None:
+        self.data_dir = root / "kafka-data"
+        self._ports = free_ports(2)
+        broker, controller = self._ports
+        self.bootstrap_servers = f"127.0.0.1:{broker}"
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": NODE_ID,
+            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self.data_dir,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            **(more or {}),
+        }
+        super().__init__(root, properties, features=features)
+
+    @contextmanager
+    def running(self, *, is_killed: bool = False) -> Iterator[AdminClient]:
+        """Start it and wait until it answers; at the end stop it cleanly, or kill it."""
+        with self.process(is_killed=is_killed) as process:
+            yield self._wait(process)
+
     def _wait(self, process: "subprocess.Popen[bytes]") -> AdminClient:
         deadline = time.monotonic() + START_S_MAX
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         while True:
-            assert process.poll() is None, (self._root / "kafka.log").read_text()
+            assert process.poll() is None, self.log()
             try:
                 if admin.list_topics(timeout=1).brokers:
                     return admin
             except KafkaException:
-                assert time.monotonic() < deadline, (self._root / "kafka.log").read_text()
+                assert time.monotonic() < deadline, self.log()
 
 
 def free_ports(count: int) -> list[int]:

@@ -17,26 +17,42 @@ from sparklog_server.broker.operations import operations_on_cluster
 from sparklog_server.broker.session import Call, Parked
 
 _ENDPOINTS = {1: "BROKER", 2: "CONTROLLER"}
-_BROKER_ENDPOINTS = 1
+_BROKERS, _CONTROLLERS = _ENDPOINTS
 
 
 def describe_cluster(
     context: Context, call: Call, request: DescribeClusterRequest, now: Instant
 ) -> DescribeClusterResponse:
-    """The brokers of the cluster with the listener of the request (KIP-700, KIP-919); no authorization is
-    required, as in Kafka.
+    """The brokers of the cluster with the listener of the request (KIP-700); no authorization is required,
+    as in Kafka. On a listener of controllers, the controllers (KIP-919), which requires ALTER on the cluster.
     """
-    kind = request.endpoint_type
+    kind, session = request.endpoint_type, call.session
+    own = _CONTROLLERS if session.is_controller else _BROKERS
     if kind not in _ENDPOINTS:
         message = f"Unsupported endpoint type {kind}"
         return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=message)
-    if kind != _BROKER_ENDPOINTS:
+    if kind != own:
         message = (
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
-            f"{_ENDPOINTS[kind]}"
+            f"The request was sent to an endpoint of type {_ENDPOINTS[own]}, but we wanted an endpoint of "
+            f"type {_ENDPOINTS[kind]}"
         )
         return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=message)
-    brokers = [
+    if session.is_controller:
+        if not context.allow(call, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+            return DescribeClusterResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        nodes, contact = _controllers(context, session.listener), int(context.quorum.raft.leader_id)
+    else:
+        nodes, contact = _brokers(context, request, session.listener), context.settings.node_id
+    response = DescribeClusterResponse(cluster_id=context.cluster_id, brokers=nodes, endpoint_type=kind)
+    response.controller_id = contact if any(node.broker_id == contact for node in nodes) else -1
+    if request.include_cluster_authorized_operations:
+        may_see = context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+        response.cluster_authorized_operations = operations_on_cluster(context, call) if may_see else 0
+    return response
+
+
+def _brokers(context: Context, request: DescribeClusterRequest, listener: str) -> list[DescribeClusterBroker]:
+    return [
         DescribeClusterBroker(
             broker_id=broker.node_id,
             host=endpoint.host,
@@ -46,15 +62,17 @@ def describe_cluster(
         )
         for broker in context.image.brokers.values()
         if (request.include_fenced_brokers or not broker.is_fenced)
-        and (endpoint := broker.endpoint(call.session.listener)) is not None
+        and (endpoint := broker.endpoint(listener)) is not None
     ]
-    own = context.settings.node_id
-    response = DescribeClusterResponse(cluster_id=context.cluster_id, brokers=brokers)
-    response.controller_id = own if any(broker.broker_id == own for broker in brokers) else -1
-    if request.include_cluster_authorized_operations:
-        may_see = context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
-        response.cluster_authorized_operations = operations_on_cluster(context, call) if may_see else 0
-    return response
+
+
+def _controllers(context: Context, listener: str) -> list[DescribeClusterBroker]:
+    return [
+        DescribeClusterBroker(broker_id=controller.node_id, host=endpoint.host, port=endpoint.port)
+        for controller in context.image.controllers.values()
+        for endpoint in controller.endpoints
+        if endpoint.name == listener
+    ]
 
 
 def update_features(
