@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from sparklog.model import Instant, Micros, Millis
 
 START_US = 1_000_000
-_START_WALL_MS = 1_700_000_000_000
+START_WALL_MS = 1_700_000_000_000
 
 
 class VirtualClock:
@@ -30,7 +30,7 @@ class VirtualClock:
     @property
     def now(self) -> Instant:
         """The current time."""
-        wall_ms = _START_WALL_MS + (self.us - START_US) // 1000 + self._wall_step_ms
+        wall_ms = START_WALL_MS + (self.us - START_US) // 1000 + self._wall_step_ms
         return Instant(Micros(self.us), Millis(wall_ms))
 
     def step_wall(self, by_ms: int) -> None:
@@ -76,7 +76,7 @@ class NodeClock:
         self._rate_ppm = rate_ppm
         self._base_us = world.us  # world time and own time at the last change of the rate
         self._base_mono_us = start_us
-        self._wall_offset_ms = _START_WALL_MS - start_us // 1000
+        self._wall_offset_ms = START_WALL_MS - start_us // 1000
 
     @property
     def now(self) -> Instant:

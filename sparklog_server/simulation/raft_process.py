@@ -153,7 +153,7 @@ class RaftProcess:
         control: list[ControlMessage] = [KRaftVersion(0, 1), self._voter_set.record()]
         write_bootstrap(self._machine.disk, directory, control, wall_ms=now.wall_ms)
 
-    def connected(self, session: SessionId, now: Instant) -> list[Effect]:
+    def connected(self, session: SessionId, port: int, now: Instant) -> list[Effect]:
         """A peer has connected."""
         self._sessions[session] = Framer(frame_bytes_max=_FRAME_BYTES_MAX, shared=self._buffer)
         return []

@@ -47,8 +47,8 @@ class Process(Protocol):
     def start(self, now: Instant) -> list[Effect]:
         """The first call."""
 
-    def connected(self, session: SessionId, now: Instant) -> list[Effect]:
-        """A machine has connected to this one."""
+    def connected(self, session: SessionId, port: int, now: Instant) -> list[Effect]:
+        """A machine has connected to a port of this one."""
 
     def received(self, session: SessionId, data: bytes, now: Instant) -> list[Effect]:
         """Bytes of a session."""
@@ -230,11 +230,13 @@ class Machine:
         session = SessionId(self._sessions)
         end.key = session
         self._ends[session] = end
-        self._event(partial(self._accepted, session), b"accepted")
+        link = end.peer.key
+        assert isinstance(link, LinkId)
+        self._event(partial(self._accepted, session, link.address[1]), b"accepted")
 
-    def _accepted(self, session: SessionId) -> None:
+    def _accepted(self, session: SessionId, port: int) -> None:
         assert self.process is not None
-        self._turn(self.process.connected(session, self.clock.now))
+        self._turn(self.process.connected(session, port, self.clock.now))
 
     def arrived(self, end: End, data: bytes) -> None:
         """Bytes on a link or of a session."""

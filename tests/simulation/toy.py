@@ -69,7 +69,7 @@ class Toy:
     def _send(self, node: NodeId, frame: bytes) -> Effect:
         return SendTo(LinkId(address_of(node), "toy", self._numbers[node]), [frame])
 
-    def connected(self, session: SessionId, now: Instant) -> list[Effect]:
+    def connected(self, session: SessionId, port: int, now: Instant) -> list[Effect]:
         return []
 
     def received(self, session: SessionId, data: bytes, now: Instant) -> list[Effect]:

@@ -1,0 +1,202 @@
+"""Whole clusters in a world: brokers and controllers, and clients that reach them over the same network.
+
+chaos ──────► the core is healed ──────────► all is healed ───────────► end ──────► checked
+clients write, create topics and commit offsets                         all nodes agree
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from sparklog.effects import Sync
+from sparklog.model import NodeId, Offset, Ticket
+from sparklog_server.broker.broker import Broker
+from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.snapshot import digest
+from sparklog_server.simulation import nemesis
+from sparklog_server.simulation.broker_process import BrokerProcess
+from sparklog_server.simulation.client_process import ClientProcess, Steps
+from sparklog_server.simulation.clock import START_US
+from sparklog_server.simulation.cluster_clients import PARTITIONS, Clients, Notes
+from sparklog_server.simulation.nemesis import Nemesis
+from sparklog_server.simulation.randomness import random_for
+from sparklog_server.simulation.scenario import Kind, Scenario
+from sparklog_server.simulation.world import Machine, Process, Violation, World
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
+_CHECK_MS = 20_000
+_FENCED_WITHIN_MS = 1_000
+_RUNS_US = 3_000_000
+"""A broker that has run for so long is in service, where nodes are only killed."""
+
+
+class Outcome(NamedTuple):
+    """The result of a run. `reached` counts what the clients were told."""
+
+    failure: Violation | None
+    events: int
+    digest: int
+    reached: dict[str, int]
+
+
+def drawn(seed: int) -> Scenario:
+    """The scenario of a seed: three nodes or five with both roles, or three controllers and two brokers."""
+    count, voters = random_for(seed, "shape").choice(((3, 3), (3, 3), (5, 5), (5, 3)))
+    nodes = [NodeId(node + 1) for node in range(count)]
+    return nemesis.drawn("cluster", seed, nodes, nodes[:voters])
+
+
+def run(
+    scenario: Scenario,
+    *,
+    broker_class: type[Broker] = Broker,
+    trace: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Run a scenario to its end, or to the first violation."""
+    run = _Run(scenario, broker_class)
+    run.world.trace = trace
+    failure = None
+    try:
+        run.to_end()
+    except Violation as violation:
+        failure = violation
+    except AssertionError as error:
+        failure = Violation("assertion", str(error))
+    notes = run.notes
+    reached = {
+        "acknowledged": sum(map(len, notes.acknowledged.values())),
+        "created": len(notes.created),
+        "committed": notes.committed + 1,
+    }
+    return Outcome(failure, run.world.events, run.world.digest, reached)
+
+
+class _Run:
+    def __init__(self, scenario: Scenario, broker_class: type[Broker]) -> None:
+        self._scenario = scenario
+        self.notes = Notes()
+        voters = scenario.voters
+        brokers = [node for node in scenario.nodes if node not in voters]
+        self._roles: dict[NodeId, tuple[str, ...]] = {
+            **dict.fromkeys(brokers, ("broker",)),
+            **dict.fromkeys(voters, ("controller",) if brokers else ("broker", "controller")),
+        }
+        clients = Clients(brokers or voters, self.notes)
+        steps: list[Callable[..., Steps]] = [clients.administrator, clients.committer, clients.checker]
+        steps += [partial(clients.writer, partition=partition) for partition in range(PARTITIONS)]
+        self._steps = {NodeId(101 + number): one for number, one in enumerate(steps)}
+        self._broker_class = broker_class
+        self._is_calm = all(fault.kind is Kind.KILL for fault in scenario.faults)
+        self.watch = _Watch(is_calm=self._is_calm)
+        self.world = World(scenario.seed, (*scenario.nodes, *self._steps), self._process, self.watch)
+        Nemesis(self.world, scenario.faults)
+
+    def _process(self, machine: Machine) -> Process:
+        steps = self._steps.get(machine.node)
+        if steps is not None:
+            random = random_for(self._scenario.seed, f"client {machine.node}")
+            return ClientProcess(machine, partial(steps, random))
+        host, roles = f"n{machine.node}", self._roles[machine.node]
+        addresses = {"broker": f"PLAINTEXT://{host}:9092", "controller": f"CONTROLLER://{host}:9093"}
+        settings = {
+            "node.id": str(machine.node),
+            "process.roles": ",".join(roles),
+            "listeners": ",".join(addresses[role] for role in roles),
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": ",".join(f"{one}@n{one}:9093" for one in self._scenario.voters),
+            "auto.create.topics.enable": "false",
+            "offsets.topic.num.partitions": "3",
+            "log.message.timestamp.after.max.ms": str(1 << 60),  # wall clocks step
+        }
+        return BrokerProcess(machine, settings, cluster_id=CLUSTER_ID, broker_class=self._broker_class)
+
+    def to_end(self) -> None:
+        """Run all phases. Raises Violation."""
+        scenario = self._scenario
+        for fault in scenario.faults if self._is_calm else ():
+            if fault.for_ms > _FENCED_WITHIN_MS:
+                at_us = START_US + (fault.at_ms + _FENCED_WITHIN_MS) * 1000
+                self.world.clock.at(at_us, partial(self._check_fenced, fault.nodes))
+        self.world.start()
+        self._run_until(scenario.end_ms)
+        self.notes.is_over = True
+        reached = max(self.watch.digests, default=Offset(0))
+        self._run_until(scenario.end_ms + _CHECK_MS)
+        self._check_nodes(reached)
+        if not self.notes.is_checked:
+            raise Violation("not-readable", "the records cannot be read after the end")
+
+    def _run_until(self, ms: int) -> None:
+        self.world.run(until_us=START_US + ms * 1000)
+
+    def _check_fenced(self, killed: tuple[NodeId, ...]) -> None:
+        for node in self._scenario.nodes:
+            process = self.world.machines[node].process
+            if isinstance(process, BrokerProcess):
+                brokers = process.broker._quorum.image.brokers
+                if late := [one for one in killed if one in brokers and not brokers[one].is_fenced]:
+                    raise Violation("fenced-late", f"node {node} sees {late} in service")
+
+    def _check_nodes(self, reached: Offset) -> None:
+        for node in self._scenario.nodes:
+            machine = self.world.machines[node]
+            process = machine.process
+            if not isinstance(process, BrokerProcess) or not process.broker.is_ready:
+                raise Violation("node-down", f"node {node} is not in service: {machine.halts}")
+            image = process.broker._quorum.image
+            if image.offset < reached:
+                raise Violation("node-behind", f"node {node} is at {image.offset}, others reached {reached}")
+            if missing := self.notes.created - set(image.topics_by_name):
+                raise Violation("topic-lost", f"node {node} lacks {sorted(missing)}")
+
+
+class _Watch:
+    """Checks that images at one offset are equal and, where nodes are only killed, that no broker that runs
+    is fenced.
+    """
+
+    def __init__(self, *, is_calm: bool) -> None:
+        self.digests: dict[Offset, bytes] = {}
+        self._is_calm = is_calm
+        self._seen: dict[NodeId, MetadataImage] = {}
+        self._started_us: dict[NodeId, int] = {}
+
+    def check(self, machine: Machine) -> None:
+        """A turn of the machine has ended."""
+        process = machine.process
+        if not isinstance(process, BrokerProcess):
+            return
+        image = process.broker._quorum.image
+        before = self._seen.get(machine.node)
+        if image is before:
+            return
+        self._seen[machine.node] = image
+        self._started_us.setdefault(machine.node, machine.world.clock.us)
+        own = digest(image)
+        if self.digests.setdefault(image.offset, own) != own:
+            raise Violation("images-differ", f"node {machine.node} at {image.offset}")
+        if self._is_calm and before is not None:
+            self._check_fenced(machine, before, image)
+
+    def _check_fenced(self, machine: Machine, before: MetadataImage, image: MetadataImage) -> None:
+        now_us = machine.world.clock.us
+        for node, broker in image.brokers.items():
+            was = before.brokers.get(node)
+            if was is not None and not was.is_fenced and broker.is_fenced and was.epoch == broker.epoch:
+                started_us = self._started_us.get(node)
+                if started_us is not None and started_us + _RUNS_US < now_us:
+                    raise Violation("fenced-alive", f"node {machine.node} sees that {node} is fenced")
+
+    def ended(self, machine: Machine) -> None:
+        """The process of the machine has ended."""
+        self._seen.pop(machine.node, None)
+        self._started_us.pop(machine.node, None)
+
+    def disk_replaced(self, machine: Machine) -> None:
+        """A disk is never replaced here: what is on it has one replica."""
+
+    def sync_begins(self, machine: Machine, sync: Sync) -> None:
+        """Nothing depends on a sync."""
+
+    def sync_ended(self, machine: Machine, ticket: Ticket) -> None:
+        """Nothing depends on a sync."""

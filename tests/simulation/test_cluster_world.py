@@ -1,0 +1,77 @@
+"""Whole clusters over simulated machines: no seed breaks a rule, and each planted fault is found."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.model import Instant, Micros, NodeId
+from sparklog_server.controller.sessions import Probe, Sessions
+from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.simulation import cluster_world
+from sparklog_server.simulation.randomness import random_for
+from sparklog_server.simulation.scenario import Fault, Kind, Scenario
+
+SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 20, 5, 1_000
+PLANTED_SEEDS_MAX = 50
+
+
+def failed(seeds: range) -> dict[int, str]:
+    outcomes = {seed: cluster_world.run(cluster_world.drawn(seed)).failure for seed in seeds}
+    return {seed: str(failure) for seed, failure in outcomes.items() if failure is not None}
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_OF_A_TEST))
+def test_no_seed_breaks_a_rule(first: int) -> None:
+    assert failed(range(first, first + SEEDS_OF_A_TEST)) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(SEEDS, LONG_SEEDS, 20))
+def test_no_later_seed_breaks_a_rule(first: int) -> None:
+    assert failed(range(first, first + 20)) == {}
+
+
+def calm(seed: int) -> Scenario:
+    """Five nodes, of which at times two are killed at once, and nothing else happens."""
+    random, nodes = random_for(seed, "calm"), tuple(NodeId(node) for node in range(1, 6))
+    faults = (Fault(4_000 * n, 2_000, Kind.KILL, tuple(sorted(random.sample(nodes, 2)))) for n in (1, 2, 3))
+    return Scenario("cluster", seed, nodes, nodes, nodes, 15_000, 16_000, 18_000, tuple(faults))
+
+
+def test_killed_brokers_are_fenced_soon_and_no_other_is() -> None:
+    assert [cluster_world.run(calm(seed)).failure for seed in range(3)] == [None] * 3
+
+
+def fences_everybody(patch: pytest.MonkeyPatch) -> None:
+    def activate(sessions: Sessions, image: MetadataImage, now: Instant) -> None:
+        original(sessions, image, now)
+        for session in sessions._by_node.values():
+            session.expires_us = Micros(now.mono_us + 1)
+
+    original = Sessions.activate
+    patch.setattr(Sessions, "activate", activate)
+
+
+def never_probes(patch: pytest.MonkeyPatch) -> None:
+    def due_probes(sessions: Sessions, image: MetadataImage, now: Instant) -> list[Probe]:
+        original(sessions, image, now)
+        return []
+
+    original = Sessions.due_probes
+    patch.setattr(Sessions, "due_probes", due_probes)
+
+
+@pytest.mark.parametrize(
+    ("plant", "rule"), [(fences_everybody, "fenced-alive"), (never_probes, "fenced-late")]
+)
+def test_a_controller_that_fences_too_much_or_too_late_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)  # 48
+    found = (cluster_world.run(calm(seed)).failure for seed in range(PLANTED_SEEDS_MAX))
+    assert next((failure.rule for failure in found if failure is not None), None) == rule
+
+
+def test_a_run_repeats() -> None:
+    scenario = cluster_world.drawn(1)
+    assert cluster_world.run(scenario)[1:] == cluster_world.run(scenario)[1:]
