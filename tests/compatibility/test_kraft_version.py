@@ -1,11 +1,16 @@
 """Kafka's tools on directories of kraft.version 0 and 1, and our broker in one that Kafka formatted."""
 
 import re
+from os import urandom
 from pathlib import Path
 
 import pytest
 
 from sparklog.local_broker import embedded
+from sparklog.model import Millis
+from sparklog_server.broker.formatting import format_node, standalone
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.disk.os_disk import OsDisk
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.kafka_broker import CLUSTER_ID, RealKafka, free_ports
 from tests.compatibility.kafka_tools import all_that_is_said, kafka_tool
@@ -71,6 +76,32 @@ def test_a_new_directory_is_one_of_kraft_version_1_to_kafkas_tools(tmp_path: Pat
     info = kafka_tool(STORAGE, "info", "-c", properties(tmp_path, data))
     assert "Found problem" not in info
     assert re.search(r"directory\.id=\S{22}", info)
+
+
+def test_a_directory_that_sparklog_formatted_is_a_formatted_one_to_kafkas_tools(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    path = properties(tmp_path, data)
+    given = dict(line.split("=", 1) for line in path.read_text().splitlines())
+    settings = BrokerSettings.of(given)
+    format_node(
+        settings,
+        OsDisk(),
+        cluster_id=CLUSTER_ID,
+        voters=standalone(settings, urandom),
+        entropy=urandom,
+        wall_ms=Millis(1),
+    )
+    info = kafka_tool(STORAGE, "info", "-c", path)
+    assert "Found problem" not in info
+    assert f"cluster.id={CLUSTER_ID}" in info
+    (snapshot,) = data.rglob("*.checkpoint")
+    output = kafka_tool(tools.DUMP_LOG, "--cluster-metadata-decoder", "--files", snapshot)
+    assert "isvalid: false" not in output
+    assert re.search(r'KRaftVersion \{"version":0,"kRaftVersion":1\}', output)
+    port = given["controller.quorum.bootstrap.servers"].rpartition(":")[2]
+    assert f'"endpoints":[{{"name":"CONTROLLER","host":"127.0.0.1","port":{port}}}]' in output
+    again = all_that_is_said(STORAGE, "format", "-t", CLUSTER_ID, "-c", path, "--standalone")
+    assert "is already formatted" in again
 
 
 def test_kafka_features_raises_a_directory_of_kraft_version_0(tmp_path: Path) -> None:
