@@ -203,6 +203,8 @@ STORAGE = [
     Limit("metadata.log.max.snapshot.interval.ms", "A metadata snapshot is written."),
     Limit("metadata.max.idle.interval.ms", "The active controller of several nodes writes a NoOpRecord."),
     Limit("controller.quorum.election.backoff.max.ms", "The next election begins."),
+    Limit("controller.quorum.fetch.max.bytes", "A Fetch of metadata ends there, after at least one batch."),
+    Limit("controller.quorum.fetch.snapshot.max.bytes", "Another FetchSnapshot brings the next part."),
     Limit("log.cleaner.max.compaction.lag.ms", "The log is compacted, independent of its dirty ratio."),
     Limit("log.cleaner.io.max.bytes.per.second", "Compaction waits."),
     Limit("replica.alter.log.dirs.io.max.bytes.per.second", "Moves between log directories wait."),

@@ -150,16 +150,16 @@ def build_marker(
 
 
 def build_control(
-    message: ControlMessage, *, timestamp_ms: int, base_offset: int = 0, leader_epoch: int = -1
+    *messages: ControlMessage, timestamp_ms: int, base_offset: int = 0, leader_epoch: int = -1
 ) -> bytearray:
-    """A control batch of one record; the message is encoded in its own version."""
-    key = _KEY.pack(0, _TYPES[type(message)])
-    value = b"".join(
-        bytes(chunk) for chunk in encode(message, message.version) if not isinstance(chunk, FileSlice)
-    )
-    return build_batch(
-        [(key, value, (), timestamp_ms)], base_offset=base_offset, leader_epoch=leader_epoch, is_control=True
-    )
+    """A control batch; each message is encoded in its own version."""
+    records = [(_KEY.pack(0, _TYPES[type(one)]), _value(one), (), timestamp_ms) for one in messages]
+    return build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch, is_control=True)
+
+
+def _value(message: ControlMessage) -> bytes:
+    chunks = encode(message, message.version)
+    return b"".join(bytes(chunk) for chunk in chunks if not isinstance(chunk, FileSlice))
 
 
 def control_type(key: Buffer | None) -> ControlType | None:

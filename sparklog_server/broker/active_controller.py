@@ -28,6 +28,7 @@ from sparklog_server.outcome import Outcome
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.quorum_state import ENDED
 from sparklog_server.raft.roles import Role
+from sparklog_server.raft.snapshots import read_bootstrap_metadata
 
 from .metadata_log import MetadataLog
 
@@ -117,7 +118,7 @@ class ActiveController:
         self._controller.activate(now)
         records = self._controller.bootstrap()
         if records:
-            self._append_unasked(Outcome(records, None), now)
+            self._begin_cluster(records, now)
         while self._waiting and not self.is_over:
             self._decide(*self._waiting.popleft(), now)
         self._raft.flush(now)
@@ -172,6 +173,20 @@ class ActiveController:
             self._replies += [(then, refused_here(command)) for then, command in commands]
         self._parked.clear()
         self._waiting.clear()
+
+    def _begin_cluster(self, records: tuple[Message, ...], now: Instant) -> None:
+        """Append the records with which the directory was formatted, or else these."""
+        durable = self._raft.durable
+        try:
+            batches = read_bootstrap_metadata(durable.disk, durable.log_dir)
+            if batches is not None:
+                from .bootstrap_metadata import bootstrap_records  # only for directories that Kafka formatted
+
+                records = bootstrap_records(batches, durable.log_dir, self._trace)
+        except StorageError as error:
+            self._raft.halt(error)
+            return
+        self._append_unasked(Outcome(records, None), now)
 
     def _decide(self, command: Message, then: Decided, principal: str, now: Instant) -> None:
         """Decide, append, and park the reply behind the records that it depends on."""

@@ -207,8 +207,10 @@ class BrokerLifecycle:
                     return
             elif not reply.is_caught_up:
                 interval_us = CATCH_UP_US
-        if not self._is_alone or code is _FULL:
-            self._beat_us = Micros(now.mono_us + (0 if self._wants_beat else interval_us))
+        if self._wants_beat:
+            self._beat_us = now.mono_us
+        elif not self._is_alone or code is _FULL:
+            self._beat_us = Micros(now.mono_us + interval_us)
         self._wants_beat = False
         self._schedule()
 

@@ -25,9 +25,9 @@ from sparklog_server.log.log_config import LogConfig
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.peers import Endpoint, Peers
+from sparklog_server.raft.quorum_config import QuorumConfig
 from sparklog_server.raft.quorum_state import ENDED
 from sparklog_server.raft.roles import Role
-from sparklog_server.raft.timers import Timers
 from sparklog_server.raft.voters import VoterSet
 
 from .active_controller import ActiveController, Decided, Probing, Replies, refused_here
@@ -52,14 +52,15 @@ class Port(Peers, Protocol):
 
 class Company(NamedTuple):
     """The quorum of a node that has other nodes: `voters` by the settings, the own `endpoints` for raft
-    requests, and where a node that is no voter finds the quorum.
+    requests, and where a node that is no voter finds the quorum. `kraft_version` is that of a new log.
     """
 
     voters: VoterSet
     endpoints: tuple[VoterEndpoint, ...]
     bootstrap: tuple[Endpoint, ...]
     port: Port
-    timers: Timers
+    config: QuorumConfig
+    kraft_version: int = 0
 
 
 class Quorum:
@@ -123,6 +124,7 @@ class Quorum:
             node_id=node_id,
             directory_id=directory_id,
             voters=VoterSet({node_id: directory_id}) if company is None else company.voters,
+            kraft_version=int(not settings.quorum.voters_given) if company is None else company.kraft_version,
             continuations=scope,
             trace=trace,
             now=now,
@@ -130,13 +132,13 @@ class Quorum:
             endpoints=() if company is None else company.endpoints,
             peers=None if company is None else company.port,
             bootstrap=() if company is None else company.bootstrap,
-            timers=None if company is None else company.timers,
+            config=None if company is None else company.config,
             random=lambda limit: int.from_bytes(entropy(8)) % limit,
         )
         snapshots = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
         probe = None if company is None else company.port.probe
         idle_ms = settings.metadata_log.idle_interval_ms_max
-        controller = Controller(settings, cluster_id, entropy, idle_interval_ms=idle_ms)
+        controller = Controller(settings, cluster_id, entropy, raft, idle_interval_ms=idle_ms)
         quorum = cls(raft, controller, snapshots, probe, trace)
         if quorum.is_alone:
             quorum._prepare()
@@ -172,6 +174,11 @@ class Quorum:
     def epoch(self) -> LeaderEpoch:
         """The epoch of the metadata quorum."""
         return self.raft.epoch
+
+    @property
+    def kraft_version(self) -> int:
+        """The committed kraft.version."""
+        return self.raft.membership(self.high_watermark).kraft_version
 
     @property
     def directory_id(self) -> Uuid:

@@ -73,6 +73,33 @@ class QuorumSettings(msgspec.Struct, frozen=True, kw_only=True):
             0,
         ),
     ] = 2_000
+    retry_backoff_ms: Annotated[
+        int,
+        _int(
+            "controller.quorum.retry.backoff.ms",
+            "A Fetch or FetchSnapshot of the metadata log that has failed is sent again after this time; one "
+            "whose connection has ended, after 5 ms.",
+            0,
+        ),
+    ] = 20
+    fetch_bytes_max: Annotated[
+        int,
+        _int(
+            "controller.quorum.fetch.max.bytes",
+            "The maximum bytes of the metadata log in a response to one Fetch, which has at least one batch. "
+            "The lower value of follower and leader counts.",
+            1,
+        ),
+    ] = 1 << 20
+    fetch_snapshot_bytes_max: Annotated[
+        int,
+        _int(
+            "controller.quorum.fetch.snapshot.max.bytes",
+            "The maximum bytes of a snapshot in a response to one FetchSnapshot. The lower value of follower "
+            "and leader counts.",
+            1,
+        ),
+    ] = 1 << 20
 
     @property
     def voters(self) -> tuple[Voter, ...]:

@@ -30,9 +30,6 @@ controller.performance.sample.period.ms | LONG | r | 100.. | 60000 | How often f
 controller.quorum.append.linger.ms | INT | r | 0.. | 25 |
     How long the leader of the quorum gathers records before a sync; here whatever comes during a sync shares the next.
 controller.quorum.auto.join.enable | BOOLEAN | r | - | false | Let a new controller make itself a voter.
-controller.quorum.fetch.max.bytes | INT | r | 1.. | 1048576 | The most one Fetch within the quorum carries.
-controller.quorum.fetch.snapshot.max.bytes | INT | r | 1.. | 1048576 | The most one FetchSnapshot within the quorum carries.
-controller.quorum.retry.backoff.ms | INT | r | 0.. | 20 | The pause before a failed request within the quorum is sent again.
 controller.socket.timeout.ms | INT | r | - | 30000 | How long a connection to the controller may take to answer.
 create.topic.policy.class.name | CLASS | r | - | <none> | A Java class that judges new topics.
 delegation.token.expiry.check.interval.ms | LONG | r | 1.. | 3600000 | How often expired delegation tokens are looked for.

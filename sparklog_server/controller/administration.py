@@ -1,6 +1,7 @@
 """The commands of clients and of other controllers: the controller imports them with the first one."""
 
 from sparklog.errors import ErrorCode
+from sparklog.model import Instant
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -36,7 +37,8 @@ def administer(
     rules: Rules,
     layers: Layers,
     settings_for: SettingsFor,
-    quorum: QuorumPort | None,
+    quorum: QuorumPort,
+    now: Instant,
 ) -> Outcome[Message, Message]:
     """The records and the reply for such a command."""
     match command:
@@ -59,7 +61,7 @@ def administer(
         case AlterUserScramCredentialsRequest():
             return alter_user_scram_credentials(pending, command)
         case UpdateFeaturesRequest():
-            return update_features(pending, command, layers.effective.node_id, quorum)
+            return update_features(pending, command, layers.effective.node_id, quorum, now)
         case ControllerRegistrationRequest():
             return register_controller(pending, command)
         case DescribeQuorumRequest():

@@ -52,7 +52,7 @@ class Controller:
         settings: BrokerSettings,
         cluster_id: str,
         entropy: Callable[[int], bytes],
-        quorum: "QuorumPort | None" = None,
+        quorum: "QuorumPort",
         idle_interval_ms: int = 500,
     ) -> None:
         self.pending = MetadataImage()
@@ -114,7 +114,7 @@ class Controller:
         from .topics import Rules
 
         rules = Rules(self._layers.effective, self._entropy, self._collision, self._told)
-        return administer(self.pending, command, rules, self._layers, self._settings_for, self._quorum)
+        return administer(self.pending, command, rules, self._layers, self._settings_for, self._quorum, now)
 
     def replay(self, records: Iterable[tuple[Offset, Message]]) -> MetadataDelta:
         """Apply appended (offset, record) pairs; returns the changes."""

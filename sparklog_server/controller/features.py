@@ -3,6 +3,7 @@ and controller supports (KIP-584, KIP-1022).
 """
 
 from sparklog.errors import ErrorCode
+from sparklog.model import Instant
 from sparklog.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -25,7 +26,7 @@ _NOT_SUPPORTED = (0, 0)
 
 
 def update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, node_id: int, quorum: QuorumPort | None
+    image: MetadataImage, request: UpdateFeaturesRequest, node_id: int, quorum: QuorumPort, now: Instant
 ) -> Outcome[Message, UpdateFeaturesResponse]:
     """Set the levels atomically; `results` is for requests before version 2."""
     updates = {update.feature: update for update in request.feature_updates}
@@ -37,9 +38,10 @@ def update_features(
                 records.append(
                     FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
                 )
-        # Last, since raft appends its record at once.
-        if quorum is not None and (raised := updates.get(KRAFT_VERSION)) is not None:
-            records += _kraft_version_upgraded(quorum, raised, is_only_validated=request.validate_only)
+        # Last, since raft appends its records at once.
+        if (raised := updates.get(KRAFT_VERSION)) is not None:
+            is_only_validated = request.validate_only
+            records += _kraft_version_upgraded(quorum, raised, is_only_validated=is_only_validated, now=now)
     except Refused as refusal:
         message = cut(
             f"The update failed for all features since the following feature had an error: {refusal.message}"
@@ -52,10 +54,10 @@ def update_features(
     )
 
 
-def _check(image: MetadataImage, update: FeatureUpdateKey, node_id: int, quorum: QuorumPort | None) -> None:
+def _check(image: MetadataImage, update: FeatureUpdateKey, node_id: int, quorum: QuorumPort) -> None:
     """Refuse a level that a node does not support, or that the type of the update does not allow."""
     level, present = update.max_version_level, image.features.get(update.feature, 0)
-    if quorum is not None and update.feature == KRAFT_VERSION:
+    if update.feature == KRAFT_VERSION:
         present = quorum.kraft_version
     # Version 0 of the request has a flag instead: a downgrade that it allows is a safe one.
     kind = 2 if update.allow_downgrade else update.upgrade_type
@@ -79,13 +81,13 @@ def _check(image: MetadataImage, update: FeatureUpdateKey, node_id: int, quorum:
 
 
 def _kraft_version_upgraded(
-    quorum: QuorumPort, update: FeatureUpdateKey, *, is_only_validated: bool
+    quorum: QuorumPort, update: FeatureUpdateKey, *, is_only_validated: bool, now: Instant
 ) -> list[Message]:
-    """Let raft append its record; the reply waits for the returned record behind it."""
+    """Let raft append its records; the reply waits for the returned record behind it."""
     level = update.max_version_level
     if level == quorum.kraft_version:
         return []
-    reason = quorum.upgrade_kraft_version(level, is_only_validated=is_only_validated)
+    reason = quorum.upgrade_kraft_version(level, is_only_validated=is_only_validated, now=now)
     if reason is not None:
         raise _invalid(update, reason)
     return [NoOpRecord()]
@@ -97,12 +99,10 @@ def _invalid(update: FeatureUpdateKey, reason: str) -> Refused:
 
 
 def _why_not_supported(
-    image: MetadataImage, feature: str, level: int, node_id: int, quorum: QuorumPort | None
+    image: MetadataImage, feature: str, level: int, node_id: int, quorum: QuorumPort
 ) -> str | None:
     """The first node that does not support that level of the feature, or a voter that has not registered."""
     own = SUPPORTED.get(feature, _NOT_SUPPORTED)
-    if feature == KRAFT_VERSION and quorum is None:
-        own = _NOT_SUPPORTED
     nodes = [(f"Local controller {node_id}", own)]
     nodes += [
         (f"Broker {broker.node_id}", broker.features.get(feature, _NOT_SUPPORTED))
@@ -121,7 +121,7 @@ def _why_not_supported(
                 if highest == 0
                 else f"{name} only supports versions {versions}"
             )
-    for voter in quorum.voter_ids if quorum is not None else ():
+    for voter in quorum.voter_ids:
         if voter != node_id and voter not in image.controllers:
             return f"controller {voter} has not registered, and may not support this feature"
     return None

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from sparklog.model import NodeId
+from sparklog.model import Instant, NodeId
 
 
 class QuorumPort(Protocol):
@@ -17,5 +17,5 @@ class QuorumPort(Protocol):
     def voter_ids(self) -> Collection[NodeId]:
         """The node ids of the voters."""
 
-    def upgrade_kraft_version(self, level: int, *, is_only_validated: bool) -> str | None:
-        """Append the control record of a higher level; the reason if that is refused."""
+    def upgrade_kraft_version(self, level: int, *, is_only_validated: bool, now: Instant) -> str | None:
+        """Append the control records of a higher level; the reason if that is refused."""

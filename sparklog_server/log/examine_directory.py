@@ -36,7 +36,6 @@ from .segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, offset_of
 from .swap import CLEANED_SUFFIX, SWAP_SUFFIX
 
 CHECKPOINT_SUFFIX = ".checkpoint"
-BOOTSTRAP_FILE = "bootstrap.checkpoint"
 FUTURE_SUFFIX = "-future"
 LOCK_FILE = ".lock"
 CUT_COPY = ".log.cut-"

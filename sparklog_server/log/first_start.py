@@ -21,7 +21,8 @@ from .segment import LOG_SUFFIX
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 _SNAPSHOT_SUFFIX = ".checkpoint"
-_BOOTSTRAP_FILE = "bootstrap.checkpoint"
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+"""The first metadata records of a cluster, which `kafka-storage format` leaves in each directory."""
 _ASIDE_SUFFIXES = ("-stray", "-future", "-delete")
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 CHECKPOINTS = (
@@ -36,7 +37,7 @@ _SERVED_FILES = (".kafka_cleanshutdown", *CHECKPOINTS)
 def has_metadata_log(disk: Disk, path: str) -> bool:
     """Whether a directory contains a metadata log: a segment or a snapshot. Raises StorageError."""
     names = disk.list(f"{path}/{METADATA_DIRECTORY}")
-    return any(name.endswith((LOG_SUFFIX, _SNAPSHOT_SUFFIX)) and name != _BOOTSTRAP_FILE for name in names)
+    return any(name.endswith((LOG_SUFFIX, _SNAPSHOT_SUFFIX)) and name != BOOTSTRAP_FILE for name in names)
 
 
 def data_in(disk: Disk, path: str) -> str | None:

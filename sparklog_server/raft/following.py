@@ -25,10 +25,10 @@ from sparklog_server.log.partition_log import RecordsRefused
 
 from .durable_log import DurableLog, Trace
 from .peers import InFlight, Peer
+from .quorum_config import QuorumConfig
 from .requests import Myself, fetch_request, snapshot_request
 from .snapshots import Snapshot, SnapshotDamaged, check_downloaded, partial_path
 
-_RETRY_US = 20_000
 _REFUSED_RETRY_US = 100_000
 
 
@@ -62,7 +62,13 @@ class Following:
     """
 
     def __init__(
-        self, durable: DurableLog, me: Myself, in_flight: InFlight, host: Host, trace: Trace
+        self,
+        durable: DurableLog,
+        me: Myself,
+        in_flight: InFlight,
+        host: Host,
+        config: QuorumConfig,
+        trace: Trace,
     ) -> None:
         self.peer: Peer | None = None  # the node to fetch from
         self.has_fetched = False  # from this leader, which is not known to be gone since
@@ -70,6 +76,7 @@ class Following:
         self._me = me
         self._in_flight = in_flight
         self._host = host
+        self._config = config
         self._trace = trace
         self._correlation = 0
         self._retry_at_us: Micros | None = None
@@ -83,7 +90,7 @@ class Following:
         self._retry_at_us = None
         self._drop_download()
 
-    def retry(self, peer: Peer | None, now: Instant, delay_us: int = _RETRY_US) -> None:
+    def retry(self, peer: Peer | None, now: Instant, delay_us: int) -> None:
         """Fetch again shortly, from this node."""
         self.peer = peer
         self._correlation = 0
@@ -109,11 +116,14 @@ class Following:
         request: Message
         if download is None:
             end = OffsetAndEpoch(durable.end_offset, durable.last_epoch)
-            request = fetch_request(self._me, epoch, end, self._host.high_watermark)
+            request = fetch_request(
+                self._me, epoch, end, self._host.high_watermark, self._config.fetch_bytes_max
+            )
         elif download.is_checking:
             return
         else:
-            request = snapshot_request(self._me, epoch, download.id, download.file.size)
+            limit = self._config.snapshot_bytes_max
+            request = snapshot_request(self._me, epoch, download.id, download.file.size, limit)
         self._retry_at_us = None
         self._correlation = self._host.ask(self.peer, request, now) or 0
 
@@ -212,7 +222,7 @@ class Following:
             or not len(content)
         ):
             self._drop_download()  # the leader has removed it, or another process leads: ask again
-            self.retry(self.peer, now)
+            self.retry(self.peer, now, self._config.retry_us)
             return
         self.has_fetched = True
         written = bytes(content)

@@ -4,18 +4,24 @@ them, and whether a majority still fetches.
 
 from collections.abc import Iterable
 
-from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid
+from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid
 
 from .voters import VoterSet
 
+_OBSERVER_SESSION_US = 300_000_000
+_OBSERVERS_MAX = 1_000
+
 
 class Replica:
-    """A node that fetches: its synced log end, when it last fetched, and when it was last caught up."""
+    """A node that fetches: its synced log end, when it last fetched, and when it was last caught up; the
+    directory of its log, which is not known before its first fetch.
+    """
 
-    __slots__ = ("caught_up_ms", "end_at_fetch", "end_offset", "fetched_ms", "fetched_us")
+    __slots__ = ("caught_up_ms", "directory_id", "end_at_fetch", "end_offset", "fetched_ms", "fetched_us")
 
     def __init__(self, now: Instant) -> None:
         self.end_offset = Offset(0)
+        self.directory_id = ZERO_UUID
         self.fetched_us = now.mono_us
         self.fetched_ms = self.caught_up_ms = -1
         self.end_at_fetch = Offset(0)
@@ -58,7 +64,7 @@ class Leading:
         self.followers: dict[NodeId, Replica] = {
             node: Replica(now) for node in sorted(voters.directories) if node != own
         }
-        self.observers: dict[tuple[NodeId, Uuid], Replica] = {}
+        self._observers: dict[tuple[NodeId, Uuid], Replica] = {}
         self._own_end = Offset(0)
         self._tell_at_us: dict[NodeId, Micros] = dict.fromkeys(self.followers, Micros(0))
 
@@ -72,12 +78,28 @@ class Leading:
     ) -> bool:
         """A replica has synced everything below `fetch_offset`; returns whether the high watermark moved."""
         if self.voters.has(node_id, directory_id) and node_id != self.own:
+            self.followers[node_id].directory_id = directory_id
             self.followers[node_id].fetched(fetch_offset, leader_end, now)
             return self._advance()
         if node_id >= 0:
-            observer = self.observers.setdefault((node_id, directory_id), Replica(now))
+            observer = self._observers.get((node_id, directory_id)) or self._add_observer(
+                (node_id, directory_id), now
+            )
             observer.fetched(fetch_offset, leader_end, now)
         return False
+
+    def _add_observer(self, key: tuple[NodeId, Uuid], now: Instant) -> Replica:
+        replica = Replica(now)
+        if len(self.observers(now)) < _OBSERVERS_MAX:
+            self._observers[key] = replica
+        return replica
+
+    def observers(self, now: Instant) -> dict[tuple[NodeId, Uuid], Replica]:
+        """The replicas that are no voters and have fetched in the last five minutes."""
+        for key, replica in list(self._observers.items()):
+            if replica.fetched_us + _OBSERVER_SESSION_US <= now.mono_us:
+                del self._observers[key]
+        return self._observers
 
     def follower_heard(self, node_id: NodeId, directory_id: Uuid, now: Instant) -> None:
         """A voter fetches a snapshot, which says nothing of its log."""
@@ -103,6 +125,17 @@ class Leading:
     def successors(self) -> list[NodeId]:
         """The other voters, the one with the highest log end first."""
         return sorted(self.followers, key=lambda node: (-self.followers[node].end_offset, node))
+
+    def identified(self, own_directory_id: Uuid) -> VoterSet | str:
+        """The voters with their directory ids; in words, the voter whose directory id is not known."""
+        directories = dict(self.voters.directories)
+        for node, directory_id in directories.items():
+            if directory_id == ZERO_UUID:
+                replica = self.followers.get(node)
+                directories[node] = own_directory_id if replica is None else replica.directory_id
+            if directories[node] == ZERO_UUID:
+                return f"The directory id of voter {node} is not known: it has not fetched from this leader."
+        return VoterSet(directories, self.voters.endpoints)
 
     def take_untold(self, now: Instant, every_us: int) -> list[NodeId]:
         """The voters to tell of this leadership now: each at once, and again while it does not fetch."""

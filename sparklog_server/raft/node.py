@@ -7,13 +7,13 @@
 The owner of a leader appends, and calls `flush` at the end of the turn.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from sparklog.effects import Loss
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, Uuid, earlier
-from sparklog.record.control import VoterEndpoint
+from sparklog.record.control import KRaftVersion, VoterEndpoint, build_control
 from sparklog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from sparklog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse
@@ -28,16 +28,15 @@ from . import requests
 from .durable_log import DurableLog, Trace
 from .election_state import FILE_NAME, NO_NODE, ElectionState, parse
 from .peers import Endpoint, NoPeers, Peer, Peers, Purpose, Sent
+from .quorum_config import QuorumConfig
 from .quorum_state import ENDED, QuorumState
 from .requests import Myself, Told
 from .roles import Role
 from .snapshots import control_of, read_bootstrap
-from .timers import Timers
 from .voter_history import Membership, VoterHistory
 from .voters import VoterSet
 
 _LINK_RETRY_US = 5_000
-_RETRY_US = 20_000
 
 
 class RaftNode:
@@ -59,6 +58,7 @@ class RaftNode:
         node_id: NodeId,
         directory_id: Uuid,
         voters: VoterSet,
+        kraft_version: int = 0,
         continuations: Continuations,
         trace: Trace,
         now: Instant,
@@ -66,18 +66,20 @@ class RaftNode:
         endpoints: tuple[VoterEndpoint, ...] = (),
         peers: Peers | None = None,
         bootstrap: Sequence[Endpoint] = (),
-        timers: Timers | None = None,
+        config: QuorumConfig | None = None,
         random: Callable[[int], int] = lambda _limit: 0,
     ) -> "RaftNode":
         """Open or begin the metadata log in `log_dir`. `voters` are those of the settings, which count where
-        no snapshot and no record names any; `random(n)` gives a number below `n`.
+        no snapshot and no record names any; `kraft_version` is that of a new log without a bootstrap
+        snapshot. `random(n)` gives a number below `n`.
 
         Raises StorageError, ElectionStateCorrupt, and LogDamaged.
         """
         durable = DurableLog.open(disk, log_dir, settings, continuations=continuations, trace=trace, now=now)
         state_path = f"{durable.log.directory}/{FILE_NAME}"
         state = parse(disk.read(state_path), state_path)
-        history = VoterHistory(voters)
+        is_new = not durable.end_offset
+        history = VoterHistory(voters, kraft_version if is_new else 0)
         start = durable.log.log_start_offset
         if (found := read_bootstrap(disk, durable.log.directory)) is not None:
             history.begin(Offset(-1), found.control)
@@ -96,7 +98,7 @@ class RaftNode:
             me=Myself(cluster_id, node_id, directory_id, endpoints),
             peers=NoPeers() if peers is None else peers,
             bootstrap=bootstrap,
-            timers=Timers() if timers is None else timers,
+            config=QuorumConfig() if config is None else config,
             random=random,
             trace=trace,
         )
@@ -149,6 +151,16 @@ class RaftNode:
         """When a write is tried again that a full disk refused."""
         return self.durable.retry_at_us
 
+    @property
+    def kraft_version(self) -> int:
+        """The kraft.version of the log with its uncommitted records."""
+        return self.state.history.latest.kraft_version
+
+    @property
+    def voter_ids(self) -> Collection[NodeId]:
+        """The node ids of the voters."""
+        return self.state.voters.directories.keys()
+
     def membership(self, end_offset: Offset) -> Membership:
         """The voters and the kraft.version by the records below `end_offset`."""
         return self.state.history.at(end_offset)
@@ -166,6 +178,28 @@ class RaftNode:
         base_offset = self.durable.append(batch, self.epoch, now)
         serving.wake(is_moved=False)
         return base_offset
+
+    def upgrade_kraft_version(self, level: int, *, is_only_validated: bool, now: Instant) -> str | None:
+        """Append a higher kraft.version and the voters with their directory ids in one batch, unless it
+        `is_only_validated`; returns the reason of a refusal. For a leader, which calls `flush` afterwards.
+        """
+        leading = self.state.leading
+        assert leading is not None
+        voters = leading.identified(self.directory_id)
+        if isinstance(voters, str):
+            return voters
+        if is_only_validated:
+            return None
+        batch = build_control(KRaftVersion(k_raft_version=level), voters.record(), timestamp_ms=now.wall_ms)
+        try:
+            self.append(batch, now)
+        except StorageError as error:
+            if not error.is_full:
+                self.halt(error)
+            return f"The metadata log cannot grow: {error}"
+        self.state.history.appended(batch)
+        leading.voters = voters
+        return None
 
     def flush(self, now: Instant) -> None:
         """Begin a sync of what this leader appended; if one is in flight, the next one follows it."""
@@ -258,7 +292,7 @@ class RaftNode:
             return  # of another leader or epoch (KAFKA-18991)
         answered = requests.fetch_told(response)
         if answered is None:
-            self.state.fetch_again(now, _RETRY_US)
+            self.state.fetch_again(now, self.state.config.retry_us)
             return
         told, data = answered
         if self._is_of_leader(told, peer, now):
@@ -272,7 +306,7 @@ class RaftNode:
             return
         answered = requests.snapshot_told(response)
         if answered is None:
-            self.state.fetch_again(now, _RETRY_US)
+            self.state.fetch_again(now, self.state.config.retry_us)
             return
         told, data = answered
         gone = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
@@ -293,7 +327,7 @@ class RaftNode:
             return True
         if told.error == ErrorCode.NOT_LEADER_OR_FOLLOWER and peer == state.leader_id == told.leader_id:
             state.leader_left(now)
-        state.fetch_again(now, _RETRY_US)
+        state.fetch_again(now, state.config.retry_us)
         return False
 
     def _lost(self, correlation: int, sent: Sent, loss: Loss, now: Instant) -> None:
@@ -307,7 +341,7 @@ class RaftNode:
                 state.resigning.lost(sent.peer, now)
         elif state.following.is_current(correlation):
             is_ended = loss in (Loss.ENDED, Loss.RESET)
-            state.fetch_again(now, _LINK_RETRY_US if is_ended else _RETRY_US)
+            state.fetch_again(now, _LINK_RETRY_US if is_ended else state.config.retry_us)
             if loss is Loss.REFUSED and sent.peer == state.leader_id:
                 state.leader_refused(now)
 

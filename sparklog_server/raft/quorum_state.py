@@ -24,11 +24,11 @@ from .election_store import ElectionStore
 from .following import Following
 from .leading import Leading
 from .peers import Endpoint, InFlight, Peer, Peers, Purpose
+from .quorum_config import QuorumConfig
 from .requests import Known, Myself
 from .resigning import Resigning, delay_us_of
 from .roles import LEGAL, Role
 from .serving import Serving
-from .timers import Timers
 from .voter_history import VoterHistory
 from .voters import VoterSet
 
@@ -53,7 +53,7 @@ class QuorumState:
         me: Myself,
         peers: Peers,
         bootstrap: Sequence[Endpoint],
-        timers: Timers,
+        config: QuorumConfig,
         random: Callable[[int], int],
         trace: Trace,
     ) -> None:
@@ -72,12 +72,12 @@ class QuorumState:
         self.electing: Electing | None = None
         self.resigning: Resigning | None = None
         self.due_us: Micros | None = None  # when a voter stands for election
-        self.in_flight = InFlight(peers, Micros(timers.request_timeout_us))
+        self.in_flight = InFlight(peers, Micros(config.request_timeout_us))
         self.election = ElectionStore(state, durable, stored=self._stored, failed=self.halt)
-        self.following = Following(durable, me, self.in_flight, self, trace)
+        self.following = Following(durable, me, self.in_flight, self, config, trace)
         self._peers = peers
         self._bootstrap = bootstrap
-        self._timers = timers
+        self.config = config
         self._random = random
         self._trace = trace
         self._logged: set[Role] = set()  # the roles of this epoch in the log, since the leader was heard
@@ -176,7 +176,7 @@ class QuorumState:
             self.election.put(ElectionState(epoch, leader))
         if endpoint is not None:
             self._peers.located(leader, endpoint)
-        self._set_due(self._timers.fetch_timeout_us, now)
+        self._set_due(self.config.fetch_timeout_us, now)
         self.following.begin(leader)
 
     def _ask_whether(self, now: Instant) -> None:
@@ -208,12 +208,9 @@ class QuorumState:
             voters=listed,
             granting_voters=[voter for voter in listed if voter.voter_id in electing.granted],
         )
-        batch = build_control(change, timestamp_ms=now.wall_ms)
-        membership = self.history.latest
-        if membership.kraft_version > 0 and membership.offset < 0:
-            # Of the bootstrap snapshot, which is never sent: its voters become records of the log.
-            for message in membership.control():
-                batch += build_control(message, timestamp_ms=now.wall_ms)
+        # A bootstrap snapshot is never sent: its voters become records of the log.
+        membership = self.history.latest.begun_by(self.me.node_id, self.me.endpoints)
+        batch = build_control(change, *membership, timestamp_ms=now.wall_ms)
         try:
             self.durable.append(batch, self.epoch, now)
         except StorageError as error:
@@ -224,7 +221,7 @@ class QuorumState:
         endpoint = self.voters.endpoint(self.me.node_id)
         self._become(Role.LEADER, self.epoch, self.me.node_id, endpoint)
         self.leading = Leading(self.epoch, start, self.voters, own=self.me.node_id, now=now)
-        self.serving = Serving(self.durable, self.leading, self.known)
+        self.serving = Serving(self.durable, self.leading, self.known, self.config)
         self.leading.own_synced(self.durable.log.recovery_point)
 
     def resign(self, now: Instant) -> None:
@@ -284,7 +281,7 @@ class QuorumState:
             self.resign(now)
             return
         serving.expire(now)
-        for voter in leading.take_untold(now, self._timers.fetch_timeout_us // 2):
+        for voter in leading.take_untold(now, self.config.fetch_timeout_us // 2):
             directory = self.voters.directories[voter]
             self.send(voter, requests.begin_request(self.me, voter, directory, self.epoch), now)
         self.durable.flush(now)
@@ -360,17 +357,17 @@ class QuorumState:
             return due
         due = earlier(due, Micros(min(*self.leading.deadline(), Micros(heard_us + self._quorum_us))))
         if (began_us := self.durable.sync_began_us) is not None:
-            due = earlier(due, Micros(began_us + self._timers.fetch_timeout_us))
+            due = earlier(due, Micros(began_us + self.config.fetch_timeout_us))
         return due
 
     # -- times
 
     @property
     def _quorum_us(self) -> int:
-        return self._timers.fetch_timeout_us * 3 // 2
+        return self.config.fetch_timeout_us * 3 // 2
 
     def _election_end(self, now: Instant) -> Micros:
-        timeout_us = self._timers.election_timeout_us
+        timeout_us = self.config.election_timeout_us
         return Micros(now.mono_us + timeout_us + self._random(timeout_us))
 
     def _quick_us(self) -> int:
@@ -378,7 +375,7 @@ class QuorumState:
 
     def _backoff_us(self) -> int:
         """After a lost election: random, and longer each time (KAFKA-18345)."""
-        limit = min(_REFUSED_SPREAD_US << min(self._lost_count, 10), self._timers.backoff_us_max)
+        limit = min(_REFUSED_SPREAD_US << min(self._lost_count, 10), self.config.backoff_us_max)
         self._lost_count += 1
         return _QUICK_US + self._random(limit)
 
@@ -410,15 +407,15 @@ class QuorumState:
         """The leader answered a fetch."""
         self._lost_count = 0
         self._logged.clear()
-        self._set_due(self._timers.fetch_timeout_us, now)
+        self._set_due(self.config.fetch_timeout_us, now)
 
     def leader_resigned(self, successors: Sequence[int], now: Instant) -> None:
         """The leader ended its epoch, and names its successors, the best first."""
-        self.stand_within(delay_us_of(self.me.node_id, successors, self._timers.backoff_us_max), now)
+        self.stand_within(delay_us_of(self.me.node_id, successors, self.config.backoff_us_max), now)
 
     def _is_stalled(self, now: Instant) -> bool:
         """Whether a sync hangs, so that the word of this node is no longer good."""
-        limit_us = now.mono_us - self._timers.fetch_timeout_us
+        limit_us = now.mono_us - self.config.fetch_timeout_us
         return any(
             began_us is not None and began_us <= limit_us
             for began_us in (self.durable.sync_began_us, self.election.began_us)

@@ -21,7 +21,6 @@ from .snapshots import BOOTSTRAP
 
 _TOPIC, _PARTITION = METADATA_PARTITION
 FETCH_WAIT_MS = 500
-FETCH_BYTES_MAX = 1 << 20
 
 
 class Myself(NamedTuple):
@@ -198,7 +197,7 @@ def epoch_told(response: begin.BeginQuorumEpochResponse | end.EndQuorumEpochResp
 
 
 def fetch_request(
-    me: Myself, epoch: LeaderEpoch, end: OffsetAndEpoch, high_watermark: Offset
+    me: Myself, epoch: LeaderEpoch, end: OffsetAndEpoch, high_watermark: Offset, bytes_max: int
 ) -> fetch.FetchRequest:
     """Ask for the records behind `end`, below which every record is durable here."""
     partition = fetch.FetchPartition(
@@ -213,7 +212,7 @@ def fetch_request(
         cluster_id=me.cluster_id,
         replica_state=fetch.ReplicaState(replica_id=me.node_id),
         max_wait_ms=FETCH_WAIT_MS,
-        max_bytes=FETCH_BYTES_MAX,
+        max_bytes=bytes_max,
         topics=[fetch.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])],
     )
 
@@ -275,7 +274,7 @@ def fetch_told(response: fetch.FetchResponse) -> tuple[Told, fetch.PartitionData
 
 
 def snapshot_request(
-    me: Myself, epoch: LeaderEpoch, snapshot: OffsetAndEpoch, position: int
+    me: Myself, epoch: LeaderEpoch, snapshot: OffsetAndEpoch, position: int, bytes_max: int
 ) -> fetch_snapshot.FetchSnapshotRequest:
     """Ask for the bytes of a snapshot from `position` on."""
     data = fetch_snapshot.FetchSnapshotRequestPartitionSnapshot(
@@ -288,7 +287,7 @@ def snapshot_request(
     return fetch_snapshot.FetchSnapshotRequest(
         cluster_id=me.cluster_id,
         replica_id=me.node_id,
-        max_bytes=FETCH_BYTES_MAX,
+        max_bytes=bytes_max,
         topics=[fetch_snapshot.FetchSnapshotRequestTopicSnapshot(name=_TOPIC, partitions=[data])],
     )
 

@@ -18,7 +18,8 @@ from sparklog.wire.messages.fetch_snapshot import FetchSnapshotResponse
 
 from .durable_log import DurableLog
 from .leading import Leading
-from .requests import FETCH_BYTES_MAX, FETCH_WAIT_MS, Known, fetch_response, snapshot_response
+from .quorum_config import QuorumConfig
+from .requests import FETCH_WAIT_MS, Known, fetch_response, snapshot_response
 from .snapshots import BOOTSTRAP, file_name
 
 AnswerFetch = Callable[[FetchResponse], None]
@@ -34,10 +35,11 @@ class _Parked(msgspec.Struct, frozen=True):
 class Serving:
     """The fetches of one leadership. Invariant: one Fetch of a replica is parked at most."""
 
-    def __init__(self, durable: DurableLog, leading: Leading, known: Known) -> None:
+    def __init__(self, durable: DurableLog, leading: Leading, known: Known, config: QuorumConfig) -> None:
         self._durable = durable
         self._leading = leading
         self._known = known
+        self._config = config
         self._parked: dict[tuple[NodeId, Uuid], _Parked] = {}
 
     def fetch(
@@ -48,7 +50,7 @@ class Serving:
         if (older := self._parked.pop(key, None)) is not None:
             older.answer(self._response(older, b""))
         wait_us = 1000 * min(request.max_wait_ms, FETCH_WAIT_MS)
-        bytes_max = max(min(request.max_bytes, FETCH_BYTES_MAX), 1)
+        bytes_max = max(min(request.max_bytes, self._config.fetch_bytes_max), 1)
         parked = _Parked(asked, bytes_max, answer, Micros(now.mono_us + wait_us))
         where = self._validated(Offset(asked.fetch_offset), LeaderEpoch(asked.last_fetched_epoch))
         if where is not None:
@@ -149,7 +151,7 @@ class Serving:
                 snapshot=snapshot,
                 size=file.size,
                 position=position,
-                content=file.pread(position, max(min(bytes_max, FETCH_BYTES_MAX), 1)),
+                content=file.pread(position, max(min(bytes_max, self._config.snapshot_bytes_max), 1)),
             )
         finally:
             file.close()

@@ -34,6 +34,7 @@ from sparklog.record.control import (
     parse_control,
 )
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.first_start import BOOTSTRAP_FILE
 from sparklog_server.log.recovery import EPOCH_FILE
 from sparklog_server.log.removal import Removal, remove_all
 
@@ -217,6 +218,14 @@ def read_bootstrap(disk: Disk, directory: str) -> Snapshot | None:
     """
     path = f"{directory}/{file_name(BOOTSTRAP)}"
     return _read(disk, path, BOOTSTRAP) if disk.size(path) else None
+
+
+def read_bootstrap_metadata(disk: Disk, log_dir: str) -> memoryview | None:
+    """The data batches of the file that `kafka-storage format` left in a log directory; None if there is
+    none. Raises SnapshotDamaged, StorageError.
+    """
+    path = f"{log_dir}/{BOOTSTRAP_FILE}"
+    return _read(disk, path, BOOTSTRAP).batches if disk.size(path) else None
 
 
 def partial_path(directory: str, snapshot: OffsetAndEpoch) -> str:

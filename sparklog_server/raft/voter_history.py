@@ -9,9 +9,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sparklog.kernels import scan
-from sparklog.model import NO_OFFSET, Offset
+from sparklog.model import NO_OFFSET, NodeId, Offset
 from sparklog.record.batch import Buffer, decode_records
-from sparklog.record.control import ControlMessage, KRaftVersion, KRaftVoters, Marker, parse_control
+from sparklog.record.control import (
+    ControlMessage,
+    KRaftVersion,
+    KRaftVoters,
+    Marker,
+    VoterEndpoint,
+    parse_control,
+)
 
 from .voters import VoterSet
 
@@ -29,12 +36,19 @@ class Membership(NamedTuple):
             return []
         return [KRaftVersion(k_raft_version=self.kraft_version), self.voters.record()]
 
+    def begun_by(self, leader: NodeId, endpoints: tuple[VoterEndpoint, ...]) -> list[ControlMessage]:
+        """The control records at the start of the epoch of `leader`, which accepts raft requests at
+        `endpoints`: none if the log has the voters with these endpoints.
+        """
+        begun = self._replace(voters=self.voters.moved(leader, endpoints))
+        return [] if self.offset >= 0 and begun == self else begun.control()
+
 
 class VoterHistory:
     """Invariants: offsets grow; there is always one entry."""
 
-    def __init__(self, static: VoterSet) -> None:
-        self._entries = [Membership(NO_OFFSET, static, 0)]
+    def __init__(self, first: VoterSet, kraft_version: int = 0) -> None:
+        self._entries = [Membership(NO_OFFSET, first, kraft_version)]
 
     @property
     def latest(self) -> Membership:

@@ -49,6 +49,12 @@ class VoterSet(msgspec.Struct, frozen=True):
         found = self.endpoints.get(node_id)
         return Endpoint(found[0].host, found[0].port) if found else None
 
+    def moved(self, node_id: NodeId, endpoints: tuple[VoterEndpoint, ...]) -> "VoterSet":
+        """These voters with other endpoints of one of them; the same if it is no voter or has none."""
+        if node_id not in self or not endpoints:
+            return self
+        return VoterSet(self.directories, {**self.endpoints, node_id: endpoints})
+
     def record(self) -> KRaftVoters:
         """The control record of these voters."""
         return KRaftVoters(

@@ -20,8 +20,8 @@ from sparklog_server.continuations import Continuations
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.metadata.snapshot import digest
 from sparklog_server.raft.node import RaftNode
+from sparklog_server.raft.quorum_config import QuorumConfig
 from sparklog_server.raft.quorum_state import ENDED
-from sparklog_server.raft.timers import Timers
 from tests.raft.quorum_world import CLUSTER, Machine, QuorumWorld
 
 
@@ -61,7 +61,7 @@ class Node(Machine):
             entropy=world.random_of(f"node {self.id}").randbytes,
             trace=self._trace,
             now=world.instant,
-            company=Company(world.voters, (), world.bootstrap, self, Timers()),
+            company=Company(world.voters, (), world.bootstrap, self, QuorumConfig()),
         )
         self.node = self.quorum.raft
         self.after()

@@ -50,7 +50,7 @@ def test_where_very_many_replicas_lie_is_told_in_requests_that_the_controller_ta
 class Life:
     """A broker's lifecycle in a cluster of several nodes, on virtual time."""
 
-    def __init__(self, *, is_alone: bool = False) -> None:
+    def __init__(self, *, is_alone: bool = False, is_recovered: bool = True) -> None:
         settings = BrokerSettings.of({})
         self.now_us = 1_000_000
         self.asked: list[tuple[Any, Callable[[Any, Instant], None]]] = []
@@ -76,7 +76,7 @@ class Life:
         self.life = BrokerLifecycle(
             cast(Any, self.context), [], Agenda(), self.effects, lambda event, **_: self.traces.append(event)
         )
-        self.life.begin(REGISTRATION, self.now)
+        self.life.begin(REGISTRATION, self.now, is_recovered=is_recovered)
 
     @property
     def now(self) -> Instant:
@@ -142,6 +142,19 @@ def test_a_lone_broker_registers_and_sends_one_heartbeat() -> None:
     one = Life(is_alone=True).started()
     assert (one.life.is_ready, one.traces) == (True, ["broker-ready"])
     assert one.life.deadline_us is None
+
+
+def test_a_lone_broker_whose_logs_are_recovered_while_a_heartbeat_waits_sends_another() -> None:
+    life = Life(is_alone=True, is_recovered=False)
+    life.registered()
+    assert life.heartbeat.want_fence
+    life.life.recovered(life.now)
+    life.answer(BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True))
+    life.run(0)
+    assert not life.heartbeat.want_fence
+    life.answer(UNFENCED)
+    assert life.life.is_ready
+    assert life.life.deadline_us is None
 
 
 def test_a_broker_of_a_cluster_sends_heartbeats_with_its_epoch_and_its_offset() -> None:

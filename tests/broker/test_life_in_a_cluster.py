@@ -11,6 +11,9 @@ from sparklog.record.batch import build_batch
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.metadata.batches import batch_of
+from sparklog_server.metadata.features import METADATA_LEVEL, METADATA_VERSION
+from sparklog_server.metadata.records import FeatureLevelRecord
 from sparklog_server.simulation.cluster import SimulatedConnection, SimulatedNode
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.broker.clusters import CLUSTER_ID, Cluster
@@ -259,3 +262,15 @@ def test_a_controller_without_broker_stops_and_starts_again() -> None:
     cluster.run_until(lambda: cluster.is_ready)
     cluster.run(100)
     assert {quorum.high_watermark for quorum in cluster.quorums} == {cluster.quorums[0].log_end_offset}
+
+
+def test_a_feature_level_of_a_later_release_halts_the_nodes_that_learn_of_it() -> None:
+    cluster, leader = formed()
+    others = cluster.others(leader)
+    raft, now = leader.running._quorum.raft, cluster.clock.now
+    later = FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL + 1)
+    raft.append(batch_of([later], now.wall_ms), now)
+    raft.flush(now)
+    cluster.run_until(lambda: all(node.halted is not None for node in others))
+    for node in others:
+        assert f"metadata.version is finalized at level {METADATA_LEVEL + 1}" in str(node.halted)

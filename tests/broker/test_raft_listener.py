@@ -58,6 +58,7 @@ def fetching(world: World, offset: int, epoch: int, cluster: str | None = None) 
         LeaderEpoch(1),
         OffsetAndEpoch(Offset(offset), LeaderEpoch(epoch)),
         Offset(0),
+        1 << 20,
     )
 
 

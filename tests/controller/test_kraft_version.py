@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import pytest
 
-from sparklog.model import NodeId
+from sparklog.model import Instant, NodeId
 from tests.controller.world import World
 
 KRAFT = "kraft.version:0-1,transaction.version:0-2"
@@ -18,7 +18,7 @@ class Quorum:
         self.voter_ids: Collection[NodeId] = (NodeId(1), NodeId(2), NodeId(3))
         self._refusal = refusal
 
-    def upgrade_kraft_version(self, level: int, *, is_only_validated: bool) -> str | None:
+    def upgrade_kraft_version(self, level: int, *, is_only_validated: bool, now: Instant) -> str | None:
         if self._refusal is None and not is_only_validated:
             self.kraft_version = level
         return self._refusal

@@ -2,6 +2,8 @@
 committed.
 """
 
+from collections.abc import Collection
+
 from sparklog.effects import Loss
 from sparklog.errors import code_of
 from sparklog.model import Instant, Micros, Millis, NodeId, Offset
@@ -59,12 +61,22 @@ def directory(letter: str) -> bytes:
     return letter.encode() * 16
 
 
+class QuorumOfOne:
+    """Node 1 is the only voter, of a kraft.version that raft does not raise."""
+
+    kraft_version = 0
+    voter_ids: Collection[NodeId] = (NodeId(1),)
+
+    def upgrade_kraft_version(self, level: int, *, is_only_validated: bool, now: Instant) -> str | None:
+        return f"no upgrade to {level}"
+
+
 class World:
     """One controller on node 1, its clock and its log's end."""
 
     def __init__(self, quorum: QuorumPort | None = None, *, idle_interval_ms: int = 0, **given: str) -> None:
         self._given = given
-        self._quorum = quorum
+        self._quorum = quorum or QuorumOfOne()
         self._idle_interval_ms = idle_interval_ms
         self._entropy = CountingEntropy()
         self.controller = self._controller()

@@ -31,6 +31,7 @@ from sparklog_server.log.removal import remove_all
 from sparklog_server.raft import snapshots
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.peers import Endpoint, Peer, Purpose
+from sparklog_server.raft.quorum_config import QuorumConfig
 from sparklog_server.raft.quorum_state import ENDED
 from sparklog_server.raft.voters import VoterSet
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
@@ -79,6 +80,7 @@ class Machine:
             now=world.instant,
             peers=self,
             bootstrap=world.bootstrap,
+            config=world.config,
             random=world.random_of(f"node {self.id}").randrange,
         )
         self.node.start(world.instant)
@@ -263,6 +265,7 @@ class QuorumWorld:
         )
         self.machines = {NodeId(n): Machine(self, n) for n in range(1, count + 1)}
         self.bootstrap: tuple[Endpoint, ...] = ()
+        self.config = QuorumConfig()
         self.cuts: dict[tuple[NodeId, NodeId], None] = {}
         self._arrival: dict[tuple[NodeId, NodeId, Purpose, bool], int] = {}
         self._generation: dict[tuple[NodeId, NodeId, Purpose], int] = {}

@@ -240,7 +240,7 @@ def test_a_fetch_of_another_epoch_or_at_a_follower_names_the_leader() -> None:
     end = OffsetAndEpoch(Offset(0), LeaderEpoch(0))
     for machine, epoch in ((leader, 0), (leader, 2), (follower, 1)):
         assert machine.node is not None
-        asked = requests.fetch_request(me, LeaderEpoch(epoch), end, Offset(0))
+        asked = requests.fetch_request(me, LeaderEpoch(epoch), end, Offset(0), 1 << 20)
         machine.node.handle_fetch(asked, answers.append, world.instant)
     found = [answer.responses[0].partitions[0] for answer in answers]
     assert [data.error_code for data in found] == [

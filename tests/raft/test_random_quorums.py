@@ -4,6 +4,8 @@ from random import Random
 
 import pytest
 
+from sparklog.model import ZERO_UUID, Offset
+from sparklog_server.raft.voters import VoterSet
 from tests.raft.quorum_world import MS, Machine, QuorumWorld
 
 
@@ -99,3 +101,43 @@ def voters_of(world: QuorumWorld) -> list[Machine]:
 @pytest.mark.parametrize("seed", range(60))
 def test_committed_records_survive_any_faults(seed: int) -> None:
     chaos(seed)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_upgrade_of_kraft_version_survives_any_faults(seed: int) -> None:
+    """Voters of the settings, whose directories are not known, until a leader appends them."""
+    random = Random(f"upgrade {seed}")
+    world = QuorumWorld(seed, count=3 + random.choice([0, 1]), voters=3)
+    world.voters = VoterSet(dict.fromkeys(world.voters.directories, ZERO_UUID))
+    world.start()
+    committed: dict[Offset, int] = {}
+    for _ in range(30):
+        for machine in world.machines.values():
+            upgrade(machine)
+            if machine.node is None:
+                machine.disk.fault = None
+                machine.start()
+            if end_offset := machine.high_watermark:
+                level = machine.node.membership(end_offset).kraft_version
+                assert committed.setdefault(end_offset, level) == level
+        world.run(random.choice([1, 5, 50, 300]))
+        fault(world, random, random.choice(FAULTS[:-1]), random.random() < 0.5, random.random() < 0.5)
+    levels = [level for _, level in sorted(committed.items())]
+    assert levels == sorted(levels)
+    world.settle()
+    leader = world.leader
+    assert leader is not None
+    upgrade(leader)
+    world.settle()
+    directories = {node: world.machines[node].directory_id for node in world.voters.directories}
+    for machine in world.machines.values():
+        membership = machine.node.membership(machine.high_watermark)
+        assert (membership.kraft_version, membership.voters.directories) == (1, directories)
+
+
+def upgrade(machine: Machine) -> None:
+    """Let a leader that has heard every voter append kraft.version 1."""
+    if machine.node is None or machine.is_paused or not machine.node.is_leader or machine.node.kraft_version:
+        return
+    machine.node.upgrade_kraft_version(1, is_only_validated=False, now=machine.world.instant)
+    machine.after()

@@ -6,9 +6,13 @@ import pytest
 
 from sparklog.model import LeaderEpoch, NodeId, Offset
 from sparklog.record.batch import build_batch, iterate_headers
+from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from sparklog.wire.schema import Message
 from sparklog_server.raft import recovery_point
 from sparklog_server.raft.durable_log import METADATA_PARTITION
 from sparklog_server.raft.election_state import ElectionState
+from sparklog_server.raft.peers import Peer, Purpose
+from sparklog_server.raft.quorum_config import QuorumConfig
 from sparklog_server.raft.roles import Role
 from sparklog_server.simulation.disk import NO_SPACE
 from tests.raft.quorum_world import Machine, QuorumWorld
@@ -181,10 +185,43 @@ def test_a_follower_that_lags_behind_the_log_start_installs_a_snapshot(seed: int
 
 def test_a_snapshot_larger_than_one_response_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     world, leader, follower = lagging()
-    monkeypatch.setattr("sparklog_server.raft.serving.FETCH_BYTES_MAX", 37)
+    world.config = QuorumConfig(snapshot_bytes_max=37)
+    asked: list[FetchSnapshotRequest] = []
+    carry = world.carry
+
+    def carried(
+        source: Machine, target: Machine, peer: Peer, purpose: Purpose, correlation: int, request: Message
+    ) -> None:
+        if isinstance(request, FetchSnapshotRequest):
+            asked.append(request)
+        carry(source, target, peer, purpose, correlation, request)
+
+    monkeypatch.setattr(world, "carry", carried)
     follower.start()
     world.run(1000)
     assert follower.high_watermark == leader.high_watermark
+    assert {request.max_bytes for request in asked} == {37}
+    assert len(asked) > 3
+
+
+def test_a_fetch_brings_no_more_than_its_limit_and_one_batch_at_least() -> None:
+    world = QuorumWorld()
+    world.config = QuorumConfig(fetch_bytes_max=1)
+    world.start()
+    world.run_until(lambda: world.leader is not None)
+    leader = world.leader
+    assert leader is not None
+    ends: set[Offset] = set()
+    follower = next(machine for machine in world.machines.values() if machine is not leader)
+    begin = leader.append(b"0" * 100)
+    for value in range(9):
+        leader.append(b"%d" % value * 100)
+    assert begin is not None
+    while follower.high_watermark < begin + 10:
+        world.run(0.1)
+        assert follower.node is not None
+        ends.add(follower.node.log_end_offset)
+    assert len(ends) >= 10
 
 
 class _Crash(BaseException):

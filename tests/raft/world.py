@@ -37,10 +37,15 @@ class World:
     """
 
     def __init__(
-        self, seed: int = 0, *, capacity_bytes: int | None = None, given: dict[str, str] | None = None
+        self,
+        seed: int = 0,
+        *,
+        capacity_bytes: int | None = None,
+        given: dict[str, str] | None = None,
+        disk: SimulatedDisk | None = None,
     ) -> None:
         self.random = Random(seed)
-        self.disk = SimulatedDisk(capacity_bytes=capacity_bytes)
+        self.disk = disk or SimulatedDisk(capacity_bytes=capacity_bytes)
         self.settings = BrokerSettings.of({"log.dirs": "/data", **(given or {})})
         self.now = NOW
         self.told: list[str] = []
@@ -122,7 +127,11 @@ class World:
             broker_id=1,
             cluster_id="a-cluster",
             incarnation_id=life * 16,
-            features=[Feature("metadata.version", 30, 30), Feature("transaction.version", 0, 2)],
+            features=[
+                Feature("metadata.version", 30, 30),
+                Feature("transaction.version", 0, 2),
+                Feature("kraft.version", 0, 1),
+            ],
             log_dirs=[DIRECTORY],
         )
         self.propose(registration, "registered")

@@ -17,7 +17,7 @@ from sparklog.wire.messages.api_versions import (
 )
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
-from sparklog_server.metadata.features import SUPPORTED
+from sparklog_server.metadata.features import KRAFT_VERSION, SUPPORTED
 
 _SOFTWARE_SINCE = 3
 _ZERO_MINIMUM_SINCE = 4  # earlier clients reject a supported feature whose minimum is 0 (KAFKA-17011)
@@ -50,9 +50,12 @@ def versions_of(
         for name, (low, high) in SUPPORTED.items()
         if low > 0 or call.version >= _ZERO_MINIMUM_SINCE
     ]
+    levels = {**context.image.features}
+    if kraft_version := context.quorum.kraft_version:
+        levels[KRAFT_VERSION] = kraft_version  # a control record, so not in the image
     finalized = [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-        for name, level in context.image.features.items()
+        for name, level in levels.items()
     ]
     return ApiVersionsResponse(
         api_keys=served_versions(newest),

@@ -154,7 +154,7 @@ def _described(context: Context, leading: Leading, now: Instant) -> DescribeQuor
             else _state(node, directory, leading.followers[node])
             for node, directory in sorted(leading.voters.directories.items())
         ],
-        observers=[_state(*key, replica) for key, replica in sorted(leading.observers.items())],
+        observers=[_state(*key, replica) for key, replica in sorted(leading.observers(now).items())],
     )
     return DescribeQuorumResponse(
         error_message=None,
