@@ -339,21 +339,10 @@ def kafka(
             "group.initial.rebalance.delay.ms": "0",
             **(settings or {}),
         }
-        config = directory / "server.properties"
-        config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        format_storage = java(
-            "kafka.tools.StorageTool",
-            "format",
-            "--ignore-formatted",
-            "-t",
-            "sparklogBenchAAAAAAAAA",
-            "-c",
-            str(config),
-        )
-        subprocess.run(format_storage, check=True, capture_output=True, timeout=START_TIMEOUT_S)
+        command = formatted_kafka(directory, properties, heap=heap)
         started = time.perf_counter()
         log = stack.enter_context((directory / "server.log").open("wb"))
-        child = subprocess.Popen(java("kafka.Kafka", str(config), heap=heap), stdout=log, stderr=log)
+        child = subprocess.Popen(command, stdout=log, stderr=log)
         stack.callback(_stop, child)
         wait_for_metadata("127.0.0.1", port, child)
         yield Subject(
@@ -364,6 +353,23 @@ def kafka(
             directory / "data",
             time.perf_counter() - started,
         )
+
+
+def formatted_kafka(directory: Path, properties: Mapping[str, str], *, heap: str = KAFKA_HEAP) -> list[str]:
+    """Format a node of Kafka with these properties in a directory; the command that starts it."""
+    config = directory / "server.properties"
+    config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    format_storage = java(
+        "kafka.tools.StorageTool",
+        "format",
+        "--ignore-formatted",
+        "-t",
+        "sparklogBenchAAAAAAAAA",
+        "-c",
+        str(config),
+    )
+    subprocess.run(format_storage, check=True, capture_output=True, timeout=START_TIMEOUT_S)
+    return java("kafka.Kafka", str(config), heap=heap)
 
 
 def subjects(

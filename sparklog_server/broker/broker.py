@@ -12,7 +12,7 @@ sessions, and begins the syncs that are due. Nothing here blocks, reads a clock 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from sparklog.effects import Effect, LinkId, Loss, Sliceable
+from sparklog.effects import Effect, Halt, LinkId, Loss, Sliceable
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES
 from sparklog_server.broker.authorization import Allow, allow_all
@@ -30,6 +30,7 @@ from sparklog_server.broker.sessions import Sessions
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.metadata.features import unsupported
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
 
@@ -411,6 +412,8 @@ class Broker:
         self._agenda.has_deadlines = True
         for delta in quorum.take_deltas():
             follow(self._live, self._partitions, self._recovery, delta, now)
+            if delta.features_changed and (reason := unsupported(delta.after.features)):
+                self._effects.append(Halt(f"the cluster has finalized features of another release: {reason}"))
             if delta.quotas_changed:
                 self.quotas.published(delta.after.quotas)
             for shards in self._context.coordinators:

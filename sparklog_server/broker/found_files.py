@@ -19,6 +19,7 @@ from sparklog_server.disk.door import Disk
 from sparklog_server.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
 from sparklog_server.log.first_start import CHECKPOINTS, CLEANER_CHECKPOINT, METADATA_DIRECTORY
 from sparklog_server.log.futures import partition_of
+from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
 from sparklog_server.log.log_dir import (
     CLEAN_SHUTDOWN_FILE,
     PARTITION_METADATA_FILE,
@@ -78,8 +79,8 @@ class FoundFiles:
                     f"{directory}/{PARTITION_METADATA_FILE}",
                     "it is rewritten with the topic id from the metadata",
                 )
-            if not log.epochs.is_saved and log.epochs.entries:
-                effect = "missing, damaged or ahead of the log: epochs are rebuilt from the batches"
+            if not log.epochs.is_saved and log.epochs.entries and not self._holds_epochs(directory, log):
+                effect = "missing or damaged: epochs are rebuilt from the batches"
                 self._tell("file-rebuilt", at, f"{directory}/{EPOCH_FILE}", effect)
             snapshot = self._newest_snapshots.get(at)
             if self._was_clean and log.log_start_offset < log.log_end_offset:
@@ -171,6 +172,18 @@ class FoundFiles:
             self._tell(
                 "file-missing", at, f"{directory}/{name}", "it is rebuilt from the log, or from the metadata"
             )
+
+    def _holds_epochs(self, directory: str, log: PartitionLog) -> bool:
+        """Whether the file has the epochs of the log beside those that begin at its end: their leader was
+        elected and wrote no record.
+        """
+        try:
+            held = LeaderEpochCache.parse(self._disk.read(f"{directory}/{EPOCH_FILE}") or b"")
+        except CheckpointCorrupt:
+            return False
+        held.truncate_end(log.log_end_offset)
+        held.truncate_start(log.log_start_offset)
+        return held.entries == log.epochs.entries
 
     def _check_offsets(self, at: TopicPartition, log: PartitionLog) -> None:
         """The entries of a checkpoint for records that the log does not have."""

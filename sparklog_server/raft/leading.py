@@ -8,6 +8,9 @@ from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offs
 
 from .voters import VoterSet
 
+_OBSERVER_SESSION_US = 300_000_000
+_OBSERVERS_MAX = 1_000
+
 
 class Replica:
     """A node that fetches: its synced log end, when it last fetched, and when it was last caught up; the
@@ -61,7 +64,7 @@ class Leading:
         self.followers: dict[NodeId, Replica] = {
             node: Replica(now) for node in sorted(voters.directories) if node != own
         }
-        self.observers: dict[tuple[NodeId, Uuid], Replica] = {}
+        self._observers: dict[tuple[NodeId, Uuid], Replica] = {}
         self._own_end = Offset(0)
         self._tell_at_us: dict[NodeId, Micros] = dict.fromkeys(self.followers, Micros(0))
 
@@ -79,9 +82,24 @@ class Leading:
             self.followers[node_id].fetched(fetch_offset, leader_end, now)
             return self._advance()
         if node_id >= 0:
-            observer = self.observers.setdefault((node_id, directory_id), Replica(now))
+            observer = self._observers.get((node_id, directory_id)) or self._add_observer(
+                (node_id, directory_id), now
+            )
             observer.fetched(fetch_offset, leader_end, now)
         return False
+
+    def _add_observer(self, key: tuple[NodeId, Uuid], now: Instant) -> Replica:
+        replica = Replica(now)
+        if len(self.observers(now)) < _OBSERVERS_MAX:
+            self._observers[key] = replica
+        return replica
+
+    def observers(self, now: Instant) -> dict[tuple[NodeId, Uuid], Replica]:
+        """The replicas that are no voters and have fetched in the last five minutes."""
+        for key, replica in list(self._observers.items()):
+            if replica.fetched_us + _OBSERVER_SESSION_US <= now.mono_us:
+                del self._observers[key]
+        return self._observers
 
     def follower_heard(self, node_id: NodeId, directory_id: Uuid, now: Instant) -> None:
         """A voter fetches a snapshot, which says nothing of its log."""

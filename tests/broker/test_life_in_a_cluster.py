@@ -7,11 +7,17 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId
+from sparklog.record.batch import build_batch
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.metadata.batches import batch_of
+from sparklog_server.metadata.features import METADATA_LEVEL, METADATA_VERSION
+from sparklog_server.metadata.records import FeatureLevelRecord
 from sparklog_server.simulation.cluster import SimulatedConnection, SimulatedNode
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.broker.clusters import CLUSTER_ID, Cluster
+from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, produce
 
 
 def formed(**given: str) -> tuple[Cluster, SimulatedNode]:
@@ -135,6 +141,28 @@ def test_nodes_stop_one_after_the_other_and_start_again() -> None:
     assert all("t" in quorum.image.topics_by_name for quorum in cluster.quorums)
 
 
+def test_a_leader_epoch_that_has_no_record_yet_is_not_told_as_damage() -> None:
+    cluster, leader = formed()
+    cluster.create(leader, "t")
+    cluster.run_until(lambda: all("t" in quorum.image.topics_by_name for quorum in cluster.quorums))
+    node = cluster.nodes[leader.running._quorum.image.topics_by_name["t"].partitions[0].leader]
+    client = node.connect()
+    records = bytes(build_batch([(None, b"a", (), 0)]))
+    client.send(produce("t", records, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    cluster.run_until(lambda: bool(client.replies))
+    for content in (None, None, None, b"0\n1\n0 x\n"):
+        assert [line for line in node.trace if line.startswith("file-")] == []
+        broker = node.running
+        node.begin_stop()
+        cluster.run_until(lambda broker=broker: broker.is_stopped, 10_000)
+        node._end()
+        if content is not None:
+            node.disk.write("/data/t-0/leader-epoch-checkpoint", content)
+        node.start()
+        cluster.run_until(lambda: cluster.leader is not None and cluster.is_ready)
+    assert len([line for line in node.trace if line.startswith("file-rebuilt partition=t-0")]) == 1
+
+
 def test_a_killed_broker_is_fenced_at_once() -> None:
     cluster, leader = formed()
     number, killed = next((number, node) for number, node in cluster.nodes.items() if node is not leader)
@@ -234,3 +262,15 @@ def test_a_controller_without_broker_stops_and_starts_again() -> None:
     cluster.run_until(lambda: cluster.is_ready)
     cluster.run(100)
     assert {quorum.high_watermark for quorum in cluster.quorums} == {cluster.quorums[0].log_end_offset}
+
+
+def test_a_feature_level_of_a_later_release_halts_the_nodes_that_learn_of_it() -> None:
+    cluster, leader = formed()
+    others = cluster.others(leader)
+    raft, now = leader.running._quorum.raft, cluster.clock.now
+    later = FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL + 1)
+    raft.append(batch_of([later], now.wall_ms), now)
+    raft.flush(now)
+    cluster.run_until(lambda: all(node.halted is not None for node in others))
+    for node in others:
+        assert f"metadata.version is finalized at level {METADATA_LEVEL + 1}" in str(node.halted)

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from sparklog.errors import ErrorCode
+from sparklog.model import ZERO_UUID, Uuid
 from sparklog.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -73,7 +74,11 @@ def test_every_node_describes_the_quorum() -> None:
         assert isinstance(answer, DescribeQuorumResponse)
         part = answer.topics[0].partitions[0]
         assert part.leader_id == leader.running._quorum.raft.leader_id
-        assert [voter.replica_id for voter in part.current_voters] == [1, 2, 3]
+        assert [(voter.replica_id, Uuid(voter.replica_directory_id)) for voter in part.current_voters] == [
+            (1, ZERO_UUID),  # static voters are told without their directories, the leader too, as by Kafka
+            (2, ZERO_UUID),
+            (3, ZERO_UUID),
+        ]
         assert [one.listeners[0].host for one in answer.nodes] == [
             "127.0.0.1",
             "127.0.0.2",

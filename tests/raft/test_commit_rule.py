@@ -1,6 +1,6 @@
 """The commit rule of a majority, of which a quorum of one is a case."""
 
-from sparklog.model import LeaderEpoch, NodeId, Offset, Uuid
+from sparklog.model import LeaderEpoch, Micros, NodeId, Offset, Uuid
 from sparklog_server.raft.election_state import ElectionState, parse
 from sparklog_server.raft.leading import Leading
 from sparklog_server.raft.voters import VoterSet
@@ -72,3 +72,20 @@ def test_the_vote_file_is_kafkas() -> None:
 def test_a_vote_file_of_version_0_is_read() -> None:
     content = b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[],"data_version":0}'  # noqa: E501
     assert parse(content) == ElectionState(epoch=LeaderEpoch(2), leader_id=ONE)
+
+
+def test_an_observer_that_has_not_fetched_for_five_minutes_is_forgotten() -> None:
+    leader = leading(0, ONE)
+    fetched(leader, TWO, 3)
+    fetched(leader, TWO, 5)
+    (key,), (replica,) = leader.observers(NOW), leader.observers(NOW).values()
+    assert (key[0], replica.end_offset) == (TWO, 5)
+    later = NOW._replace(mono_us=Micros(NOW.mono_us + 300_000_000))
+    assert leader.observers(later) == {}
+
+
+def test_the_observers_that_are_described_are_bounded() -> None:
+    leader = leading(0, ONE)
+    for node in range(2, 1_200):
+        leader.follower_fetched(NodeId(node), Uuid(b"d" * 16), Offset(0), Offset(0), NOW)
+    assert len(leader.observers(NOW)) == 1_000

@@ -26,6 +26,7 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.topics import METADATA_TOPIC, UNKNOWN_TOPIC
 from sparklog_server.disk.door import StorageError
 from sparklog_server.raft.leading import Leading, Replica
+from sparklog_server.raft.node import RaftNode
 
 _NOT_LEADER = "For requests intended only for the leader, this error indicates that the broker is not the current leader."  # noqa: E501
 _Request = TypeVar("_Request", bound=Message)
@@ -142,28 +143,33 @@ def describe_quorum(
 
 def _described(context: Context, leading: Leading, now: Instant) -> DescribeQuorumResponse:
     raft, own = context.quorum.raft, NodeId(context.settings.node_id)
-    myself = ReplicaState(
-        replica_id=own,
-        replica_directory_id=raft.directory_id,
-        log_end_offset=raft.log_end_offset,
-        last_fetch_timestamp=now.wall_ms,
-        last_caught_up_timestamp=now.wall_ms,
-    )
     part = DescribeQuorumResponsePartitionData(
         error_message=None,
         leader_id=own,
         leader_epoch=raft.epoch,
         high_watermark=raft.high_watermark,
         current_voters=[
-            myself if node == own else _state(node, directory, leading.followers[node])
+            _own_state(raft, directory, now)
+            if node == own
+            else _state(node, directory, leading.followers[node])
             for node, directory in sorted(leading.voters.directories.items())
         ],
-        observers=[_state(*key, replica) for key, replica in sorted(leading.observers.items())],
+        observers=[_state(*key, replica) for key, replica in sorted(leading.observers(now).items())],
     )
     return DescribeQuorumResponse(
         error_message=None,
         topics=[DescribeQuorumResponseTopicData(METADATA_TOPIC, [part])],
         nodes=[Node(node, _listeners(context, leading, node)) for node in sorted(leading.voters.directories)],
+    )
+
+
+def _own_state(raft: RaftNode, directory: Uuid, now: Instant) -> ReplicaState:
+    return ReplicaState(
+        replica_id=raft.state.me.node_id,
+        replica_directory_id=directory,
+        log_end_offset=raft.log_end_offset,
+        last_fetch_timestamp=now.wall_ms,
+        last_caught_up_timestamp=now.wall_ms,
     )
 
 
