@@ -97,13 +97,15 @@ class Client:
 class Producer:
     """A transactional producer of transaction version 2."""
 
-    def __init__(self, client: Client, transactional_id: str, by: SimulatedNode) -> None:
+    def __init__(
+        self, client: Client, transactional_id: str, by: SimulatedNode, *, timeout_ms: int = 60_000
+    ) -> None:
         self.client = client
         self.id = transactional_id
         self.by = by
         self.sequences = [0] * _PARTITIONS
         for _ in range(20):
-            answer = self.ask(InitProducerIdRequest(transactional_id, 60_000), 5, InitProducerIdResponse)
+            answer = self.ask(InitProducerIdRequest(transactional_id, timeout_ms), 5, InitProducerIdResponse)
             assert isinstance(answer, InitProducerIdResponse)
             if not answer.error_code:
                 break
