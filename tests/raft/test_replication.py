@@ -6,7 +6,8 @@ import pytest
 
 from sparklog.model import LeaderEpoch, NodeId, Offset
 from sparklog.record.batch import build_batch, iterate_headers
-from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from sparklog.wire.messages.fetch import FetchResponse
+from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from sparklog.wire.schema import Message
 from sparklog_server.raft import recovery_point
 from sparklog_server.raft.durable_log import METADATA_PARTITION
@@ -256,21 +257,55 @@ def test_a_crash_at_any_call_of_an_installation_leaves_a_node_that_starts(call: 
     world.settle()
 
 
+def damaged(content: object) -> bytes:
+    """The same bytes with one bit flipped at the end."""
+    assert isinstance(content, (bytes, bytearray, memoryview))
+    flipped = bytearray(content)
+    flipped[-1] ^= 1
+    return bytes(flipped)
+
+
+def damage_once(machine: Machine, kind: type[Message]) -> list[Message]:
+    """Flip a bit in the next response of this kind that has content; it is in the list from then on."""
+    hear, found = machine.hear, list[Message]()
+
+    def heard(correlation: int, response: Message) -> None:
+        match response:
+            case FetchResponse() if kind is FetchResponse and not found and response.responses:
+                part = response.responses[0].partitions[0]
+                if part.records:
+                    part.records = damaged(part.records)
+                    found.append(response)
+            case FetchSnapshotResponse() if kind is FetchSnapshotResponse and not found and response.topics:
+                piece = response.topics[0].partitions[0]
+                if piece.unaligned_records:
+                    piece.unaligned_records = damaged(piece.unaligned_records)
+                    found.append(response)
+        hear(correlation, response)
+
+    machine.hear = heard  # type: ignore[method-assign]
+    return found
+
+
 def test_a_download_that_is_damaged_is_fetched_again() -> None:
     world, leader, follower = lagging()
+    found = damage_once(follower, FetchSnapshotResponse)
     follower.start()
+    world.run_until(lambda: follower.high_watermark == leader.high_watermark)
+    assert found
+    assert "metadata-snapshot-damaged" in follower.told
+    assert not world.halts
 
-    def is_downloading() -> bool:
-        return any(name.endswith(".part") for name in follower.disk.list("/data/__cluster_metadata-0"))
 
-    world.run_until(is_downloading)
-    name = next(n for n in follower.disk.list("/data/__cluster_metadata-0") if n.endswith(".part"))
-    content = follower.disk.read(f"/data/__cluster_metadata-0/{name}")
-    if content:  # else the first piece has not come: flip it when it has
-        file = follower.disk.open(f"/data/__cluster_metadata-0/{name}")
-        file.content.live[-1] ^= 1
-    world.run(2000)
-    assert follower.high_watermark == leader.high_watermark
+def test_records_that_are_damaged_on_their_way_are_fetched_again() -> None:
+    world, leader = led()
+    follower = others(world, leader)[0]
+    found = damage_once(follower, FetchResponse)
+    leader.append(b"flipped once")
+    world.run_until(lambda: "raft-records-refused" in follower.told)
+    world.run_until(lambda: follower.high_watermark == leader.high_watermark)
+    assert found
+    assert not world.halts
 
 
 def test_a_leader_that_lacks_committed_records_stops_the_follower_and_truncates_nothing() -> None:
