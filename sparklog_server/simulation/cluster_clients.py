@@ -44,6 +44,7 @@ _PAUSE_US = (20_000, 200_000)
 _WRITE_US = (1_000, 60_000)
 _TIMEOUT_MS = 5_000
 _PRODUCE, _FETCH, _METADATA, _CREATE = 9, 12, 12, 7
+_OF_A_LOST_DISK = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 _LATER = frozenset(
     (
         ErrorCode.REQUEST_TIMED_OUT,
@@ -72,6 +73,8 @@ class Notes:
     committed: int = -1
     """The last acknowledged offset of the group; a later one may have taken effect."""
     asked: int = -1
+    lost: set[NodeId] = field(default_factory=set)
+    """The nodes whose disks were lost, with the partitions on them."""
     is_over: bool = False
     is_checked: bool = False
 
@@ -108,13 +111,13 @@ class Clients:
         while TOPIC not in notes.created:
             yield _PAUSE_US[1]
         identity = yield from self._init_producer_id(random)
-        number = 0
+        number = first = 0  # `first` has the sequence number 0 of the producer id
         while not notes.is_over:
             batch = build_batch(
                 [(None, b"%d" % number, (), START_WALL_MS)],
                 producer_id=identity.producer_id,
                 producer_epoch=identity.producer_epoch,
-                base_sequence=number,
+                base_sequence=number - first,
             )
             data = [PartitionProduceData(index=partition, records=batch)]
             request = ProduceRequest(
@@ -128,8 +131,11 @@ class Clients:
                 continue
             assert isinstance(response, ProduceResponse)
             part = response.responses[0].partition_responses[0]
-            code = _legal("Produce", part.error_code, (ErrorCode.DUPLICATE_SEQUENCE_NUMBER,))
-            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            more = _OF_A_LOST_DISK if notes.lost else ()
+            code = _legal("Produce", part.error_code, (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, *more))
+            if code in more:
+                identity, first = (yield from self._init_producer_id(random)), number
+            elif code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 acknowledged[number] = part.base_offset
                 number += 1
             yield random.randint(*(_WRITE_US if code is ErrorCode.NONE else _PAUSE_US))
@@ -165,12 +171,16 @@ class Clients:
             values = [value for _, value in found]
             if values != sorted(set(values)):
                 raise Violation("order", f"partition {partition} has {values}")
+            leader = yield from self._leader(random, partition)
+            if leader in notes.lost:
+                continue
             lost = sorted(set(acknowledged) - set(values))
             moved = [pair for pair in found if acknowledged.get(pair[1], -1) not in (-1, pair[0])]
             if lost or moved:
                 raise Violation("lost", f"partition {partition} lacks {lost}, and has moved {moved}")
         offset = yield from self._committed_offset(random)
-        if not notes.committed <= offset <= notes.asked:
+        committed = -1 if notes.lost else notes.committed
+        if not committed <= offset <= notes.asked:
             raise Violation(
                 "offset-lost", f"{notes.committed} is committed, {notes.asked} asked, {offset} found"
             )

@@ -40,10 +40,15 @@ class Outcome(NamedTuple):
 
 
 def drawn(seed: int) -> Scenario:
-    """The scenario of a seed: three nodes or five with both roles, or three controllers and two brokers."""
-    count, voters = random_for(seed, "shape").choice(((3, 3), (3, 3), (5, 5), (5, 3)))
+    """The scenario of a seed: three nodes or five with both roles, or three controllers and two brokers. The
+    voters are static, so only a broker may lose its disk.
+    """
+    count, voter_count = random_for(seed, "shape").choice(((3, 3), (3, 3), (5, 5), (5, 3)))
     nodes = [NodeId(node + 1) for node in range(count)]
-    return nemesis.drawn("cluster", seed, nodes, nodes[:voters])
+    voters, kinds = nodes[:voter_count], (*nemesis.USUAL, Kind.LOSE)
+    scenario = nemesis.drawn("cluster", seed, nodes, voters, kinds=kinds)
+    faults = [one for one in scenario.faults if one.kind is not Kind.LOSE or one.nodes[0] not in voters]
+    return scenario._replace(faults=tuple(faults))
 
 
 def run(
@@ -87,7 +92,7 @@ class _Run:
         self._steps = {NodeId(101 + number): one for number, one in enumerate(steps)}
         self._broker_class = broker_class
         self._is_calm = all(fault.kind is Kind.KILL for fault in scenario.faults)
-        self.watch = _Watch(is_calm=self._is_calm)
+        self.watch = _Watch(self.notes, is_calm=self._is_calm)
         self.world = World(scenario.seed, (*scenario.nodes, *self._steps), self._process, self.watch)
         Nemesis(self.world, scenario.faults)
 
@@ -155,7 +160,8 @@ class _Watch:
     is fenced.
     """
 
-    def __init__(self, *, is_calm: bool) -> None:
+    def __init__(self, notes: Notes, *, is_calm: bool) -> None:
+        self._notes = notes
         self.digests: dict[Offset, bytes] = {}
         self._is_calm = is_calm
         self._seen: dict[NodeId, MetadataImage] = {}
@@ -193,7 +199,8 @@ class _Watch:
         self._started_us.pop(machine.node, None)
 
     def disk_replaced(self, machine: Machine) -> None:
-        """A disk is never replaced here: what is on it has one replica."""
+        """What was on the disk had one replica."""
+        self._notes.lost.add(machine.node)
 
     def sync_begins(self, machine: Machine, sync: Sync) -> None:
         """Nothing depends on a sync."""
