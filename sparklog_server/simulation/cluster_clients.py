@@ -39,7 +39,8 @@ from sparklog_server.simulation.client_process import Ask, Steps
 from sparklog_server.simulation.clock import START_WALL_MS
 from sparklog_server.simulation.world import Violation
 
-TOPIC, PARTITIONS, GROUP = "t", 3, "g"
+TOPIC, TRANSACTION_TOPIC, PARTITIONS, GROUP = "t", "x", 3, "g"
+GROUP_KEY, TRANSACTION_KEY = 0, 1
 _PAUSE_US = (20_000, 200_000)
 _WRITE_US = (1_000, 60_000)
 _TIMEOUT_MS = 5_000
@@ -77,6 +78,8 @@ class Notes:
     """The nodes whose disks were lost, with the partitions on them."""
     is_over: bool = False
     is_checked: bool = False
+    is_concluded: bool = False
+    """The history of transactions was checked."""
 
 
 class Clients:
@@ -90,10 +93,9 @@ class Clients:
         """Create the topic, then one topic after the other."""
         number = 0
         while not self._notes.is_over:
-            name = TOPIC if number == 0 else f"more-{number}"
-            topic = CreatableTopic(
-                name=name, num_partitions=PARTITIONS if number == 0 else 1, replication_factor=1
-            )
+            name = (TOPIC, TRANSACTION_TOPIC)[number] if number < 2 else f"more-{number}"
+            count = PARTITIONS if number < 2 else 1
+            topic = CreatableTopic(name=name, num_partitions=count, replication_factor=1)
             request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
             more = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_REPLICATION_FACTOR)
             response = yield from self._anyone(random, request, _CREATE, CreateTopicsResponse)
@@ -125,7 +127,7 @@ class Clients:
                 timeout_ms=_TIMEOUT_MS,
                 topic_data=[TopicProduceData(name=TOPIC, partition_data=data)],
             )
-            leader = yield from self._leader(random, partition)
+            leader = yield from self.leader(random, TOPIC, partition)
             response = yield Ask(leader, request, _PRODUCE, ProduceResponse)
             if response is None:
                 continue
@@ -152,7 +154,7 @@ class Clients:
             request = OffsetCommitRequest(
                 group_id=GROUP, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[part])]
             )
-            coordinator = yield from self._coordinator(random)
+            coordinator = yield from self.coordinator(random, GROUP, GROUP_KEY)
             response = yield Ask(coordinator, request, 8, OffsetCommitResponse)
             if response is None:
                 continue
@@ -171,7 +173,7 @@ class Clients:
             values = [value for _, value in found]
             if values != sorted(set(values)):
                 raise Violation("order", f"partition {partition} has {values}")
-            leader = yield from self._leader(random, partition)
+            leader = yield from self.leader(random, TOPIC, partition)
             if leader in notes.lost:
                 continue
             lost = sorted(set(acknowledged) - set(values))
@@ -210,8 +212,13 @@ class Clients:
                 return response
             yield random.randint(*_PAUSE_US)
 
-    def _leader(self, random: Random, partition: int) -> Generator[Ask | int, Message | None, NodeId]:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
+    def leader(
+        self, random: Random, topic_name: str, partition: int
+    ) -> Generator[Ask | int, Message | None, NodeId]:
+        """The leader of a partition, by the metadata of any node."""
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic_name)], allow_auto_topic_creation=False
+        )
         while True:
             response = yield from self._anyone(random, request, _METADATA, MetadataResponse)
             assert isinstance(response, MetadataResponse)
@@ -222,9 +229,12 @@ class Clients:
                         return NodeId(part.leader_id)
             yield random.randint(*_PAUSE_US)
 
-    def _coordinator(self, random: Random) -> Generator[Ask | int, Message | None, NodeId]:
+    def coordinator(
+        self, random: Random, key: str, key_type: int
+    ) -> Generator[Ask | int, Message | None, NodeId]:
+        """The coordinator of a group or transactional id, by any node."""
         while True:
-            request = FindCoordinatorRequest(key=GROUP)
+            request = FindCoordinatorRequest(key=key, key_type=key_type)
             response = yield from self._anyone(random, request, 3, FindCoordinatorResponse)
             assert isinstance(response, FindCoordinatorResponse)
             if not _legal("FindCoordinator", response.error_code):
@@ -237,7 +247,7 @@ class Clients:
         """The (offset, value) pairs of a partition, up to its high watermark."""
         found: list[tuple[int, int]] = []
         while True:
-            leader = yield from self._leader(random, partition)
+            leader = yield from self.leader(random, TOPIC, partition)
             offset = found[-1][0] + 1 if found else 0
             asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
             request = FetchRequest(
@@ -268,7 +278,7 @@ class Clients:
         asked = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[asked])])
         while True:
-            coordinator = yield from self._coordinator(random)
+            coordinator = yield from self.coordinator(random, GROUP, GROUP_KEY)
             response = yield Ask(coordinator, request, 8, OffsetFetchResponse)
             if response is None:
                 continue

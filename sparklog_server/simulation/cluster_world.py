@@ -16,15 +16,17 @@ from sparklog_server.metadata.snapshot import digest
 from sparklog_server.simulation import nemesis
 from sparklog_server.simulation.broker_process import BrokerProcess
 from sparklog_server.simulation.client_process import ClientProcess, Steps
-from sparklog_server.simulation.clock import START_US
+from sparklog_server.simulation.clock import START_US, VirtualClock
 from sparklog_server.simulation.cluster_clients import PARTITIONS, Clients, Notes
+from sparklog_server.simulation.cluster_transactions import IDS, TransactionClients
+from sparklog_server.simulation.history import Outcome as Transacted
 from sparklog_server.simulation.nemesis import Nemesis
 from sparklog_server.simulation.randomness import random_for
 from sparklog_server.simulation.scenario import Kind, Scenario
 from sparklog_server.simulation.world import Machine, Process, Violation, World
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
-_CHECK_MS = 20_000
+_CHECK_MS = 30_000
 _FENCED_WITHIN_MS = 1_000
 _RUNS_US = 3_000_000
 """A broker that has run for so long is in service, where nodes are only killed."""
@@ -72,6 +74,7 @@ def run(
         "acknowledged": sum(map(len, notes.acknowledged.values())),
         "created": len(notes.created),
         "committed": notes.committed + 1,
+        "transactions": sum(txn.outcome is Transacted.COMMITTED for txn in run.history.transactions),
     }
     return Outcome(failure, run.world.events, run.world.digest, reached)
 
@@ -89,11 +92,15 @@ class _Run:
         clients = Clients(brokers or voters, self.notes)
         steps: list[Callable[..., Steps]] = [clients.administrator, clients.committer, clients.checker]
         steps += [partial(clients.writer, partition=partition) for partition in range(PARTITIONS)]
+        clock = VirtualClock()
+        producers = TransactionClients(clients, self.notes, clock)
+        self.history = producers.history
+        steps += [producers.reader, *(partial(producers.transactor, number=number) for number in range(IDS))]
         self._steps = {NodeId(101 + number): one for number, one in enumerate(steps)}
         self._broker_class = broker_class
         self._is_calm = all(fault.kind is Kind.KILL for fault in scenario.faults)
         self.watch = _Watch(self.notes, is_calm=self._is_calm)
-        self.world = World(scenario.seed, (*scenario.nodes, *self._steps), self._process, self.watch)
+        self.world = World(scenario.seed, (*scenario.nodes, *self._steps), self._process, self.watch, clock)
         Nemesis(self.world, scenario.faults)
 
     def _process(self, machine: Machine) -> Process:
@@ -111,6 +118,7 @@ class _Run:
             "controller.quorum.voters": ",".join(f"{one}@n{one}:9093" for one in self._scenario.voters),
             "auto.create.topics.enable": "false",
             "offsets.topic.num.partitions": "3",
+            "transaction.state.log.num.partitions": "3",
             "log.message.timestamp.after.max.ms": str(1 << 60),  # wall clocks step
         }
         return BrokerProcess(machine, settings, cluster_id=CLUSTER_ID, broker_class=self._broker_class)
@@ -128,7 +136,7 @@ class _Run:
         reached = max(self.watch.digests, default=Offset(0))
         self._run_until(scenario.end_ms + _CHECK_MS)
         self._check_nodes(reached)
-        if not self.notes.is_checked:
+        if not (self.notes.is_checked and self.notes.is_concluded):
             raise Violation("not-readable", "the records cannot be read after the end")
 
     def _run_until(self, ms: int) -> None:

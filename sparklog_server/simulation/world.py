@@ -415,10 +415,15 @@ class World:
     """
 
     def __init__(
-        self, seed: int, nodes: Sequence[NodeId], new_process: Callable[[Machine], Process], watch: Watch
+        self,
+        seed: int,
+        nodes: Sequence[NodeId],
+        new_process: Callable[[Machine], Process],
+        watch: Watch,
+        clock: VirtualClock | None = None,
     ) -> None:
         self.seed = seed
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.network = Network(self.clock, seed, nodes)
         self.new_process = new_process
         self.trace: Callable[[str], None] | None = None

@@ -5,13 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from sparklog.model import Instant, Micros, NodeId
+from sparklog_server.broker.broker import Broker
 from sparklog_server.controller.sessions import Probe, Sessions
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.simulation import cluster_world
 from sparklog_server.simulation.randomness import random_for
 from sparklog_server.simulation.scenario import Fault, Kind, Scenario
+from tests.simulation.planted import MarkerLost, NoAbortedList, PrepareNotReplayed
 
-SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 20, 5, 1_000
+SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 12, 4, 1_012
 PLANTED_SEEDS_MAX = 50
 
 
@@ -75,3 +77,15 @@ def test_a_controller_that_fences_too_much_or_too_late_is_found(
 def test_a_run_repeats() -> None:
     scenario = cluster_world.drawn(1)
     assert cluster_world.run(scenario)[1:] == cluster_world.run(scenario)[1:]
+
+
+@pytest.mark.parametrize(
+    ("broker_class", "rule"),
+    [(NoAbortedList, "aborted-read"), (MarkerLost, "lost"), (PrepareNotReplayed, "lost")],
+)
+def test_a_transaction_that_is_not_whole_is_found(broker_class: type[Broker], rule: str) -> None:
+    found = (
+        cluster_world.run(cluster_world.drawn(seed), broker_class=broker_class).failure
+        for seed in range(PLANTED_SEEDS_MAX)
+    )
+    assert next((failure.rule for failure in found if failure is not None), None) == rule
