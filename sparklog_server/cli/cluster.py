@@ -1,10 +1,16 @@
 """`sparklog cluster`: the brokers, the metadata quorum and the features."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from sparklog_server.cli.cluster_start import start
 from sparklog_server.cli.cluster_status import status
 from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster
+
+if TYPE_CHECKING:
+    from sparklog.client.admin import Admin
+    from sparklog.client.admin_cluster import Cluster
 
 
 @click.group()
@@ -24,6 +30,7 @@ def describe(fenced: bool, is_json: bool) -> None:
     """Show the brokers, the controller, and the cluster id."""
     with admin() as asked:
         told = asked.describe_cluster(include_fenced=fenced)
+        controller = _active_controller(asked, told)
     if is_json:
         nodes = [
             {
@@ -31,24 +38,36 @@ def describe(fenced: bool, is_json: bool) -> None:
                 "host": n.host,
                 "port": n.port,
                 "rack": n.rack,
-                "is_controller": n.node_id == told.controller_id,
+                "is_controller": n.node_id == controller,
             }
             | {"is_fenced": n.is_fenced}
             for n in told.nodes
         ]
-        print_json({"cluster_id": told.cluster_id, "controller": told.controller_id, "brokers": nodes})
+        print_json({"cluster_id": told.cluster_id, "controller": controller, "brokers": nodes})
         return
-    click.echo(f"cluster\tid={told.cluster_id}\tcontroller={told.controller_id}\tbrokers={len(told.nodes)}")
+    click.echo(f"cluster\tid={told.cluster_id}\tcontroller={controller}\tbrokers={len(told.nodes)}")
     rows = [
         [
             n.node_id,
             f"{n.host}:{n.port}",
             n.rack,
-            "fenced" if n.is_fenced else "controller" if n.node_id == told.controller_id else "broker",
+            "fenced" if n.is_fenced else "controller" if n.node_id == controller else "broker",
         ]
         for n in told.nodes
     ]
     print_table(["node", "address", "rack", "role"], rows)
+
+
+def _active_controller(asked: "Admin", told: "Cluster") -> int:
+    """The leader of the quorum. DescribeCluster names any broker, since each forwards what a controller does;
+    before KRaft, it names the controller.
+    """
+    from sparklog.errors import SparklogError
+
+    try:
+        return asked.describe_quorum().leader
+    except SparklogError:
+        return told.controller_id
 
 
 @cluster.command()

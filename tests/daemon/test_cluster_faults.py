@@ -60,6 +60,14 @@ def producing(cluster: EmbeddedBroker, acknowledged: dict[int, list[tuple[int, b
         sender.join()
 
 
+def test_every_node_names_the_same_controller(cluster: EmbeddedBroker) -> None:
+    for address in cluster.bootstrap_servers.split(","):
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            assert main(["cluster", "describe", "--json", "--bootstrap-server", address]) == 0
+        assert json.loads(printed.getvalue())["controller"] == Status(cluster).leader
+
+
 def stored(cluster: EmbeddedBroker, partition: int) -> list[tuple[int, bytes]]:
     """The (offset, value) pairs of a partition."""
     at = TopicPartition(TOPIC, partition)
