@@ -202,6 +202,10 @@ class ActiveController:
             try:
                 self._append(outcome, now)
             except _Full as full:
+                if self._has_successors:
+                    self._waiting.append((command, then, principal))  # the next leader decides on it
+                    self._raft.resign(now)
+                    return
                 reply = _refusal_of(command, ErrorCode.KAFKA_STORAGE_ERROR, str(full))
         self._parked.append(_Decision(self._raft.log_end_offset, then, command, reply))
 
@@ -227,7 +231,15 @@ class ActiveController:
         try:
             self._append(outcome, now)
         except _Full as full:
-            self._raft.halt(full.error)
+            if self._has_successors:
+                self._raft.resign(now)
+            else:
+                self._raft.halt(full.error)
+
+    @property
+    def _has_successors(self) -> bool:
+        """Whether other nodes may lead while this one has no room."""
+        return len(self._raft.voter_ids) > 1
 
     def _replay(self, records: Sequence[Message], base_offset: Offset, size: int) -> None:
         pairs = [(Offset(base_offset + index), record) for index, record in enumerate(records)]

@@ -15,7 +15,7 @@ from sparklog_server.metadata.batches import batch_of
 from sparklog_server.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from sparklog_server.metadata.records import FeatureLevelRecord
 from sparklog_server.simulation.cluster import SimulatedConnection, SimulatedNode
-from sparklog_server.simulation.disk import SimulatedDisk
+from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.broker.clusters import CLUSTER_ID, Cluster
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, produce
 
@@ -274,3 +274,21 @@ def test_a_feature_level_of_a_later_release_halts_the_nodes_that_learn_of_it() -
     cluster.run_until(lambda: all(node.halted is not None for node in others))
     for node in others:
         assert f"metadata.version is finalized at level {METADATA_LEVEL + 1}" in str(node.halted)
+
+
+def test_a_controller_whose_disk_is_full_resigns_and_its_successor_decides() -> None:
+    cluster, leader = formed()
+
+    def is_full(call: str, path: str) -> str | None:
+        return NO_SPACE if call == "append" and "__cluster_metadata" in path else None
+
+    leader.disk.fault = is_full
+    others = cluster.others(leader)
+    assert cluster.create(others[0], "t") == 0
+    assert cluster.leader in others
+    assert leader.halted is None
+    cluster.run(10_000)
+    assert cluster.create(leader, "u") == 0, "it serves clients, and forwards what they ask"
+    leader.disk.fault = None
+    cluster.run_until(lambda: "u" in leader.running._quorum.image.topics_by_name)
+    assert all(node.halted is None for node in cluster.nodes.values())
