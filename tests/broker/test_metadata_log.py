@@ -208,13 +208,16 @@ def test_a_follower_goes_on_while_the_leader_removes_the_snapshot_of_an_earlier_
     assert not [node.id for node in world.nodes.values() if "raft-snapshot-installed" in node.told]
 
 
-def test_a_follower_that_meets_a_record_of_a_later_release_halts_with_the_reason() -> None:
+@pytest.mark.parametrize(("key", "version", "said"), [(99, 0, "key 99"), (12, 9, "version 9")])
+def test_a_follower_that_meets_a_record_of_a_later_release_halts_with_the_reason(
+    key: int, version: int, said: str
+) -> None:
     world, leader = formed()
     raft = leader.quorum.raft
     leader.run(
-        lambda: raft.append(build_batch([(None, bytes([1, 99, 0, 0]), (), 0)]), world.instant) and None
+        lambda: raft.append(build_batch([(None, bytes([1, key, version, 0]), (), 0)]), world.instant) and None
     )
     leader.run(lambda: raft.flush(world.instant))
     world.run_until(lambda: len(world.halts) >= 2)
-    assert all("key 99" in reason for _, reason in world.halts)
+    assert all(said in reason for _, reason in world.halts)
     assert leader.id not in [node for node, _ in world.halts]

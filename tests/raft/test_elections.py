@@ -52,6 +52,14 @@ def vote(
     )
 
 
+def of_directories(request: VoteRequest, *, voter: bytes = b"", candidate: bytes = b"") -> VoteRequest:
+    """The same request to another directory of the voter, or from another one of the candidate."""
+    data = request.topics[0].partitions[0]
+    data.voter_directory_id = voter or data.voter_directory_id
+    data.replica_directory_id = candidate or data.replica_directory_id
+    return request
+
+
 def answer_to(world: QuorumWorld, machine: Machine, request: VoteRequest) -> tuple[int, bool] | None:
     """The error and the vote; None while the answer waits for the disk."""
     answers: list[VoteResponse] = []
@@ -172,6 +180,18 @@ def test_a_vote_is_heard_after_it_is_synced_and_a_second_candidate_is_refused() 
     assert answer_to(world, voter, vote(2, 9, (100, 1))) == (ErrorCode.NONE, True)
 
 
+def test_a_vote_is_for_a_directory_and_not_for_another_one_of_the_same_candidate() -> None:
+    world, leader = led()
+    voter = others(world, leader)[0]
+    for other in others(world, voter):
+        other.stop(power=False)
+    assert answer_to(world, voter, vote(2, 9, (100, 1), voter.id)) is None
+    world.run(20)
+    assert answer_to(world, voter, vote(2, 9, (100, 1), voter.id)) == (ErrorCode.NONE, True)
+    wiped = of_directories(vote(2, 9, (100, 1), voter.id), candidate=b"?" * 16)
+    assert answer_to(world, voter, wiped) == (ErrorCode.NONE, False)
+
+
 def test_a_candidate_with_a_shorter_log_gets_no_vote() -> None:
     world, leader = led()
     voter = others(world, leader)[0]
@@ -200,6 +220,7 @@ def test_a_pre_vote_is_refused_while_the_leader_is_alive_and_granted_when_its_li
         (vote(2, 1, (5, 2), is_pre_vote=True), ErrorCode.INVALID_REQUEST),
         (vote(2, 1, (-1, 0)), ErrorCode.INVALID_REQUEST),
         (vote(2, 5, (5, 1), voter=3), ErrorCode.INVALID_VOTER_KEY),
+        (of_directories(vote(2, 5, (5, 1)), voter=b"?" * 16), ErrorCode.INVALID_VOTER_KEY),
     ],
 )
 def test_a_vote_that_cannot_be_meant_is_refused(request_: VoteRequest, error: ErrorCode) -> None:
