@@ -36,6 +36,7 @@ from sparklog_server.replica.disks import unreadable
 
 if TYPE_CHECKING:
     from sparklog_server.broker.controller_registration import ControllerRegistration
+    from sparklog_server.broker.replication import Replication
 
 
 class Broker:
@@ -107,7 +108,9 @@ class Broker:
             memory=sessions.memory,
             replies=sessions.replying.memory,
             quotas=self.quotas,
+            replica_sessions=parts.replica_sessions,
         )
+        self._replication: Replication | None = None
         if not parts.quorum.is_alone:
             from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
 
@@ -115,6 +118,10 @@ class Broker:
             self._context.controllers = ControllerLink(
                 parts.quorum, parts.links, trace, heartbeat_us=session_us
             )
+            if "broker" in settings.process_roles:
+                from sparklog_server.broker import replication
+
+                self._replication = replication.Replication(self._context, trace)
         self._controller_registration = _controller_registration(self._context, parts)
         parts.transactions.write = marker_writer(self._context)
         sessions.replying.hold_up = self._context.slices.unread
@@ -193,6 +200,8 @@ class Broker:
         if self._context.controllers is not None:
             self._context.controllers.close()
             self._quorum.resign(now)
+        if self._replication is not None:
+            self._replication.close()
         if self._recovery is not None:
             self._recovery.stop()
         self._partitions.stop()
@@ -280,6 +289,8 @@ class Broker:
             self._standing.tick(now)
             if self._controller_registration is not None:
                 self._controller_registration.tick(now)
+            if self._replication is not None:
+                self._replication.tick(now)
         controllers = self._context.controllers
         if (
             controllers is not None
@@ -316,6 +327,8 @@ class Broker:
                 earliest = earlier(earliest, self._controller_registration.deadline_us)
             if self._standing.deadline_us is not None:
                 earliest = earlier(earliest, self._standing.deadline_us)
+            if self._replication is not None:
+                earliest = earlier(earliest, self._replication.deadline_us)
         return earlier(earliest, self._sessions.deadline_us)
 
     def _deadline_of_others(self) -> Micros | None:
@@ -345,7 +358,7 @@ class Broker:
         syncs.
         """
         agenda, context, partitions, quorum = self._agenda, self._context, self._partitions, self._quorum
-        sessions = self._sessions
+        sessions, replication = self._sessions, self._replication
         while True:
             if context.woken:
                 self._wake(now)
@@ -357,6 +370,8 @@ class Broker:
                 agenda.has_coordination = False
                 for call, answer in settle(context, now):
                     sessions.answer(call, answer, now)
+            elif replication is not None and replication.has_work and not sessions.is_stopping:
+                replication.turn(now)
             elif agenda.has_deadlines and self._standing.has_failures:
                 self._standing.report_failures(now)
             elif sessions.go_on(context, now):
@@ -420,6 +435,8 @@ class Broker:
                 shards.published(delta, now)
             if delta.brokers_changed:
                 self._standing.brokers_changed(delta.after, now)
+                if self._replication is not None:
+                    self._replication.published(delta)
         if self._controller_registration is not None and not self.is_stopping:
             self._controller_registration.published(now)
         for then, reply in quorum.take_committed():

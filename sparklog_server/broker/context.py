@@ -25,6 +25,7 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.partitions import Partitions
+from sparklog_server.replica.sessions import ReplicaSessions
 
 if TYPE_CHECKING:
     from sparklog_server.broker.transaction_peers import TransactionPeers
@@ -75,6 +76,7 @@ class Context:
         memory: RequestMemory,
         replies: ReplyMemory,
         quotas: ClientQuotas,
+        replica_sessions: ReplicaSessions,
     ) -> None:
         self.live = live
         self.newest_served = newest_served
@@ -89,6 +91,7 @@ class Context:
         self.links = links
         self.coordinators = (groups, transactions.shards)
         self.quotas = quotas
+        self.replica_sessions = replica_sessions
         self.auto_creations: set[str] = set()
         self.disconnect = disconnect
         self.paused: list[Session] = []
@@ -179,10 +182,10 @@ class Context:
             # At its only use: a broker alone has no peers.
             from sparklog_server.broker.transaction_peers import TransactionPeers
 
-            self._transaction_peers = TransactionPeers(self.links, self._address_of)
+            self._transaction_peers = TransactionPeers(self.links, self.address_of)
         return self._transaction_peers
 
-    def _address_of(self, node: NodeId) -> Address | None:
+    def address_of(self, node: NodeId) -> Address | None:
         """The inter-broker listener of a broker that is not fenced."""
         broker = self.image.brokers.get(node)
         if broker is None or broker.is_fenced:

@@ -38,6 +38,8 @@ HEARTBEAT: Final = "heartbeat"
 PROBE: Final = "probe"
 TRANSACTIONS: Final = "transactions"
 CLIENT: Final = "client"
+REPLICAS: Final = "replicas"
+OFFSETS: Final = "offsets"
 
 IN_FLIGHT_MAX: Final = 8
 WAITING_MAX: Final = 2_000

@@ -15,6 +15,7 @@ from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
+from sparklog_server.replica.in_sync_rules import InSyncRules
 from sparklog_server.replica.partitions import Partitions
 
 if TYPE_CHECKING:
@@ -37,10 +38,6 @@ def open_partitions(
     """
     settings = live.settings
 
-    def waits_for_sync(topic: str, replica_count: int) -> bool:
-        flush = live.topic(topic).sparklog_ack_flush
-        return flush == "always" or (flush == "auto" and replica_count == 1)
-
     directories = [
         ReplicaDirectory(
             log_dir,
@@ -62,9 +59,10 @@ def open_partitions(
         disk,
         continuations,
         agenda,
+        rules=InSyncRules(settings.replica.lag_time_ms_max * 1000),
         settings_for=live.log,
         in_sync_min_for=lambda topic: live.topic(topic).min_insync_replicas,
-        waits_for_sync=waits_for_sync,
+        flush_for=lambda topic: live.topic(topic).sparklog_ack_flush,
         parked_max=settings.sparklog_partition_parked_max,
         first_check_ms=settings.log_initial_task_delay_ms,
         check_interval_ms=settings.log_retention_check_interval_ms,
@@ -95,10 +93,11 @@ def follow(
     partitions whose defaults have changed.
     """
     is_changed = live.follow(delta)
+    partitions.rules.brokers = delta.after.brokers
     if recovery is None or not recovery.defers(delta):
         partitions.apply(delta, now)
     if is_changed:
         _cordon(live, partitions)
         partitions.cleaning.limits = cleaning_limits(live.settings)
         partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
-        partitions.reconfigure(delta.after, now)
+        partitions.reconfigure(now)

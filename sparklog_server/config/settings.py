@@ -26,6 +26,7 @@ from .kinds import text as _text
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
 from .metadata_log_settings import MetadataLogSettings
 from .quorum_settings import QuorumSettings
+from .replica_settings import ReplicaSettings
 from .roles import check_roles, is_alone
 from .synonyms import key_of_synonym, topic_defaults_of
 from .together import check_together
@@ -345,6 +346,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     cleaner: CleanerSettings = CleanerSettings()
     metadata_log: MetadataLogSettings = MetadataLogSettings()
     quorum: QuorumSettings = QuorumSettings()
+    replica: ReplicaSettings = ReplicaSettings()
     internal_topics: InternalTopicSettings = InternalTopicSettings()
     groups: GroupDefaults = GroupDefaults()
     transactions: TransactionDefaults = TransactionDefaults()
@@ -403,6 +405,7 @@ PARTS: dict[str, type[msgspec.Struct]] = {
     "cleaner": CleanerSettings,
     "metadata_log": MetadataLogSettings,
     "quorum": QuorumSettings,
+    "replica": ReplicaSettings,
     "internal_topics": InternalTopicSettings,
     "groups": GroupDefaults,
     "transactions": TransactionDefaults,

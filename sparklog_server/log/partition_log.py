@@ -220,16 +220,23 @@ class PartitionLog:
         )
 
     def append_as_follower(
-        self, records: memoryview | bytearray | bytes, now: Instant
+        self,
+        records: memoryview | bytearray | bytes,
+        now: Instant,
+        *,
+        epoch_max: LeaderEpoch | None = None,
     ) -> AppendResult | None:
-        """Append batches of a leader with their offsets and epochs; an incomplete last batch is left out.
-        None if no batch is complete.
+        """Append batches of a leader with their offsets and epochs; an incomplete last batch is left out, and
+        so are a batch above `epoch_max` and all behind it (KAFKA-18723). None if no batch is left.
 
         Raises RecordsRefused (CORRUPT_MESSAGE) for a CRC that does not match, or for offsets below the log
         end offset.
         """
         view = memoryview(records)
         found = check_leaders_batches(view, self.log_end_offset)
+        if epoch_max is not None:
+            newer = (at for at, (_, header) in enumerate(found) if header.leader_epoch > epoch_max)
+            found = found[: next(newer, len(found))]
         if not found:
             return None
         self._append_whole(view, found, now)

@@ -23,7 +23,7 @@ from sparklog_server.disk.door import DiskFile, OutOfDescriptors, StorageError
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.removal import Removal
-from sparklog_server.log.truncation import Truncation
+from sparklog_server.log.truncation import Restart, Truncation
 from sparklog_server.replica.disk_reserve import DiskReserve
 from sparklog_server.replica.durability import LINGER_US
 from sparklog_server.replica.partition import Partition
@@ -109,10 +109,10 @@ class ReplicaDirectory:
         self._log_start_interval_us = log_start_interval_ms * 1000
         self._recovery_points_interval_us = min(recovery_points_interval_ms, RECOVERY_POINTS_MS_MAX) * 1000
         self._checkpointed_starts: list[tuple[Partition, Offset]] = []  # by the checkpoint in flight
-        self._cuts: dict[
-            Partition, Offset
-        ] = {}  # the offsets at which logs are truncated once no checkpoint covers the removed records
-        self._truncations: list[tuple[Partition, Truncation]] = []  # begun, but their jobs are not taken yet
+        # The logs that are truncated once no checkpoint covers the removed records: where they end then, and
+        # where they begin anew.
+        self._cuts: dict[Partition, tuple[Offset, Offset | None]] = {}
+        self._truncations: list[tuple[Partition, Truncation | Restart]] = []  # their jobs are not taken yet
         self._unsynced_bytes_max = unsynced_bytes_max
         self._unsynced_bytes = 0  # appended, and left to the next sync
         self._settling_bytes = 0  # in the sync in flight
@@ -221,7 +221,7 @@ class ReplicaDirectory:
         synced = []
         for partition, end_offset in in_flight:
             if partition in self.partitions:
-                partition.synced(end_offset)
+                partition.synced(end_offset, now)
                 synced.append(partition)
         return synced
 
@@ -263,7 +263,7 @@ class ReplicaDirectory:
         """The offsets that no checkpoint may exceed any more."""
         return {
             partition.topic_partition: offset
-            for partition, offset in self._cuts.items()
+            for partition, (offset, _) in self._cuts.items()
             if partition in self.partitions
         }
 
@@ -291,9 +291,13 @@ class ReplicaDirectory:
         self.checkpoints_done = self.checkpoints_begun
         self.log_dir.checkpoints.written()
         cuts, self._cuts = self._cuts, {}
-        for partition, offset in cuts.items():
-            if partition in self.partitions:
+        for partition, (offset, start) in cuts.items():
+            if partition not in self.partitions:
+                continue
+            if start is None:
                 self.cut(partition, offset, now)
+            else:
+                self.restart(partition, start, now)
         for partition, log_start in starts:
             if partition in self.partitions:
                 partition.durability.log_start_written(log_start)
@@ -345,13 +349,14 @@ class ReplicaDirectory:
         partition.move_to(self, now)
 
     def cut(self, partition: Partition, offset: Offset, now: Instant) -> bool:
-        """Begin the truncation of a log to `offset`: now, or once no checkpoint covers the removed
-        records. Records that replace them must not count as durable after a crash.
+        """Begin the truncation of the log of a follower to `offset`: now, or once no checkpoint covers the
+        removed records. Records that replace them must not count as durable after a crash.
 
-        Returns whether it has begun; `take_truncations` returns its job then.
+        Returns whether it has begun; `take_truncations` returns its job then, unless there is nothing to
+        remove.
         """
         if self.log_dir.checkpoints.is_vouched(partition.topic_partition, offset):
-            self._cuts[partition] = min(offset, self._cuts.get(partition, offset))
+            self._cuts[partition] = offset, None
             self.checkpoint_now(now)
             return False
         try:
@@ -359,21 +364,49 @@ class ReplicaDirectory:
         except StorageError as error:
             self.storage_failed(error)
             return True
+        partition.cut_to(partition.log.log_end_offset)
         if truncation is not None:
             self._truncations.append((partition, truncation))
         return True
 
-    def take_truncations(self) -> list[tuple[Partition, Truncation]]:
+    def restart(self, partition: Partition, offset: Offset, now: Instant) -> bool:
+        """Begin to remove all records of the log of a follower, which starts anew at `offset`: as `cut`."""
+        log_start = partition.log.log_start_offset
+        if self.log_dir.checkpoints.is_vouched(partition.topic_partition, log_start):
+            self._cuts[partition] = log_start, offset
+            self.checkpoint_now(now)
+            return False
+        try:
+            restart = partition.log.begin_restart(offset, now)
+        except StorageError as error:
+            self.storage_failed(error)
+            return True
+        partition.cut_to(offset)
+        self._truncations.append((partition, restart))
+        return True
+
+    def forget_cut(self, partition: Partition) -> None:
+        """Drop a truncation that has not begun: the partition has a new role."""
+        self._cuts.pop(partition, None)
+
+    def is_cut_due(self, partition: Partition) -> bool:
+        """Whether a truncation of the log has not begun."""
+        return partition in self._cuts
+
+    def take_truncations(self) -> list[tuple[Partition, Truncation | Restart]]:
         """The truncations whose jobs are to be run; `truncated` follows each."""
         taken, self._truncations = self._truncations, []
-        return taken
+        return [one for one in taken if one[0] in self.partitions]
 
-    def truncated(self, partition: Partition, truncation: Truncation, error: StorageError | None) -> None:
+    def truncated(
+        self, partition: Partition, truncation: Truncation | Restart, error: StorageError | None
+    ) -> None:
         """The job of a truncation is done, or has failed."""
         try:
             if error is not None:
                 raise error
             partition.log.truncated(truncation)
+            partition.cut_to(partition.log.log_end_offset)
         except StorageError as failed:
             self.storage_failed(failed)
 

@@ -71,6 +71,17 @@ class DiskGuard:
         except StorageError as error:
             raise self._not_appended(error, now) from error
 
+    def append_as_follower(
+        self, records: memoryview | bytearray | bytes, leader_epoch: LeaderEpoch, now: Instant
+    ) -> AppendResult | None:
+        """Append the batches that the leader of `leader_epoch` has sent; None if no batch is complete. Raises
+        PartitionUnavailable or RecordsRefused.
+        """
+        try:
+            return self._log.append_as_follower(records, now, epoch_max=leader_epoch)
+        except StorageError as error:
+            raise self._not_appended(error, now) from error
+
     def read(self, start: Offset, limit: Offset, bytes_max: int, *, at_least_one: bool) -> FileSlice | None:
         """Whole batches of `[start, limit)`; None if there are none. Raises PartitionUnavailable,
         OffsetOutOfRange or BrokenFrame.

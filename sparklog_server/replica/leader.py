@@ -1,20 +1,25 @@
 """The roles of a replica, and the leader's side of replication.
 
     IDLE (None)                    no leader is known, or the partition is offline or deleted
-    FOLLOWING(leader, epoch)       another broker leads: requests of clients get NOT_LEADER_OR_FOLLOWER
+    FOLLOWING(leader, epoch)       another broker leads: this replica fetches its records
     LEADING(epoch), LeaderReplica  this broker leads
 
-    committed end = the lowest acknowledged end among the leader and its in-sync followers
+    committed end = the lowest end among the leader and the replicas that are in sync, or may be by now
 
-The acknowledged end of the leader itself is its log end offset, or its recovery point where a record counts
-only once it is synced (`durability`). The high watermark belongs to the partition: it follows the committed
-end and outlives the role.
+The end of the leader itself is its log end offset, or its recovery point where a record counts only once it
+is synced (`durability`). The high watermark belongs to the partition: it follows the committed end and
+outlives the role.
 """
 
 from typing import NamedTuple
 
+from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, NodeId, Offset
-from sparklog_server.replica.progress import FollowerProgress
+from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.replica.in_sync_rules import InSyncRules
+from sparklog_server.replica.isr import InSyncReplicas
+from sparklog_server.replica.progress import NEVER, FollowerProgress
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
 class Following(NamedTuple):
@@ -25,51 +30,97 @@ class Following(NamedTuple):
 
 
 class LeaderReplica:
-    """Leadership of one partition in one leader epoch.
+    """Leadership of one partition in one leader epoch, which begins at `epoch_start`, the log end offset of
+    then.
 
-    Invariants: `acknowledged_end` never moves back; `in_sync_followers` does not contain the leader itself.
+    Invariant: `followers` has every other replica of the partition.
     """
 
-    __slots__ = ("_progress", "acknowledged_end", "in_sync_followers", "leader_epoch")
+    __slots__ = ("epoch_start", "followers", "isr", "leader_epoch")
 
     def __init__(
-        self,
-        leader_epoch: LeaderEpoch,
-        *,
-        followers: tuple[NodeId, ...],
-        isr: tuple[NodeId, ...],
-        acknowledged_end: Offset,
-        now: Instant,
+        self, placement: PartitionImage, *, node_id: NodeId, epoch_start: Offset, now: Instant
     ) -> None:
-        self.leader_epoch = leader_epoch
-        self._progress = {follower: FollowerProgress(now) for follower in followers}
-        self.in_sync_followers = tuple(replica for replica in isr if replica in self._progress)
-        self.acknowledged_end = acknowledged_end
+        self.leader_epoch = placement.leader_epoch
+        self.epoch_start = epoch_start
+        self.isr = InSyncReplicas(placement.isr, placement.partition_epoch)
+        self.followers: dict[NodeId, FollowerProgress] = {}
+        self.replicas_changed(placement, node_id, now)
+
+    def replicas_changed(self, placement: PartitionImage, node_id: NodeId, now: Instant) -> None:
+        """Take over the replicas; those that stay keep their progress. A member of the ISR has
+        `replica.lag.time.max.ms` for its first fetch.
+        """
+        known = self.followers
+        self.followers = {
+            node: known.get(node) or FollowerProgress(now.mono_us if node in placement.isr else NEVER)
+            for node in placement.replicas
+            if node != node_id
+        }
 
     @property
     def is_alone(self) -> bool:
-        """Whether no follower is in sync, so that the disk of this broker alone decides what is committed."""
-        return not self.in_sync_followers
+        """Whether no follower is, or may be, in sync: this broker alone decides what is committed."""
+        return len(self.isr.maximal) <= 1
 
-    def own_end_moved(self, acknowledged_end: Offset) -> Offset:
-        """The leader acknowledges every record below `acknowledged_end`. Returns the committed end."""
-        if acknowledged_end > self.acknowledged_end:
-            self.acknowledged_end = acknowledged_end
-        return self.committed_end()
+    @property
+    def is_held_twice(self) -> bool:
+        """Whether every committed record is certainly held by a second replica in sync."""
+        return len(self.isr.minimal) > 1
 
-    def follower_fetched(
-        self, replica: NodeId, fetch_offset: Offset, log_end_offset: Offset, now: Instant
-    ) -> Offset:
-        """A follower fetches from `fetch_offset`, so it has every record below. Returns the committed end."""
-        self._progress[replica].fetched_to(fetch_offset, log_end_offset, now)
-        return self.committed_end()
+    def progress_of(self, replica: NodeId) -> FollowerProgress:
+        """The progress of a follower. Raises PartitionUnavailable (UNKNOWN_LEADER_EPOCH) for a broker that is
+        no replica: its metadata, or this broker's, are older.
+        """
+        progress = self.followers.get(replica)
+        if progress is None:
+            raise PartitionUnavailable(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return progress
 
-    def committed_end(self) -> Offset:
-        """The end of the records that every in-sync replica has acknowledged."""
-        committed = self.acknowledged_end
-        for follower in self.in_sync_followers:
-            committed = min(committed, self._progress[follower].log_end_offset)
+    def committed_end(self, own_end: Offset, log_end: Offset, rules: InSyncRules, now: Instant) -> Offset:
+        """The end of the records that are held by every replica that is, or may be, in sync.
+
+        A replica that is caught up and may join soon counts too, so that it need not catch up with a high
+        watermark that runs away (KAFKA-15021: only if it may join).
+        """
+        committed = own_end
+        maximal = self.isr.maximal
+        for node, progress in self.followers.items():
+            if progress.log_end_offset < committed and (
+                node in maximal
+                or (
+                    progress.is_caught_up(log_end, now, rules.lag_max_us)
+                    and rules.is_eligible(node, progress.broker_epoch)
+                )
+            ):
+                committed = progress.log_end_offset
         return committed
+
+    def may_join(self, replica: NodeId, high_watermark: Offset, rules: InSyncRules) -> bool:
+        """Whether to propose a replica for the ISR: it has every committed record, and those of before this
+        leader epoch (KAFKA-7128).
+        """
+        progress = self.followers[replica]
+        return (
+            not self.isr.is_changing
+            and replica not in self.isr.committed
+            and progress.log_end_offset >= high_watermark
+            and progress.log_end_offset >= self.epoch_start
+            and rules.is_eligible(replica, progress.broker_epoch)
+        )
+
+    def lagging(self, log_end: Offset, rules: InSyncRules, now: Instant) -> tuple[NodeId, ...]:
+        """The members of the ISR to propose for removal: not caught up for `replica.lag.time.max.ms`."""
+        if self.isr.is_changing:
+            return ()
+        return tuple(
+            [
+                node
+                for node in self.isr.committed
+                if node in self.followers
+                and not self.followers[node].is_caught_up(log_end, now, rules.lag_max_us)
+            ]
+        )
 
 
 Role = LeaderReplica | Following | None

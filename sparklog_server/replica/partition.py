@@ -4,16 +4,16 @@
       ▲                                          │                        │
       └─────────── no leader, offline, deleted ──┴────────────────────────┘
 
-A role that ends releases every waiter. `disk` catches the errors of the disk, `durability` tracks the
-offsets that survive a crash, and `role` and `leader` tell whether this replica serves clients. An offline
-partition stays offline until the process restarts.
+A role that ends releases every waiter, and tells the standing fetches of other replicas. `disk` catches the
+errors of the disk, `durability` tracks the offsets that survive a crash, and `role` and `leader` tell whether
+this replica serves clients. An offline partition stays offline until the process restarts.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, NodeId, Offset, TopicPartition
+from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, TopicPartition
 from sparklog.record.batch import read_header
 from sparklog.record.control import Marker, build_marker
 from sparklog_server.disk.door import StorageError
@@ -26,6 +26,7 @@ from sparklog_server.log.verification import Verification
 from sparklog_server.metadata.entries import NO_NODE, PartitionImage
 from sparklog_server.replica.disk_guard import DirectoryDisk, DiskGuard
 from sparklog_server.replica.durability import LINGER_US, Durability
+from sparklog_server.replica.in_sync_rules import InSyncRules
 from sparklog_server.replica.leader import Following, LeaderReplica, Role
 from sparklog_server.replica.purgatory import Purgatory, Waiter
 from sparklog_server.replica.unavailable import PartitionUnavailable
@@ -52,21 +53,39 @@ class Home(DirectoryDisk, Protocol):
     def log_start_moved(self, now: Instant, *, is_awaited: bool) -> None:
         """Write a checkpoint of the log starts: at once if a request waits for it."""
 
+    def forget_cut(self, partition: "Partition") -> None:
+        """Drop a truncation that has not begun."""
+
     def partition_failed(self, partition: "Partition", error: StorageError) -> None:
         """Take `partition` alone offline: a file of its log cannot be read."""
+
+
+class Standing(Protocol):
+    """The fetch of a partition that stands in a session (KIP-227). Must not use the partition."""
+
+    def appended(self) -> None:
+        """The log has grown."""
+
+    def high_watermark_moved(self) -> None: ...
+
+    def role_ended(self) -> None:
+        """The partition has forgotten this fetch: its role has ended."""
 
 
 class Partition:
     """Log, high watermark, role and purgatory of one partition.
 
-    Invariants: log start offset ≤ high watermark ≤ log end offset; the high watermark never moves back; a
-    record below it is committed by the rule of `sparklog.ack.flush`; `leader` is `role` if this broker
-    leads, else None, and `error` is NONE only then.
+    Invariants: log start offset ≤ high watermark ≤ log end offset; the high watermark moves back only with
+    the log of a follower that is truncated; a record below it is committed by the rule of
+    `sparklog.ack.flush`; `leader` is `role` if this broker leads, else None, and `error` is NONE only then.
+    `standing` are the fetches of replicas and sessions that are told of every change here.
     """
 
     __slots__ = (
+        "_flush",
         "_is_held",
         "_node_id",
+        "_replica_count",
         "disk",
         "durability",
         "error",
@@ -78,6 +97,8 @@ class Partition:
         "log",
         "purgatory",
         "role",
+        "rules",
+        "standing",
         "topic_partition",
     )
 
@@ -88,23 +109,31 @@ class Partition:
         *,
         node_id: NodeId,
         high_watermark: Offset,
-        waits_for_sync: bool,
+        flush: str,
+        replica_count: int,
         parked_max: int,
+        rules: InSyncRules,
     ) -> None:
         """`high_watermark` is the checkpointed one: of the records of an earlier process, only those
-        acknowledged count as committed.
+        acknowledged count as committed. `flush` is the value of `sparklog.ack.flush`.
         """
         self.topic_partition: TopicPartition = log.topic_partition
         self.log = log
         self.home = home
         self.disk = DiskGuard(log, home, self._unreadable)
-        self.durability = Durability(log, waits_for_sync=waits_for_sync)
+        self._flush = flush
+        self._replica_count = replica_count
+        self.durability = Durability(
+            log, waits_for_sync=flush == "always" or (flush == "auto" and replica_count == 1)
+        )
         self.high_watermark = max(log.log_start_offset, min(high_watermark, self.durability.acknowledged_end))
         self.role: Role = None
         self.leader: LeaderReplica | None = None
         self.error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.purgatory = Purgatory(parked_max)
         self.in_sync_min = 1
+        self.rules = rules
+        self.standing: dict[Standing, None] = {}
         self._node_id = node_id
         self._is_held = False  # the high watermark does not move
         self.settings = log.settings
@@ -123,33 +152,44 @@ class Partition:
     # -- roles
 
     def placed(self, placement: PartitionImage, now: Instant) -> bool:
-        """Take the role that the image assigns to this replica. Returns whether a leadership begins."""
+        """Take the role that the image assigns to this replica, or the new ISR and replicas of the same
+        leadership. Returns whether a leadership begins.
+
+        A leadership begins only after a truncation in progress, when the image is applied again.
+        """
         if self.error in _ENDED:
             return False
+        self._replica_count = len(placement.replicas)
+        self.rules.placed[self] = None
+        leader = self.leader
         if placement.leader != self._node_id:
             role: Following | None = None
             if placement.leader != NO_NODE:
                 role = Following(placement.leader, placement.leader_epoch)
             if role != self.role:
                 self._resign(ErrorCode.NOT_LEADER_OR_FOLLOWER, role)
+            self._choose_durability(now)
             return False
-        if self.leader is not None and self.leader.leader_epoch == placement.leader_epoch:
+        if leader is not None and leader.leader_epoch == placement.leader_epoch:
+            leader.replicas_changed(placement, self._node_id, now)
+            leader.isr.commit(placement.isr, placement.partition_epoch)
+            self._in_sync_changed(now)
             return False
         self._resign(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+        if self.log.is_truncating:
+            return False
         self._lead(placement, now)
         return True
 
     def _lead(self, placement: PartitionImage, now: Instant) -> None:
+        log_end = self.log.log_end_offset
         self.role = self.leader = LeaderReplica(
-            placement.leader_epoch,
-            followers=tuple(replica for replica in placement.replicas if replica != self._node_id),
-            isr=placement.isr,
-            acknowledged_end=self.high_watermark,
-            now=now,
+            placement, node_id=self._node_id, epoch_start=log_end, now=now
         )
         self.error = ErrorCode.NONE
-        self.log.assign_epoch(placement.leader_epoch, self.log.log_end_offset)
-        self._own_end_moved()
+        self.log.assign_epoch(placement.leader_epoch, log_end)
+        self._choose_durability(now)
+        self._advance(now)
         if self.durability.is_sync_awaited:
             self.home.mark_dirty(self, 0, now)
 
@@ -165,8 +205,12 @@ class Partition:
     def _resign(self, error: ErrorCode, role: Following | None) -> None:
         """End the role, and release every waiter: each finds `error`, or another leadership."""
         self.role, self.leader, self.error = role, None, error
+        self.home.forget_cut(self)
         self.purgatory.release_all()
         self.durability.release_all()
+        standing, self.standing = self.standing, {}
+        for one in standing:
+            one.role_ended()
 
     def leader_for(self, claimed_epoch: int) -> LeaderReplica:
         """The leadership, for a peer that claims the leader epoch `claimed_epoch` (-1: none). Raises
@@ -210,27 +254,140 @@ class Partition:
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """Whether the ISR, the leader included, has `min.insync.replicas` members, as acks=all requires."""
-        return self.leader is None or 1 + len(self.leader.in_sync_followers) >= self.in_sync_min
+        """Whether the ISR, the leader included, has `min.insync.replicas` members, as acks=all requires; a
+        partition with fewer replicas requires all of them.
+        """
+        leader = self.leader
+        return leader is None or len(leader.isr.committed) >= min(self.in_sync_min, self._replica_count)
 
-    def wait_for_sync(self, waits_for_sync: bool, now: Instant) -> None:
-        """Set whether a record is acknowledged only once it is synced; committed records stay committed."""
+    def configure(self, *, in_sync_min: int, flush: str, now: Instant) -> None:
+        """Take over `min.insync.replicas` and `sparklog.ack.flush`; committed records stay committed."""
+        self.in_sync_min, self._flush = in_sync_min, flush
+        self._choose_durability(now)
+        self._advance(now)
+
+    def _choose_durability(self, now: Instant) -> None:
+        """Decide whether a record counts as held by this replica only once it is synced: with `auto` at a
+        leader while fewer than two replicas are in sync.
+        """
+        if self._flush == "auto":
+            leader = self.leader
+            waits_for_sync = self._replica_count == 1 if leader is None else not leader.is_held_twice
+        else:
+            waits_for_sync = self._flush == "always"
         durability = self.durability
         if durability.waits_for_sync == waits_for_sync:
             return
         durability.waits_for_sync = waits_for_sync
-        self._own_end_moved()
         if durability.is_sync_awaited:
             self.home.mark_dirty(self, 0, now)
+            self.home.hurry()
 
-    def _own_end_moved(self) -> None:
+    def _advance(self, now: Instant) -> None:
+        """Raise the high watermark to the committed end, unless the ISR is too small: what a smaller one
+        holds counts once the ISR has grown again (KIP-966).
+        """
         leader = self.leader
         if leader is None or self._is_held:
             return
-        committed_end = leader.own_end_moved(self.durability.acknowledged_end)
-        if committed_end > self.high_watermark:
-            self.high_watermark = committed_end
-            self.purgatory.release(committed_end)
+        end = self.durability.acknowledged_end
+        if leader.followers:
+            if not self.has_enough_in_sync:
+                return
+            end = leader.committed_end(end, self.log.log_end_offset, self.rules, now)
+        if end > self.high_watermark:
+            self.high_watermark = end
+            self.purgatory.release(end)
+            for one in self.standing:
+                one.high_watermark_moved()
+
+    # -- the leader's side of replication
+
+    def follower_fetched(
+        self,
+        replica: NodeId,
+        broker_epoch: int,
+        *,
+        fetch_offset: Offset,
+        log_start_offset: Offset,
+        now: Instant,
+    ) -> None:
+        """A replica has every record below `fetch_offset`, which the caller has checked against the epochs of
+        this log. Proposes it for the ISR if it may join. Raises PartitionUnavailable for a broker that is no
+        replica (UNKNOWN_LEADER_EPOCH), or for one of its earlier incarnations (NOT_LEADER_OR_FOLLOWER).
+        """
+        leader = self.leader_for(-1)
+        progress = leader.progress_of(replica)
+        if progress.is_stale(broker_epoch):
+            raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        progress.fetched(fetch_offset, log_start_offset, self.log.log_end_offset, broker_epoch, now)
+        if leader.may_join(replica, self.high_watermark, self.rules):
+            leader.isr.expand(replica)
+            self.rules.proposals[self] = None
+        self._advance(now)
+
+    def check_in_sync(self, now: Instant) -> None:
+        """Propose to remove the replicas from the ISR that lag."""
+        leader = self.leader
+        if leader is not None:
+            lagging = leader.lagging(self.log.log_end_offset, self.rules, now)
+            if lagging:
+                leader.isr.shrink(lagging)
+                self._in_sync_changed(now)
+                self.rules.proposals[self] = None
+
+    def isr_committed(
+        self, leader: LeaderReplica, isr: tuple[NodeId, ...], partition_epoch: int, now: Instant
+    ) -> None:
+        """The controller has committed an ISR of that leadership, perhaps as it was before."""
+        if self.leader is not leader:
+            return
+        if not leader.isr.commit(isr, partition_epoch) and partition_epoch == leader.isr.partition_epoch:
+            leader.isr.withdraw()
+        self._in_sync_changed(now)
+
+    def isr_refused(self, leader: LeaderReplica, now: Instant) -> None:
+        """The controller has refused the proposal of that leadership; the next fetch or check may propose
+        again.
+        """
+        if self.leader is leader:
+            leader.isr.withdraw()
+            self._in_sync_changed(now)
+
+    def _in_sync_changed(self, now: Instant) -> None:
+        self._choose_durability(now)
+        self._advance(now)
+
+    # -- the follower's side
+
+    def append_as_follower(
+        self, records: memoryview | bytearray | bytes, leader_epoch: LeaderEpoch, now: Instant
+    ) -> AppendResult | None:
+        """Append what the leader of `leader_epoch` has sent; None if no batch is complete. Raises
+        PartitionUnavailable or RecordsRefused.
+        """
+        result = self.disk.append_as_follower(records, leader_epoch, now)
+        if result is not None:
+            self._appended(len(records), now)
+        return result
+
+    def leader_told(self, high_watermark: Offset, log_start_offset: Offset, now: Instant) -> None:
+        """Take over the high watermark and the log start offset of the leader, as far as this log goes."""
+        log_end = self.log.log_end_offset
+        reached = min(high_watermark, log_end)
+        if reached > self.high_watermark:
+            self.high_watermark = reached
+            self.purgatory.release(reached)
+            for one in self.standing:
+                one.high_watermark_moved()
+        if self.log.log_start_offset < log_start_offset <= log_end:
+            self.high_watermark = max(self.high_watermark, log_start_offset)
+            self.log.move_log_start(log_start_offset)
+            self.home.log_start_moved(now, is_awaited=False)
+
+    def cut_to(self, end_offset: Offset) -> None:
+        """The log of this follower ends at `end_offset` now, or begins anew there."""
+        self.high_watermark = max(min(self.high_watermark, end_offset), self.log.log_start_offset)
 
     # -- waiting
 
@@ -322,6 +479,8 @@ class Partition:
 
     def _appended(self, size: int, now: Instant) -> None:
         """Have `size` appended bytes synced in time, and acknowledge them if that needs no sync."""
+        for one in self.standing:
+            one.appended()
         durability = self.durability
         if durability.waits_for_sync:
             self.home.mark_dirty(self, size, now)
@@ -331,9 +490,9 @@ class Partition:
         within_us = durability.sync_within_us()
         if within_us is not None:
             self.home.mark_dirty(self, 0, now, within_us=within_us)  # 0: no reply waits for this sync
-        self._own_end_moved()
+        self._advance(now)
 
-    def synced(self, end_offset: Offset) -> None:
+    def synced(self, end_offset: Offset, now: Instant) -> None:
         """A sync has made every record below `end_offset` durable, except those truncated since it began."""
         if self.error is ErrorCode.KAFKA_STORAGE_ERROR:
             return
@@ -343,7 +502,9 @@ class Partition:
             return
         self.durability.synced()
         if self.durability.waits_for_sync:
-            self._own_end_moved()
+            self._advance(now)
+            if self.leader is None:
+                self.rules.synced[self] = None
 
     def searched(
         self, search: TimeSearch, outcome: Found | RecordsRefused | StorageError | None
@@ -419,7 +580,7 @@ class Partition:
         home.hurry()
         home.log_start_moved(now, is_awaited=self.durability.is_log_start_awaited)
 
-    def moved(self) -> None:
+    def moved(self, now: Instant) -> None:
         """Let the high watermark move again: a crash can no longer restore the old log."""
         self._is_held = False
-        self._own_end_moved()
+        self._advance(now)

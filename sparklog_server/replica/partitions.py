@@ -27,6 +27,7 @@ from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, Metada
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes
+from sparklog_server.replica.in_sync_rules import InSyncRules
 from sparklog_server.replica.log_cleaner import CleaningLimits, LogCleaner
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
 from sparklog_server.replica.partition import Partition
@@ -34,6 +35,7 @@ from sparklog_server.replica.producer_snapshots import ProducerSnapshots
 from sparklog_server.replica.removals import Removals
 from sparklog_server.replica.replica_moves import ReplicaMoves
 from sparklog_server.replica.retention import Retention
+from sparklog_server.replica.truncations import Truncations
 
 
 class Partitions:
@@ -54,8 +56,9 @@ class Partitions:
         agenda: Agenda,
         *,
         settings_for: Callable[[str], LogConfig],
+        rules: InSyncRules,
         in_sync_min_for: Callable[[str], int],
-        waits_for_sync: Callable[[str, int], bool],
+        flush_for: Callable[[str], str],
         parked_max: int,
         first_check_ms: int,
         check_interval_ms: int,
@@ -70,8 +73,9 @@ class Partitions:
         self.directories = directories
         self._continuations = continuations
         self._settings_for = settings_for
+        self.rules = rules
         self._in_sync_min_for = in_sync_min_for
-        self._waits_for_sync = waits_for_sync
+        self._flush_for = flush_for
         self._parked_max = parked_max
         # The image places these here, in a directory that is offline.
         self._offline: dict[TopicPartition, None] = {}
@@ -95,6 +99,7 @@ class Partitions:
         # The wanted partitions whose names are held, and those for whose logs a full disk had no space.
         self._waiting: dict[TopicPartition, None] = {}
         self._awaits_room: dict[TopicPartition, None] = {}
+        self.truncations = Truncations(directories, self._jobs, done=self._truncated)
         self.cleaning = LogCleaner(
             cleaning_limits, disk, directories, self._jobs, entropy=entropy, trace=trace
         )
@@ -158,7 +163,7 @@ class Partitions:
         self._open([changed.topic_partition for changed in delta.partitions_changed], now)
         for resource_type, name in delta.configs_changed:
             if resource_type == TOPIC_RESOURCE:
-                self._reconfigure(name, delta.after, now)
+                self._reconfigure(name, now)
         if delta.before.offset < 0:
             claimed = self._offline.keys() | self._wanted.keys()
             self._homes.set_strays_aside(claimed, now)
@@ -177,23 +182,21 @@ class Partitions:
             return
         self._place(partition, placement, now)
 
-    def reconfigure(self, image: MetadataImage, now: Instant) -> None:
+    def reconfigure(self, now: Instant) -> None:
         """Apply new defaults of topics."""
         for topic in self._by_topic:
-            self._reconfigure(topic, image, now)
+            self._reconfigure(topic, now)
 
-    def _reconfigure(self, topic: str, image: MetadataImage, now: Instant) -> None:
+    def _reconfigure(self, topic: str, now: Instant) -> None:
         partitions = self._by_topic.get(topic, {})
         if not partitions:
             return
         settings, in_sync_min = self._settings_for(topic), self._in_sync_min_for(topic)
+        flush = self._flush_for(topic)
         for partition in partitions.values():
             partition.settings = settings
             self.cleaning.watch(partition)
-            partition.in_sync_min = in_sync_min
-            placement = image.partition(partition.topic_partition)
-            if placement is not None:
-                partition.wait_for_sync(self._waits_for_sync(topic, len(placement.replicas)), now)
+            partition.configure(in_sync_min=in_sync_min, flush=flush, now=now)
 
     # -- create and open
 
@@ -340,8 +343,10 @@ class Partitions:
             home,
             node_id=self._node_id,
             high_watermark=home.log_dir.high_watermarks.get(topic_partition, Offset(0)),
-            waits_for_sync=self._waits_for_sync(topic, len(placement.replicas)),
+            flush=self._flush_for(topic),
+            replica_count=len(placement.replicas),
             parked_max=self._parked_max,
+            rules=self.rules,
         )
         partition.in_sync_min = self._in_sync_min_for(topic) if sibling is None else sibling.in_sync_min
         home.partitions[partition] = None
@@ -358,10 +363,14 @@ class Partitions:
             self._offline[topic_partition] = None
 
     def _place(self, partition: Partition, placement: PartitionImage, now: Instant) -> None:
-        topic = partition.topic_partition.topic
-        partition.wait_for_sync(self._waits_for_sync(topic, len(placement.replicas)), now)
         if partition.placed(placement, now):
             self.led.append(partition)
+
+    def _truncated(self, partition: Partition, now: Instant) -> None:
+        """A log takes appends again: its partition may lead now."""
+        placement = self._image.partition(partition.topic_partition)
+        if placement is not None and self._node_id in placement.replicas:
+            self._place(partition, placement, now)
 
     def _remove(self, topic: str) -> None:
         self._wanted = {one: wanted for one, wanted in self._wanted.items() if one.topic != topic}
@@ -440,6 +449,7 @@ class Partitions:
     def _checkpointed(self, directory: ReplicaDirectory, result: StorageError | None, now: Instant) -> None:
         self._checkpoints_running -= 1
         directory.checkpoint_finished(result, now)
+        self.truncations.begin(now)
         for removal in directory.take_forgotten():
             self._removals.add(removal)
         self.retention.log_starts_written()
@@ -464,6 +474,7 @@ class Partitions:
             and self.moving.is_quiet
             and self.retention.is_quiet
             and self._openings.is_quiet
+            and self.truncations.is_quiet
             and self._checkpoints_running == 0
             and self._removals.is_quiet
             and all(directory.is_quiet for directory in self.directories)

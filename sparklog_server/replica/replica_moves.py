@@ -483,7 +483,7 @@ class ReplicaMoves:
             self._leave(move)
             return
         if not move.partition.log.is_closed:
-            move.partition.moved()
+            move.partition.moved(now)
         move.stage = Stage.FOLLOWING
 
     def _failed(self, move: ReplicaMove, error: StorageError) -> None:

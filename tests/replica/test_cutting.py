@@ -15,6 +15,7 @@ from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.disks import unreadable
+from sparklog_server.replica.in_sync_rules import InSyncRules
 from sparklog_server.replica.partition import Partition
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, open_log, read_all, sync, truncate
@@ -54,8 +55,10 @@ class World:
             self.directory,
             node_id=NodeId(1),
             high_watermark=Offset(high_watermark),
-            waits_for_sync=waits_for_sync,
+            flush="always" if waits_for_sync else "never",
+            replica_count=1,
             parked_max=10,
+            rules=InSyncRules(30_000_000),
         )
 
     def lead(self, epoch: int = EPOCH) -> bool:

@@ -36,7 +36,7 @@ def test_a_leader_that_leads_on_in_a_new_epoch_takes_nothing_back_that_it_has_sh
     world = leading(waits_for_sync=False)
     world.append(5, b"shown before it was synced")
     assert world.partition.high_watermark == 5
-    world.partition.wait_for_sync(True, NOW)
+    world.partition.configure(in_sync_min=1, flush="always", now=NOW)
     world.lead(EPOCH + 1)
     assert world.partition.high_watermark == 5
     world.append(1, b"x")
@@ -59,7 +59,7 @@ def test_what_the_checkpoint_calls_committed_is_shown_in_the_next_life_only_when
 def test_the_high_watermark_of_a_leader_does_not_follow_its_log_back() -> None:
     world = leading(waits_for_sync=False)
     world.append(9, b"committed")
-    world.partition.wait_for_sync(True, NOW)  # no record is synced
+    world.partition.configure(in_sync_min=1, flush="always", now=NOW)  # no record is synced
     assert world.partition.high_watermark == 9
 
 

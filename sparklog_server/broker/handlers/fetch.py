@@ -16,10 +16,9 @@ from typing import Final
 
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, NodeId, Offset
+from sparklog.model import Instant, NodeId, Offset
 from sparklog.wire.messages.fetch import (
     AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -31,6 +30,7 @@ from sparklog.wire.messages.fetch import (
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.current_leader import endpoints_of, leader_elsewhere
+from sparklog_server.broker.handlers.replica_fetch import divergence, fetch_as_replica
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.aborted import IndexReading
@@ -58,6 +58,9 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
     """Read committed records from each requested offset; wait for `min_bytes` of them, at most
     `max_wait_ms`.
     """
+    state = request.replica_state
+    if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+        return fetch_as_replica(context, call, request, now)
     if request.session_epoch not in _FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     return _ParkedFetch(context, call, request).begin(now)
@@ -66,16 +69,12 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
 class _ParkedFetch:
     """A fetch, and its registration in the purgatories of its partitions while it waits."""
 
-    __slots__ = ("_context", "_given", "_is_follower", "_readings", "_request", "_unread", "_watched", "call")
+    __slots__ = ("_context", "_given", "_readings", "_request", "_unread", "_watched", "call")
 
     def __init__(self, context: Context, call: Call, request: FetchRequest) -> None:
         self.call = call
         self._context = context
         self._request = request
-        # Since version 15 the id is a field of the replica state (KIP-903).
-        self._is_follower = request.replica_id >= 0 or (
-            request.replica_state is not None and request.replica_state.replica_id >= 0
-        )
         self._given: list[tuple[Partition, FileSlice, Offset]] = []
         self._unread: list[tuple[Partition, IndexReading]] = []
         self._readings = 0
@@ -227,14 +226,6 @@ class _ParkedFetch:
             return part
         try:
             partition.leader_for(asked.current_leader_epoch)
-            if self._is_follower:
-                # No other broker has a replica here, so the requesting broker has stale metadata and must
-                # refresh it, as in Kafka.
-                raise PartitionUnavailable(
-                    ErrorCode.UNKNOWN_LEADER_EPOCH
-                    if asked.current_leader_epoch >= 0
-                    else ErrorCode.NOT_LEADER_OR_FOLLOWER
-                )
             is_committed_only = self._request.isolation_level == _READ_COMMITTED
             high_watermark = part.high_watermark = partition.high_watermark
             part.last_stable_offset = partition.log.last_stable_offset(high_watermark)
@@ -244,7 +235,7 @@ class _ParkedFetch:
             part.log_start_offset = partition.log.log_start_offset
             start = Offset(asked.fetch_offset)
             if asked.last_fetched_epoch >= 0:
-                part.diverging_epoch = _divergence(partition, asked)
+                part.diverging_epoch = divergence(partition, asked)
                 if part.diverging_epoch is not None:
                     part.records = b""
                     return part
@@ -291,15 +282,3 @@ class _ParkedFetch:
 def _run_all(readings: Sequence[IndexReading]) -> None:
     for reading in readings:
         reading.run()
-
-
-def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
-    """The diverging epoch and its end offset, given the client's last epoch; None if the logs agree. Raises
-    OffsetOutOfRange.
-    """
-    end_offset, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
-    if end_offset < 0 or epoch < 0:
-        raise OffsetOutOfRange(f"{partition.topic_partition}: unknown epoch {asked.last_fetched_epoch}")
-    if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
-        return None
-    return EpochEndOffset(epoch=epoch, end_offset=end_offset)

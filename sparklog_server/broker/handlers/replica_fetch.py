@@ -1,0 +1,306 @@
+"""Fetch by a follower: it tells what it has, and gets the records up to the log end offset.
+
+    positions ─► progress, high watermark, ISR ─► records, errors or divergence? ── yes ──► response
+                                                     └── no ──► parked in its session ──► news, or max wait
+
+See `replica/sessions.py` for the sessions.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, Uuid
+from sparklog.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.log.answers import BrokenFrame
+from sparklog_server.log.partition_log import OffsetOutOfRange
+from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.sessions import PartKey, ReplicaSession, StandingPart
+from sparklog_server.replica.unavailable import PartitionUnavailable
+
+_TOPIC_IDS_SINCE = 13
+_FULL_FETCH: Final = 0
+_NO_SESSION: Final = -1
+
+
+def follower_of(request: FetchRequest) -> tuple[NodeId, int]:
+    """The follower that fetches and its broker epoch; a consumer is (-1, -1), a debugging one (-2, -1).
+
+    Since version 15 both are fields of the replica state (KIP-903).
+    """
+    state = request.replica_state
+    if state is not None:
+        return NodeId(state.replica_id), state.replica_epoch
+    return NodeId(request.replica_id), -1
+
+
+def fetch_as_replica(
+    context: Context, call: Call, request: FetchRequest, now: Instant
+) -> FetchResponse | Parked:
+    """Take what the follower tells, and answer it, at once or when there is news."""
+    node, broker_epoch = follower_of(request)
+    session = _session_of(context, call, request, node)
+    if isinstance(session, ErrorCode):
+        return FetchResponse(error_code=session)
+    session.fetched_us = now.mono_us
+    for forgotten in request.forgotten_topics_data:
+        for index in forgotten.partitions:
+            session.forget(_key(call, forgotten.topic, forgotten.topic_id, index))
+    for topic in request.topics:
+        for asked in topic.partitions:
+            part = session.ask(_key(call, topic.topic, topic.topic_id, asked.partition), asked)
+            _take(context, part, node, broker_epoch, now)
+    return _ParkedReplicaFetch(context, call, request, session).begin(now)
+
+
+def _key(call: Call, name: str, topic_id: bytes, index: int) -> PartKey:
+    return (Uuid(topic_id) if call.version >= _TOPIC_IDS_SINCE else name), index
+
+
+def _session_of(
+    context: Context, call: Call, request: FetchRequest, node: NodeId
+) -> ReplicaSession | ErrorCode:
+    """The session of a request, a new one, or why there is none."""
+    sessions = context.replica_sessions
+    uses_topic_ids = call.version >= _TOPIC_IDS_SINCE
+    if request.session_epoch in (_FULL_FETCH, _NO_SESSION):
+        sessions.end(request.session_id)
+        if request.session_epoch == _FULL_FETCH:
+            return sessions.begin(node, uses_topic_ids=uses_topic_ids)
+        return ReplicaSession(0, node, uses_topic_ids=uses_topic_ids)
+    session = sessions.find(request.session_id)
+    if session is None or session.node != node:
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    if session.uses_topic_ids != uses_topic_ids:
+        return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    if session.epoch != request.session_epoch:
+        return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    session.advance()
+    return session
+
+
+def _take(context: Context, part: StandingPart, node: NodeId, broker_epoch: int, now: Instant) -> None:
+    """Take over the position of a follower, unless it is to truncate its log first: such a fetch says nothing
+    about the records of this log (KAFKA-13141).
+    """
+    asked = part.asked
+    part.session.marked[part] = None  # whether there is news, the response shows
+    partition = _find(context, part)
+    if partition is None:
+        part.leave()
+        return
+    try:
+        leader = partition.leader_for(asked.current_leader_epoch)
+        if node not in leader.followers:
+            # The metadata of one of the two brokers are older: the follower refreshes its own, as in Kafka.
+            raise PartitionUnavailable(
+                ErrorCode.UNKNOWN_LEADER_EPOCH
+                if asked.current_leader_epoch >= 0
+                else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
+        start, log = Offset(asked.fetch_offset), partition.log
+        if not log.log_start_offset <= start <= log.log_end_offset and asked.last_fetched_epoch < 0:
+            part.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif divergence(partition, asked) is None:
+            partition.follower_fetched(
+                node,
+                broker_epoch,
+                fetch_offset=start,
+                log_start_offset=Offset(asked.log_start_offset),
+                now=now,
+            )
+        part.stand(partition, leader.progress_of(node))
+    except PartitionUnavailable as unavailable:
+        part.error = unavailable.code
+        part.leave()
+    except OffsetOutOfRange:
+        part.error = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def _find(context: Context, part: StandingPart) -> Partition | None:
+    """The partition here; None if there is none, with the error in `part`."""
+    topic, index = part.key
+    if not isinstance(topic, str):
+        known = context.topic_of_id(topic)
+        if known is None:
+            part.error = ErrorCode.UNKNOWN_TOPIC_ID
+            return None
+        topic = known.name
+    partition = context.partitions.find(topic, index)
+    if partition is None:
+        part.error = context.partitions.absence(topic, index)
+    return partition
+
+
+def divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
+    """The diverging epoch and its end offset, given the last epoch of the log that fetches; None if the logs
+    agree, or it did not tell. Raises OffsetOutOfRange: also for an offset before the log start, whatever the
+    epochs are (KAFKA-12996).
+    """
+    if asked.last_fetched_epoch < 0:
+        return None
+    end_offset, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
+    if end_offset < 0 or epoch < 0:
+        raise OffsetOutOfRange(f"{partition.topic_partition}: unknown epoch {asked.last_fetched_epoch}")
+    if asked.fetch_offset < partition.log.log_start_offset:
+        raise OffsetOutOfRange(f"{partition.topic_partition}: {asked.fetch_offset} is before the log start")
+    if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+        return None
+    return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+
+
+class _ParkedReplicaFetch:
+    """A follower's fetch, which waits for news of its session."""
+
+    __slots__ = ("_context", "_is_full", "_request", "_session", "call")
+
+    def __init__(self, context: Context, call: Call, request: FetchRequest, session: ReplicaSession) -> None:
+        self.call = call
+        self._context = context
+        self._request = request
+        self._session = session
+        self._is_full = request.session_epoch in (_FULL_FETCH, _NO_SESSION)
+
+    def begin(self, now: Instant) -> FetchResponse | Parked:
+        """Respond if there is news, else wait for it."""
+        response, is_due = self._read()
+        if is_due or self._request.max_wait_ms <= 0 or self._request.min_bytes <= 0:
+            return self._done(response)
+        self._session.parked = self
+        self._context.timers.park(self, self._request.max_wait_ms, now)
+        return Parked.MUTING
+
+    def released(self) -> None:
+        self._context.woken[self] = None
+
+    def woken(self, now: Instant) -> FetchResponse | None:
+        response, is_due = self._read()
+        return self._done(response) if is_due else None
+
+    def expired(self, now: Instant) -> FetchResponse:
+        return self._done(self._read()[0])
+
+    def abandoned(self) -> None:
+        """The connection of the follower is closed; its session remains until it begins another."""
+        if self._session.parked is self:
+            self._session.parked = None
+        if self._session.id == 0:
+            self._session.close()
+
+    def _done(self, response: FetchResponse) -> FetchResponse:
+        session = self._session
+        if session.parked is self:
+            session.parked = None
+        told = {}
+        for topic in response.responses:
+            topic_key: Uuid | str = Uuid(topic.topic_id) if session.uses_topic_ids else topic.topic
+            for data in topic.partitions:
+                told[topic_key, data.partition_index] = data
+        for key, data in told.items():
+            self._told(session.parts[key], data)
+        if session.id == 0:
+            session.close()
+        return response
+
+    def _told(self, part: StandingPart, data: PartitionData) -> None:
+        """Note what the response tells."""
+        session = self._session
+        part.told_high_watermark, part.told_log_start = data.high_watermark, data.log_start_offset
+        if data.error_code or data.diverging_epoch is not None:
+            return  # told again with every response, until the follower asks otherwise
+        session.marked.pop(part, None)
+        part.is_awaiting = bool(data.records)
+
+    def _read(self) -> tuple[FetchResponse, bool]:
+        """The response with what is marked, and whether to send it now."""
+        session, is_full = self._session, self._is_full
+        room = self._request.max_bytes
+        topics: dict[Uuid | str, FetchableTopicResponse] = {}
+        is_due = False
+        found_bytes = 0
+        quiet = []
+        parts: Iterable[StandingPart] = session.parts.values() if is_full else session.marked
+        for part in parts:
+            data = self._data(part, room, at_least_one=found_bytes == 0)
+            size = 0 if data.records is None else len(data.records)
+            is_new = bool(size or data.error_code or data.diverging_epoch is not None)
+            is_due = is_due or is_new or self._is_behind(part, data)
+            if not (
+                is_full
+                or is_new
+                or data.high_watermark != part.told_high_watermark
+                or data.log_start_offset != part.told_log_start
+            ):
+                if not self._has_more(part):
+                    quiet.append(part)
+                continue
+            found_bytes += size
+            room = max(0, room - size)
+            topic, _ = part.key
+            if topic not in topics:
+                topics[topic] = FetchableTopicResponse(
+                    topic=topic if isinstance(topic, str) else "",
+                    topic_id=topic if not isinstance(topic, str) else Uuid(bytes(16)),
+                    partitions=[],
+                )
+            topics[topic].partitions.append(data)
+        for part in quiet:
+            session.marked.pop(part, None)
+        return FetchResponse(session_id=session.id, responses=list(topics.values())), is_due
+
+    @staticmethod
+    def _is_behind(part: StandingPart, data: PartitionData) -> bool:
+        """Whether the follower serves readers that wait for this high watermark."""
+        return not data.error_code and part.asked.high_watermark < data.high_watermark
+
+    @staticmethod
+    def _has_more(part: StandingPart) -> bool:
+        partition = part.partition
+        return partition is not None and part.asked.fetch_offset < partition.log.log_end_offset
+
+    def _data(self, part: StandingPart, room: int, *, at_least_one: bool) -> PartitionData:
+        """What the response says about one partition."""
+        asked = part.asked
+        data = PartitionData(
+            partition_index=asked.partition, high_watermark=-1, aborted_transactions=None, records=b""
+        )
+        partition = part.partition
+        try:
+            if part.error:
+                raise PartitionUnavailable(ErrorCode(part.error))
+            if partition is None:
+                partition = _find(self._context, part)
+                if partition is None:
+                    raise PartitionUnavailable(ErrorCode(part.error))
+                partition.leader_for(asked.current_leader_epoch)
+                raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it led in between
+            partition.leader_for(asked.current_leader_epoch)
+            data.diverging_epoch = divergence(partition, asked)
+            if data.diverging_epoch is None:
+                log = partition.log
+                start = Offset(asked.fetch_offset)
+                if not log.log_start_offset <= start <= log.log_end_offset:
+                    raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
+                data.high_watermark = partition.high_watermark
+                data.log_start_offset = log.log_start_offset
+                if start < log.log_end_offset and not part.is_awaiting:
+                    most = min(asked.partition_max_bytes, room)
+                    given = partition.disk.read(start, log.log_end_offset, most, at_least_one=at_least_one)
+                    if given is not None:
+                        data.records = given
+        except PartitionUnavailable as unavailable:
+            data.error_code = unavailable.code
+        except OffsetOutOfRange:
+            data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except BrokenFrame:
+            data.error_code = ErrorCode.CORRUPT_MESSAGE
+        return data

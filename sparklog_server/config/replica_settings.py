@@ -1,0 +1,84 @@
+"""A part of `settings`: the replication of partitions. Each field with a key is the definition of a broker
+key.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from .kinds import integer as _int
+from .kinds import long as _long
+from .kinds import text as _text
+
+RESPONSE_BYTES_MAX = 2 << 20
+"""The most that a follower requests in one response, whatever the setting is: a response is appended within
+the turn in which it is complete, and should fit into the caches of the processor.
+"""
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The name of Kafka's selector that sends a consumer to a replica in its rack (KIP-392)."""
+
+
+class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Followers and their leaders. Durations in ms, sizes in bytes."""
+
+    lag_time_ms_max: Annotated[
+        int,
+        _long(
+            "replica.lag.time.max.ms",
+            "A follower that has not been caught up with the leader for this long leaves the ISR.",
+            1,
+        ),
+    ] = 30_000
+    fetch_wait_ms_max: Annotated[
+        int,
+        _int(
+            "replica.fetch.wait.max.ms",
+            "How long the leader holds the fetch of a follower while there are no new records. Should be "
+            "less than replica.lag.time.max.ms.",
+        ),
+    ] = 500
+    fetch_bytes_min: Annotated[
+        int, _int("replica.fetch.min.bytes", "How many bytes of records the fetch of a follower waits for.")
+    ] = 1
+    fetch_bytes_max: Annotated[
+        int,
+        _int("replica.fetch.max.bytes", "The most bytes that a follower requests for each partition.", 0),
+    ] = 1 << 20
+    response_bytes_max: Annotated[
+        int,
+        _int(
+            "replica.fetch.response.max.bytes",
+            "The most bytes that a follower requests in one response; at most 2 MiB is requested.",
+            0,
+        ),
+    ] = 10 << 20
+    fetch_backoff_ms: Annotated[
+        int,
+        _int(
+            "replica.fetch.backoff.ms",
+            "How long a follower pauses after a failed fetch, or a partition of it after an error.",
+            0,
+        ),
+    ] = 1_000
+    socket_timeout_ms: Annotated[
+        int,
+        _int("replica.socket.timeout.ms", "How long a follower waits for a response."),
+    ] = 30_000
+    selector: Annotated[
+        str | None,
+        _text(
+            "replica.selector.class",
+            "Kafka's name of the selector of the replica that a consumer fetches from: "
+            f"{RACK_AWARE} sends it to an in-sync replica in its rack (KIP-392). When not set, every "
+            "consumer fetches from the leader.",
+        ),
+    ] = None
+    sessions_max: Annotated[
+        int,
+        _int(
+            "max.incremental.fetch.session.cache.slots",
+            "The maximum number of incremental fetch sessions of consumers (KIP-227); those of followers are "
+            "not counted.",
+            0,
+        ),
+    ] = 1_000

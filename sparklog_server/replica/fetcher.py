@@ -1,0 +1,296 @@
+"""Fetches all partitions that one broker leads and this node follows, by one request at a time.
+
+    next_request ─► the leader ─► responded ─► appended, high watermarks, truncations ─► next_request
+         ▲                                                                                  │
+         └── rest ◄── lost: 20 ms, doubled up to replica.fetch.backoff.ms ◄─────────────────┘
+
+The requests form an incremental session (KIP-227): each names only the partitions whose position has changed
+since the leader was told, and each response only those with something new.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from sparklog.errors import ErrorCode, code_of
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, Uuid, earlier
+from sparklog.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from sparklog.wire.schema import INT32_MAX
+from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.replica.follower import FollowedKey, Follower, Phase, Position
+from sparklog_server.replica.unavailable import PartitionUnavailable
+
+_FIRST_REST_US: Final = 20_000
+_METADATA_REST_US: Final = 50_000
+"""The pause after an error that newer metadata of either side will end."""
+_AWAITS_METADATA: Final = (
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+)
+_SESSION_ERRORS: Final = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+_NO_SESSION: Final = 0
+_FULL_FETCH: Final = 0
+
+
+class FetchLimits(NamedTuple):
+    """The limits of one fetch: bytes, ms, and the longest rest in µs."""
+
+    wait_ms_max: int
+    bytes_min: int
+    partition_bytes_max: int
+    response_bytes_max: int
+    backoff_us: int
+
+
+class Cutting(Protocol):
+    """Truncates the logs of followers, by jobs; `Fetcher.placed` follows when one is done."""
+
+    def cut(self, follower: Follower, offset: Offset, now: Instant) -> None: ...
+
+    def seek(self, follower: Follower, now: Instant) -> None:
+        """Find where the leader's log begins and ends: the fetch offset is outside it."""
+
+
+class Fetcher:
+    """Invariants: one request is in flight at most; `_told` is what the leader's session has; a response
+    counts for a partition only if its position is still the one that was requested.
+    """
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        leader: NodeId,
+        limits: FetchLimits,
+        cutting: Cutting,
+        trace: Callable[..., None],
+    ) -> None:
+        self.leader = leader
+        self.is_awaiting = False
+        self._node_id = node_id
+        self._limits = limits
+        self._cutting = cutting
+        self._trace = trace
+        self._followers: dict[FollowedKey, Follower] = {}
+        self._told: dict[FollowedKey, Position] = {}
+        self._changed: dict[FollowedKey, None] = {}
+        self._resting: dict[FollowedKey, None] = {}
+        self._session_id, self._session_epoch = _NO_SESSION, _FULL_FETCH
+        self._rest_us = _FIRST_REST_US
+        self._rests_until_us: Micros | None = None
+
+    # -- the partitions
+
+    def __len__(self) -> int:
+        return len(self._followers)
+
+    def follow(self, follower: Follower) -> None:
+        """Fetch a partition, in another leader epoch than before."""
+        self._followers[follower.key] = follower
+        self._changed[follower.key] = None
+        self._resting.pop(follower.key, None)
+
+    def leave(self, key: FollowedKey) -> None:
+        """Fetch a partition no more."""
+        self._followers.pop(key, None)
+        self._resting.pop(key, None)
+        self._changed[key] = None
+
+    def changed(self, key: FollowedKey) -> None:
+        """A partition may be fetched on: its sync or its truncation is done."""
+        self._changed[key] = None
+
+    def find(self, key: FollowedKey) -> Follower | None:
+        """The follower of a partition; None if this broker is not its source."""
+        return self._followers.get(key)
+
+    def rest(self, follower: Follower, pause_us: int, now: Instant) -> None:
+        """Leave a partition out for a while."""
+        follower.rest_until(Micros(now.mono_us + pause_us))
+        self._resting[follower.key] = None
+        self._changed[follower.key] = None
+
+    # -- requests
+
+    def deadline(self) -> Micros | None:
+        """The next time at which `next_request` may have one."""
+        if self.is_awaiting:
+            return None
+        due_us = self._rests_until_us
+        for key in self._resting:
+            due_us = earlier(due_us, self._followers[key].again_us)
+        return due_us
+
+    def next_request(self, broker_epoch: int, now: Instant) -> FetchRequest | None:
+        """The request to send now; None if one is in flight, the fetcher rests, or no partition is to be
+        fetched.
+        """
+        if self.is_awaiting or (self._rests_until_us is not None and now.mono_us < self._rests_until_us):
+            return None
+        self._rests_until_us = None
+        self._wake(now)
+        if self._session_epoch == _FULL_FETCH:
+            self._told.clear()
+            self._changed = dict.fromkeys(self._followers)
+        topics: dict[Uuid, FetchTopic] = {}
+        forgotten: dict[Uuid, ForgottenTopic] = {}
+        for key in self._changed:
+            follower = self._followers.get(key)
+            if follower is not None and follower.is_fetchable:
+                self._name(follower, topics)
+            elif self._told.pop(key, None) is not None:
+                topic_id, index = key
+                if topic_id not in forgotten:
+                    forgotten[topic_id] = ForgottenTopic(topic_id=topic_id, partitions=[])
+                forgotten[topic_id].partitions.append(index)
+        self._changed = {}
+        if not self._told:
+            self._end_session()
+            return None
+        self.is_awaiting = True
+        limits = self._limits
+        return FetchRequest(
+            replica_id=self._node_id,
+            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
+            max_wait_ms=limits.wait_ms_max,
+            min_bytes=limits.bytes_min,
+            max_bytes=limits.response_bytes_max,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=list(topics.values()),
+            forgotten_topics_data=list(forgotten.values()),
+        )
+
+    def _wake(self, now: Instant) -> None:
+        for key in list(self._resting):
+            follower = self._followers[key]
+            if follower.again_us is None or follower.again_us <= now.mono_us:
+                del self._resting[key]
+                follower.fetch_again()
+                self._changed[key] = None
+
+    def _name(self, follower: Follower, topics: dict[Uuid, FetchTopic]) -> None:
+        """Add a partition to the request, if its position is not the one that the leader has."""
+        key, position = follower.key, follower.position()
+        if self._told.get(key) == position:
+            return
+        self._told[key] = position
+        topic_id, index = key
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = FetchTopic(
+                topic=follower.partition.topic_partition.topic, topic_id=topic_id, partitions=[]
+            )
+        topic.partitions.append(
+            FetchPartition(
+                partition=index,
+                current_leader_epoch=position.leader_epoch,
+                fetch_offset=position.fetch_offset,
+                last_fetched_epoch=position.last_fetched_epoch,
+                log_start_offset=position.log_start_offset,
+                partition_max_bytes=self._limits.partition_bytes_max,
+            )
+        )
+
+    # -- responses
+
+    def responded(self, response: FetchResponse, now: Instant) -> None:
+        """The leader has answered the request."""
+        self.is_awaiting = False
+        code = code_of(response.error_code)
+        if code is not ErrorCode.NONE:
+            self._end_session()
+            if code not in _SESSION_ERRORS:
+                self._rest(code.name, now)
+            return
+        self._rest_us = _FIRST_REST_US
+        self._session_id = response.session_id
+        self._session_epoch = (
+            _FULL_FETCH
+            if response.session_id == _NO_SESSION
+            else 1
+            if self._session_epoch == INT32_MAX
+            else self._session_epoch + 1
+        )
+        for topic in response.responses:
+            topic_id = Uuid(topic.topic_id)
+            for data in topic.partitions:
+                key = topic_id, data.partition_index
+                follower = self._followers.get(key)
+                if follower is not None and follower.is_fetchable:
+                    position = follower.position()
+                    if position == self._told.get(key):
+                        self._take(follower, position, data, now)
+                self._changed[key] = None
+
+    def lost(self, reason: str, now: Instant) -> None:
+        """The request has no response: a new session begins after a pause."""
+        self.is_awaiting = False
+        self._end_session()
+        self._rest(reason, now)
+
+    def retry_now(self) -> None:
+        """End the pause after a loss: the leader may be reachable again."""
+        self._rests_until_us = None
+        self._rest_us = _FIRST_REST_US
+
+    def _end_session(self) -> None:
+        self._session_id, self._session_epoch = _NO_SESSION, _FULL_FETCH
+        self._told.clear()
+
+    def _rest(self, reason: str, now: Instant) -> None:
+        self._trace("replica-fetch-failed", leader=self.leader, reason=reason, again_us=self._rest_us)
+        self._rests_until_us = Micros(now.mono_us + self._rest_us)
+        self._rest_us = min(2 * self._rest_us, max(self._limits.backoff_us, _FIRST_REST_US))
+
+    def _take(self, follower: Follower, asked: Position, data: PartitionData, now: Instant) -> None:
+        """Take over what the leader has sent for a partition."""
+        code = code_of(data.error_code)
+        if code is not ErrorCode.NONE:
+            self._failed(follower, code, now)
+            return
+        diverging = data.diverging_epoch
+        if diverging is not None and diverging.epoch >= 0:
+            # Its high watermark means nothing before this log agrees with the leader's (KAFKA-14704).
+            end = OffsetAndEpoch(Offset(diverging.end_offset), LeaderEpoch(diverging.epoch))
+            follower.phase = Phase.CUTTING
+            self._cutting.cut(follower, follower.truncation_offset(end), now)
+            return
+        records = data.records
+        try:
+            if isinstance(records, (bytes, bytearray, memoryview)) and len(records):
+                follower.partition.append_as_follower(records, asked.leader_epoch, now)
+            follower.partition.leader_told(Offset(data.high_watermark), Offset(data.log_start_offset), now)
+        except RecordsRefused as refused:
+            self._trace(
+                "replica-records-refused",
+                partition=str(follower.partition.topic_partition),
+                leader=self.leader,
+                offset=asked.fetch_offset,
+                reason=str(refused),
+            )
+            self.rest(follower, self._limits.backoff_us, now)
+        except PartitionUnavailable:
+            # A full disk: tried again. An offline partition is removed by its new placement.
+            self.rest(follower, self._limits.backoff_us, now)
+
+    def _failed(self, follower: Follower, code: ErrorCode, now: Instant) -> None:
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            follower.phase = Phase.CUTTING
+            self._cutting.seek(follower, now)
+            return
+        pause_us = _METADATA_REST_US if code in _AWAITS_METADATA else self._limits.backoff_us
+        self.rest(follower, pause_us, now)

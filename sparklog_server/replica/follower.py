@@ -1,0 +1,83 @@
+"""The follower's side of one partition: from where it fetches next, and whether it may.
+
+    FETCHING ── diverging epoch, offset out of range ──► CUTTING ── the job is done ──► FETCHING
+       │  ▲
+       └──┴── error, full disk ──► RESTING, until its time has come or the image places the partition anew
+
+A fetch offset tells the leader that every record below it is here: with `sparklog.ack.flush` = always, that
+they are synced. So such a partition waits for its sync before it fetches on.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from sparklog.model import LeaderEpoch, Micros, Offset, OffsetAndEpoch, Uuid
+from sparklog_server.replica.partition import Partition
+
+
+class Phase(Enum):
+    FETCHING = "fetching"
+    CUTTING = "cutting"
+    RESTING = "resting"
+
+
+class Position(NamedTuple):
+    """What a fetch says about one partition."""
+
+    fetch_offset: Offset
+    last_fetched_epoch: LeaderEpoch
+    log_start_offset: Offset
+    leader_epoch: LeaderEpoch
+
+
+class Follower:
+    """One followed partition in one leader epoch. `again_us` is set exactly while RESTING."""
+
+    __slots__ = ("again_us", "leader_epoch", "partition", "phase", "topic_id")
+
+    def __init__(self, partition: Partition, topic_id: Uuid, leader_epoch: LeaderEpoch) -> None:
+        self.partition = partition
+        self.topic_id = topic_id
+        self.leader_epoch = leader_epoch
+        self.phase = Phase.CUTTING if partition.log.is_truncating else Phase.FETCHING
+        self.again_us: Micros | None = None
+
+    @property
+    def key(self) -> "FollowedKey":
+        """Names the partition within fetches."""
+        return self.topic_id, self.partition.topic_partition.partition
+
+    @property
+    def is_fetchable(self) -> bool:
+        """Whether to fetch the partition now."""
+        return self.phase is Phase.FETCHING and not self.partition.durability.is_sync_awaited
+
+    def position(self) -> Position:
+        """The position of the next fetch."""
+        log = self.partition.log
+        return Position(log.log_end_offset, log.latest_epoch, log.log_start_offset, self.leader_epoch)
+
+    def rest_until(self, again_us: Micros) -> None:
+        """Fetch the partition no more before `again_us`."""
+        self.phase, self.again_us = Phase.RESTING, again_us
+
+    def fetch_again(self) -> None:
+        """Fetch the partition: its rest is over, or its truncation is done."""
+        self.phase, self.again_us = Phase.FETCHING, None
+
+    def truncation_offset(self, diverging: OffsetAndEpoch) -> Offset:
+        """The offset at which to truncate this log, given the end of the leader's greatest epoch that is not
+        above the last one here (KIP-101, KIP-279). Where this log does not have that epoch, it keeps its
+        records of lower ones, and the next fetch tells whether these agree.
+        """
+        log = self.partition.log
+        if diverging.epoch < 0:
+            return self.partition.high_watermark
+        own = log.end_offset_for_epoch(diverging.epoch)
+        if own.epoch < 0:
+            return min(diverging.offset, log.log_end_offset)
+        return min(own.offset, diverging.offset, log.log_end_offset)
+
+
+FollowedKey = tuple[Uuid, int]
+"""(topic id, partition)."""

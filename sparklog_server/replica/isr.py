@@ -1,0 +1,78 @@
+"""The in-sync replicas of a partition, as its leader knows them: what the controller has committed, and one
+proposed change (KIP-497).
+
+    COMMITTED ── proposed ──► EXPANDING | SHRINKING ── committed, in a reply or in the metadata ──► COMMITTED
+        ▲                            │
+        └──── refused ───────────────┘     while it is unknown whether a proposal took effect, both sets count
+"""
+
+from enum import Enum
+
+from sparklog.model import NodeId
+
+
+class IsrState(Enum):
+    """Whether a change of the ISR is proposed."""
+
+    COMMITTED = "committed"
+    EXPANDING = "expanding"
+    SHRINKING = "shrinking"
+
+
+class InSyncReplicas:
+    """Invariants: the leader is in `committed` and in `proposed`, which are equal while the state is
+    COMMITTED; `partition_epoch` is that of `committed`.
+    """
+
+    __slots__ = ("committed", "partition_epoch", "proposed", "state")
+
+    def __init__(self, committed: tuple[NodeId, ...], partition_epoch: int) -> None:
+        self.committed = self.proposed = committed
+        self.partition_epoch = partition_epoch
+        self.state = IsrState.COMMITTED
+
+    @property
+    def maximal(self) -> tuple[NodeId, ...]:
+        """Every replica that is in the ISR, or may be by now. The high watermark waits for all of them: the
+        controller may elect any.
+        """
+        return self.proposed if self.state is IsrState.EXPANDING else self.committed
+
+    @property
+    def minimal(self) -> tuple[NodeId, ...]:
+        """The replicas that are certainly in the ISR."""
+        return self.proposed if self.state is IsrState.SHRINKING else self.committed
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change is proposed."""
+        return self.state is not IsrState.COMMITTED
+
+    def expand(self, joining: NodeId) -> None:
+        """Propose to add a replica."""
+        assert not self.is_changing
+        assert joining not in self.committed
+        self.proposed, self.state = (*self.committed, joining), IsrState.EXPANDING
+
+    def shrink(self, leaving: tuple[NodeId, ...]) -> None:
+        """Propose to remove replicas."""
+        assert not self.is_changing
+        assert leaving
+        self.proposed = tuple([one for one in self.committed if one not in leaving])
+        assert self.proposed, "the leader stays in its ISR"
+        self.state = IsrState.SHRINKING
+
+    def commit(self, isr: tuple[NodeId, ...], partition_epoch: int) -> bool:
+        """Take over the ISR that the controller has committed with `partition_epoch`; False if that is not
+        newer than the known one.
+        """
+        if partition_epoch <= self.partition_epoch:
+            return False
+        self.committed = self.proposed = isr
+        self.partition_epoch = partition_epoch
+        self.state = IsrState.COMMITTED
+        return True
+
+    def withdraw(self) -> None:
+        """The controller has refused the proposal, which has no effect."""
+        self.proposed, self.state = self.committed, IsrState.COMMITTED

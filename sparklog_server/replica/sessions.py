@@ -1,0 +1,186 @@
+"""Fetch sessions of followers (KIP-227): what each follower fetches, and which of it has news.
+
+    asked ──► clean ── appended, watermark moved, role ended ──► marked ──► in the next response
+      ▲                                                                        │
+      └──── awaiting, after records: marked again once it is asked anew ◄──────┘
+
+A partition marks itself in the sessions that have it, so that no work is done for partitions that did not
+change. A parked response is built from the marked ones.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from sparklog.model import Micros, NodeId, Offset, Uuid
+from sparklog.wire.messages.fetch import FetchPartition
+from sparklog.wire.schema import INT32_MAX
+from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.progress import NEVER, FollowerProgress
+
+SESSIONS_PER_BROKER_MAX: Final = 64
+"""How many sessions one follower may have: Kafka's brokers have one for each of `num.replica.fetchers`."""
+UNKNOWN: Final = Offset(-2)
+"""An offset that the follower was not told yet."""
+PartKey = tuple[Uuid | str, int]
+"""(topic id, or name before version 13; partition)."""
+
+
+class Parked(Protocol):
+    """The request of a session that waits for news."""
+
+    def released(self) -> None:
+        """There is news."""
+
+
+class StandingPart:
+    """One partition of a session, as its follower asked for it last.
+
+    `partition` is set while it is told of changes there. `error` is the code for the next response.
+    `is_awaiting`: records were sent, and the follower has not asked for the next ones.
+    """
+
+    __slots__ = (
+        "asked",
+        "error",
+        "is_awaiting",
+        "key",
+        "partition",
+        "progress",
+        "session",
+        "told_high_watermark",
+        "told_log_start",
+    )
+
+    def __init__(self, session: "ReplicaSession", key: PartKey, asked: FetchPartition) -> None:
+        self.session = session
+        self.key = key
+        self.asked = asked
+        self.error = 0
+        self.is_awaiting = False
+        self.partition: Partition | None = None
+        self.progress: FollowerProgress | None = None
+        self.told_high_watermark: int = UNKNOWN
+        self.told_log_start: int = UNKNOWN
+
+    def stand(self, partition: Partition, progress: FollowerProgress) -> None:
+        """Be told of the changes of `partition` from now on."""
+        if self.partition is not partition:
+            self.leave()
+            self.partition = partition
+            partition.standing[self] = None
+        self.progress = progress
+
+    def leave(self) -> None:
+        """Be told of nothing more."""
+        if self.partition is not None:
+            self.partition.standing.pop(self, None)
+            self.partition = None
+
+    def appended(self) -> None:
+        session = self.session
+        if self.is_awaiting:
+            return
+        if self not in session.marked:
+            session.marked[self] = None
+            if self.progress is not None:
+                self.progress.had_everything(session.fetched_us)
+        if session.parked is not None:
+            session.parked.released()
+
+    def high_watermark_moved(self) -> None:
+        session = self.session
+        session.marked[self] = None
+        # Version 18: a follower that serves readers tells its high watermark, and is told of a newer one at
+        # once.
+        if (
+            session.parked is not None
+            and self.partition is not None
+            and (self.asked.high_watermark < self.partition.high_watermark)
+        ):
+            session.parked.released()
+
+    def role_ended(self) -> None:
+        self.partition = None
+        self.is_awaiting = False
+        self.session.marked[self] = None
+        if self.session.parked is not None:
+            self.session.parked.released()
+
+
+class ReplicaSession:
+    """The session of one fetcher of a follower. `id` 0 is that of a request without a session; `marked` are
+    the parts with news, those that waited longest first; `fetched_us` is the time of its last request.
+    """
+
+    __slots__ = ("epoch", "fetched_us", "id", "marked", "node", "parked", "parts", "uses_topic_ids")
+
+    def __init__(self, session_id: int, node: NodeId, *, uses_topic_ids: bool) -> None:
+        self.id = session_id
+        self.node = node
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = 1
+        self.parts: dict[PartKey, StandingPart] = {}
+        self.marked: dict[StandingPart, None] = {}
+        self.parked: Parked | None = None
+        self.fetched_us: Micros = NEVER
+
+    def advance(self) -> None:
+        """Expect the next epoch."""
+        self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
+
+    def ask(self, key: PartKey, asked: FetchPartition) -> StandingPart:
+        """The part for what a request names; new, or with its new position."""
+        part = self.parts.get(key)
+        if part is None:
+            part = self.parts[key] = StandingPart(self, key, asked)
+        part.asked = asked
+        part.is_awaiting = False
+        part.error = 0
+        return part
+
+    def forget(self, key: PartKey) -> None:
+        """The follower fetches a partition no more."""
+        part = self.parts.pop(key, None)
+        if part is not None:
+            part.leave()
+            self.marked.pop(part, None)
+
+    def close(self) -> None:
+        """End the session."""
+        for part in self.parts.values():
+            part.leave()
+        self.parts.clear()
+        self.marked.clear()
+        self.parked = None
+
+
+class ReplicaSessions:
+    """The sessions of all followers, at most `SESSIONS_PER_BROKER_MAX` for each."""
+
+    def __init__(self, entropy: Callable[[int], bytes]) -> None:
+        self._entropy = entropy
+        self._by_id: dict[int, ReplicaSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def find(self, session_id: int) -> ReplicaSession | None:
+        """The session of that id."""
+        return self._by_id.get(session_id)
+
+    def begin(self, node: NodeId, *, uses_topic_ids: bool) -> ReplicaSession:
+        """A new session; the follower's least recently used one is closed if it has too many."""
+        own = [one for one in self._by_id.values() if one.node == node]
+        if len(own) >= SESSIONS_PER_BROKER_MAX:
+            self.end(min(own, key=lambda one: (one.fetched_us, one.id)).id)
+        session_id = 0
+        while session_id == 0 or session_id in self._by_id:
+            session_id = int.from_bytes(self._entropy(4), "big") & INT32_MAX
+        session = self._by_id[session_id] = ReplicaSession(session_id, node, uses_topic_ids=uses_topic_ids)
+        return session
+
+    def end(self, session_id: int) -> None:
+        """Close a session, if it exists."""
+        session = self._by_id.pop(session_id, None)
+        if session is not None:
+            session.close()

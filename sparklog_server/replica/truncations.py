@@ -1,0 +1,81 @@
+"""Truncations of the logs of followers: one job for each.
+
+cut, restart ─► the directory: no checkpoint covers the removed records ─► job ─► done: appends again
+                     └── one does: a checkpoint first ──────────────────┘
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sparklog.model import Instant, Offset
+from sparklog_server.continuations import Continuations
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.truncation import Restart, Truncation
+from sparklog_server.replica.directory import ReplicaDirectory
+from sparklog_server.replica.partition import Partition
+
+
+class Truncations:
+    """`done` collects the partitions whose logs take appends again; the broker drains it each turn."""
+
+    def __init__(
+        self,
+        directories: Sequence[ReplicaDirectory],
+        jobs: Continuations,
+        *,
+        done: Callable[[Partition, Instant], None],
+    ) -> None:
+        """`done` is called for each partition whose log takes appends again."""
+        self.done: dict[Partition, None] = {}
+        self._directories = directories
+        self._jobs = jobs
+        self._apply = done
+        self._running = 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no job runs."""
+        return self._running == 0
+
+    def cut(self, partition: Partition, offset: Offset, now: Instant) -> None:
+        """Remove the records at `offset` and above."""
+        directory = self._home_of(partition)
+        if directory is not None and directory.cut(partition, offset, now):
+            if not partition.log.is_truncating:
+                self._done(partition, now)
+            self.begin(now)
+
+    def restart(self, partition: Partition, offset: Offset, now: Instant) -> None:
+        """Remove all records; the log starts anew at `offset`."""
+        directory = self._home_of(partition)
+        if directory is not None and directory.restart(partition, offset, now):
+            self.begin(now)
+
+    def begin(self, now: Instant) -> None:
+        """Run the jobs of the truncations that have begun."""
+        for directory in self._directories:
+            for partition, truncation in directory.take_truncations():
+                self._running += 1
+                self._jobs.run(truncation.run, partial(self._finished, directory, partition, truncation))
+
+    def _finished(
+        self,
+        directory: ReplicaDirectory,
+        partition: Partition,
+        truncation: Truncation | Restart,
+        result: StorageError | None,
+        now: Instant,
+    ) -> None:
+        self._running -= 1
+        if partition not in directory.partitions or directory.error is not None:
+            return
+        directory.truncated(partition, truncation, result)
+        if directory.error is None:
+            self._done(partition, now)
+
+    def _done(self, partition: Partition, now: Instant) -> None:
+        self.done[partition] = None
+        self._apply(partition, now)
+
+    def _home_of(self, partition: Partition) -> ReplicaDirectory | None:
+        return next((one for one in self._directories if partition in one.partitions), None)
