@@ -7,6 +7,7 @@ from typing import Final
 from sparklog.model import Instant
 from sparklog.wire.api_keys import API_BY_KEY, API_VERSIONS, ENVELOPE, ON_CONTROLLERS
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from sparklog.wire.messages.alter_partition import AlterPartitionRequest
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from sparklog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
@@ -50,6 +51,7 @@ CONTROLLER: Final[Handlers] = {
     52: (vote, VoteRequest),
     53: (begin_quorum_epoch, BeginQuorumEpochRequest),
     54: (end_quorum_epoch, EndQuorumEpochRequest),
+    56: (command_of_node, AlterPartitionRequest),
     59: (fetch_snapshot, FetchSnapshotRequest),
     62: (command_of_node, BrokerRegistrationRequest),
     63: (command_of_node, BrokerHeartbeatRequest),

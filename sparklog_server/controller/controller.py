@@ -15,6 +15,7 @@ from sparklog.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
+from sparklog.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from sparklog.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -107,6 +108,8 @@ class Controller:
             return self._allocate_producer_ids(command)
         if isinstance(command, AssignReplicasToDirsRequest):
             return self._assign_replicas_to_dirs(command)
+        if isinstance(command, AlterPartitionRequest):
+            return self._alter_partition(command)
         if isinstance(command, UnregisterBrokerRequest):
             return self._brokers.unregister(self.pending, command, self._settings_for)
         # A start does not need the commands of clients, and imports are most of its time.
@@ -200,6 +203,15 @@ class Controller:
         from .directory_assignment import assign_replicas_to_dirs  # as in `decide`
 
         return assign_replicas_to_dirs(self.pending, request, self._settings_for)
+
+    def _alter_partition(self, request: AlterPartitionRequest) -> Outcome[Message, AlterPartitionResponse]:
+        try:
+            self._brokers.check_epoch(self.pending, request.broker_id, request.broker_epoch)
+        except Refused as refusal:
+            return Outcome((), AlterPartitionResponse(error_code=refusal.code))
+        from .in_sync import alter_partition  # as in `decide`
+
+        return alter_partition(self.pending, request, self._settings_for)
 
     def _allocate_producer_ids(
         self, request: AllocateProducerIdsRequest

@@ -15,6 +15,7 @@ from sparklog.wire.messages.alter_client_quotas import (
 )
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from sparklog.wire.messages.alter_configs import AlterConfigsResourceResponse as Replaced
+from sparklog.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -112,6 +113,8 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
             return ControllerRegistrationResponse(error_code=code, error_message=message)
         case AllocateProducerIdsRequest():
             return AllocateProducerIdsResponse(error_code=code)
+        case AlterPartitionRequest():
+            return AlterPartitionResponse(error_code=code)
         case AssignReplicasToDirsRequest():
             return AssignReplicasToDirsResponse(error_code=code)
         case ElectLeadersRequest():

@@ -374,17 +374,11 @@ def _partition_records(
     image: MetadataImage, topic_id: Uuid, first: int, replicas: Sequence[tuple[NodeId, ...]]
 ) -> list[Message]:
     """The records of new partitions from index `first` on: the first active replica leads, and all active
-    ones are in the ISR. Raises Refused with INVALID_REPLICATION_FACTOR.
+    ones are in the ISR. Placement and the checks of manual assignments leave at least one.
     """
     chooser = DirectoryChooser(image)
     records: list[Message] = []
     for index, nodes in enumerate(replicas, start=first):
-        if len(nodes) > 1:  # the only place that refuses several replicas; followers do not copy records yet
-            message = (
-                f"Replication is not built yet: partition {index} would have {len(nodes)} replicas. Request "
-                "a replication factor of 1, or none with default.replication.factor=1."
-            )
-            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
         isr = [node for node in nodes if image.brokers[node].is_active]
         records.append(
             PartitionRecord(

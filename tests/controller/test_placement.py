@@ -66,36 +66,29 @@ def test_topics_of_one_partition_begin_at_a_random_broker() -> None:
     assert Counter(int(topic.partitions[0].leader) for topic in topics) == {1: 10, 2: 10, 3: 10}
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("create t replicas=2", "partition 0 would have 2 replicas"),
-        ("create t assign=1,2;2,1", "partition 0 would have 2 replicas"),
-        ("create t validate-only replicas=3", "partition 0 would have 3 replicas"),
-        ("create t replicas=4", "cannot be reached because only 3 broker(s) are registered"),
-    ],
-)
-def test_several_replicas_are_refused_until_followers_copy_records(line: str, words: str) -> None:
-    (told,) = world_of("", "", "").run(line)
+def test_more_replicas_than_brokers_are_refused() -> None:
+    (told,) = world_of("", "", "").run("create t replicas=4")
     assert told.startswith(f"-> t {ErrorCode.INVALID_REPLICATION_FACTOR.name}: ")
-    assert words in told
+    assert "cannot be reached because only 3 broker(s) are registered" in told
 
 
-def test_a_default_of_several_replicas_is_refused_with_its_setting() -> None:
+def test_new_partitions_have_the_default_or_the_present_replication_factor() -> None:
     world = World(**{"default.replication.factor": "2"})
-    for node in (1, 2):
+    for node in (1, 2, 3):
         world.run(f"register {node} life=a")
         world.run(f"heartbeat {node}")
-    (told,) = world.run("create t")
-    assert "Replication is not built yet" in told
-    assert "default.replication.factor=1" in told
+    world.run("create t partitions=1")
+    world.run("grow t count=2")
+    partitions = world.controller.pending.topics_by_name["t"].partitions
+    assert [len(partition.replicas) for partition in partitions] == [2, 2]
+    assert all(partition.isr == partition.replicas for partition in partitions)
 
 
-def test_a_topic_of_several_replicas_from_a_kafka_gets_no_new_partitions() -> None:
-    world = world_of("", "")
-    world.run("place t assign=1,2")
-    (told,) = world.run("grow t count=2")
-    assert "INVALID_REPLICATION_FACTOR: Replication is not built yet" in told
+def test_a_new_partition_has_its_unfenced_replicas_in_sync() -> None:
+    world = world_of("", "", "", fenced=[2])
+    world.run("create t assign=2,1,3")
+    (partition,) = world.controller.pending.topics_by_name["t"].partitions
+    assert (partition.replicas, partition.isr, partition.leader) == ((2, 1, 3), (1, 3), 1)
 
 
 def test_a_broker_alone_cannot_have_more_replicas_than_brokers() -> None:

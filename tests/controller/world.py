@@ -6,8 +6,14 @@ from collections.abc import Collection
 
 from sparklog.effects import Loss
 from sparklog.errors import code_of
-from sparklog.model import Instant, Micros, Millis, NodeId, Offset
+from sparklog.model import Instant, Micros, Millis, NodeId, Offset, TopicPartition
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from sparklog.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
+)
 from sparklog.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectoryData,
@@ -344,6 +350,41 @@ class World:
         reply, lines = self._decided(AssignReplicasToDirsRequest(int(words[0]), epoch, directories))
         return [*lines, f"-> {code_of(reply.error_code).name}"]
 
+    def _alter_isr(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """alter-isr LEADER TOPIC-PARTITION=NODE[@EPOCH],... ... [epoch= leader-epoch= partition-epoch=]
+        [v2 recovering]: the present epochs unless others are named.
+        """
+        image = self.controller.pending
+        broker = image.brokers.get(NodeId(int(words[0])))
+        epoch = int(named.pop("epoch", broker.epoch if broker else -1))
+        leader_epoch, partition_epoch = (named.pop(key, None) for key in ("leader-epoch", "partition-epoch"))
+        topics = []
+        for name, nodes in named.items():
+            topic, _, index = name.rpartition("-")
+            known = image.partition(TopicPartition(topic, int(index)))
+            states = [BrokerState(*map(int, node.split("@"))) for node in nodes.split(",") if node]
+            asked = AlterPartitionRequestPartitionData(
+                int(index),
+                int(leader_epoch or (known.leader_epoch if known else 0)),
+                leader_recovery_state="recovering" in words,
+                partition_epoch=int(partition_epoch or (known.partition_epoch if known else 0)),
+            )
+            if "v2" in words:
+                asked.new_isr = [state.broker_id for state in states]
+            else:
+                asked.new_isr_with_epochs = states
+            topics.append(AlterPartitionRequestTopicData(self._id(topic), [asked]))
+        reply, lines = self._decided(AlterPartitionRequest(int(words[0]), epoch, topics))
+        if reply.error_code:
+            return [*lines, f"-> {code_of(reply.error_code).name}"]
+        for told in reply.topics:
+            for one in told.partitions:
+                state = f"leader={one.leader_id} e{one.leader_epoch} isr={','.join(map(str, one.isr))} p{one.partition_epoch}"  # noqa: E501
+                code = code_of(one.error_code)
+                name = f"{self.name_of(told.topic_id)}-{one.partition_index}"
+                lines.append(f"-> {name} {code.name if code else state}")
+        return lines
+
     def _advance(self, words: list[str], named: dict[str, str]) -> list[str]:
         """advance SECONDS | MILLISms: advance the clock and let the controller fence expired brokers."""
         word = words[0]
@@ -417,7 +458,7 @@ def _told(record: Message, world: World) -> str:
         case PartitionChangeRecord():
             isr = "" if record.isr is None else f" isr={record.isr}"
             leader = "" if record.leader == -2 else f" leader={record.leader}"
-            recovery = "" if record.leader_recovery_state == -1 else " recovering"
+            recovery = {-1: "", 0: " recovered", 1: " recovering"}[record.leader_recovery_state]
             dirs = f" dirs={''.join(chr(one[0]) for one in record.directories)}" if record.directories else ""
             name = f"{world.name_of(record.topic_id)}-{record.partition_id}"
             return f"partition-change {name}{isr}{leader}{recovery}{dirs}"

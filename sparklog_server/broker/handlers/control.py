@@ -1,5 +1,5 @@
 """The commands that a node sends to the active controller in its own name: registration, heartbeats, blocks
-of producer ids, directories of replicas.
+of producer ids, directories of replicas, changes of ISRs.
 """
 
 from sparklog.model import Instant, NodeId
