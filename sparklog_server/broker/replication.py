@@ -76,7 +76,7 @@ class Replication:
         self._alter_again_us: Micros | None = None
         self._checks_us = context.settings.replica.lag_time_ms_max * 1000 // 2
         self._check_us: Micros | None = None
-        self._is_due = False
+        self._is_due = True
         settings = context.settings.replica
         self._limits = FetchLimits(
             wait_ms_max=settings.fetch_wait_ms_max,
@@ -120,13 +120,13 @@ class Replication:
             self._alter(now)
         for fetcher in self._fetchers.values():
             self._fetch(fetcher, now)
+        if self._check_us is None:
+            self._check_us = Micros(now.mono_us + self._checks_us)
         self._schedule()
 
     def tick(self, now: Instant) -> None:
         """Check the ISRs, and end rests whose time has come."""
-        if self._check_us is None:
-            self._check_us = Micros(now.mono_us + self._checks_us)
-        elif self._check_us <= now.mono_us:
+        if self._check_us is not None and self._check_us <= now.mono_us:
             self._check_us = Micros(now.mono_us + self._checks_us)
             for one in self._partitions:
                 one.check_in_sync(now)
@@ -202,6 +202,8 @@ class Replication:
     def _fetch(self, fetcher: Fetcher, now: Instant) -> None:
         """Send the next fetch of a fetcher, if there is one."""
         context = self._context
+        if context.broker_epoch < 0:
+            return  # not registered: a fetch would prove nothing of this incarnation (KIP-903)
         request = fetcher.next_request(context.broker_epoch, now)
         if request is None:
             return
@@ -338,7 +340,6 @@ class Replication:
         return AlterPartitionRequestPartitionData(
             partition_index=index,
             leader_epoch=leader.leader_epoch,
-            new_isr=list(isr.proposed),
             new_isr_with_epochs=[
                 BrokerState(
                     broker_id=node,

@@ -163,7 +163,6 @@ class Fetcher:
         self.is_awaiting = True
         limits = self._limits
         return FetchRequest(
-            replica_id=self._node_id,
             replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
             max_wait_ms=limits.wait_ms_max,
             min_bytes=limits.bytes_min,

@@ -109,10 +109,11 @@ class StandingPart:
 
 class ReplicaSession:
     """The session of one fetcher of a follower. `id` 0 is that of a request without a session; `marked` are
-    the parts with news, those that waited longest first; `fetched_us` is the time of its last request.
+    the parts with news, those that waited longest first, `outside` those for which the follower is not in the
+    ISR; `fetched_us` is the time of its last request.
     """
 
-    __slots__ = ("epoch", "fetched_us", "id", "marked", "node", "parked", "parts", "uses_topic_ids")
+    __slots__ = ("epoch", "fetched_us", "id", "marked", "node", "outside", "parked", "parts", "uses_topic_ids")
 
     def __init__(self, session_id: int, node: NodeId, *, uses_topic_ids: bool) -> None:
         self.id = session_id
@@ -121,6 +122,7 @@ class ReplicaSession:
         self.epoch = 1
         self.parts: dict[PartKey, StandingPart] = {}
         self.marked: dict[StandingPart, None] = {}
+        self.outside: dict[StandingPart, None] = {}
         self.parked: Parked | None = None
         self.fetched_us: Micros = NEVER
 
@@ -144,6 +146,7 @@ class ReplicaSession:
         if part is not None:
             part.leave()
             self.marked.pop(part, None)
+            self.outside.pop(part, None)
 
     def close(self) -> None:
         """End the session."""
@@ -151,6 +154,7 @@ class ReplicaSession:
             part.leave()
         self.parts.clear()
         self.marked.clear()
+        self.outside.clear()
         self.parked = None
 
 

@@ -55,6 +55,9 @@ def fetch_as_replica(
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
             session.forget(_key(call, forgotten.topic, forgotten.topic_id, index))
+    # Whether a replica may join the ISR changes while it asks for the same offset: its broker is unfenced.
+    for part in tuple(session.outside):
+        _take(context, part, node, broker_epoch, now)
     for topic in request.topics:
         for asked in topic.partitions:
             part = session.ask(_key(call, topic.topic, topic.topic_id, asked.partition), asked)
@@ -119,8 +122,13 @@ def _take(context: Context, part: StandingPart, node: NodeId, broker_epoch: int,
                 now=now,
             )
         part.stand(partition, leader.progress_of(node))
+        if node not in leader.isr.committed:
+            part.session.outside[part] = None
+        else:
+            part.session.outside.pop(part, None)
     except PartitionUnavailable as unavailable:
         part.error = unavailable.code
+        part.session.outside.pop(part, None)
         part.leave()
     except OffsetOutOfRange:
         part.error = ErrorCode.OFFSET_OUT_OF_RANGE

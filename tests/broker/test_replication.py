@@ -1,0 +1,131 @@
+"""Partitions with three replicas, on three whole brokers: what is acknowledged survives the leader."""
+
+from sparklog.errors import ErrorCode
+from sparklog.model import NodeId
+from tests.broker.clusters import Cluster
+
+
+def replicated(partitions: int = 1, **given: str) -> Cluster:
+    """Three nodes and a topic `t` with three replicas, all in sync."""
+    cluster = Cluster(**{"min_insync_replicas": "2", **given}).start()
+    cluster.run_until(lambda: cluster.is_ready)
+    assert cluster.create(cluster.nodes[NodeId(1)], "t", partitions, replicas=3) == 0
+    cluster.run_until(lambda: cluster.leading() is not None)
+    return cluster
+
+
+def test_a_record_with_acks_all_is_on_every_replica() -> None:
+    cluster = replicated()
+    assert cluster.write(b"a", b"b") == 0
+    assert [cluster.values(node, limit=2) for node in (1, 2, 3)] == [[b"a", b"b"]] * 3
+
+
+def test_followers_learn_the_high_watermark_with_the_next_fetch() -> None:
+    cluster = replicated()
+    assert cluster.write(b"a") == 0
+    cluster.run(600)
+    assert [cluster.values(node) for node in (1, 2, 3)] == [[b"a"]] * 3
+
+
+def test_another_replica_leads_when_the_leader_dies_and_the_old_one_rejoins() -> None:
+    cluster = replicated()
+    assert cluster.write(b"a") == 0
+    first = cluster.leading()
+    assert first is not None
+    cluster.nodes[NodeId(first)].kill(is_power_cut=False)
+    passed = cluster.run_until(lambda: cluster.leading() not in (None, first))
+    assert passed < 1000
+    assert cluster.write(b"b") == 0
+    cluster.nodes[NodeId(first)].start()
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
+    assert cluster.write(b"c") == 0
+    assert [cluster.values(node, limit=3) for node in (1, 2, 3)] == [[b"a", b"b", b"c"]] * 3
+
+
+def test_records_that_only_the_old_leader_has_are_truncated() -> None:
+    cluster = replicated()
+    assert cluster.write(b"a") == 0
+    first = cluster.leading()
+    assert first is not None
+    others = [node for node in (1, 2, 3) if node != first]
+    cluster.forget_fetches(first)
+    assert cluster.write(b"lost", acks=1) == 0
+    cluster.nodes[NodeId(first)].kill(is_power_cut=False)
+    cluster.run_until(lambda: cluster.leading() in others)
+    assert cluster.write(b"b") == 0
+    cluster.nodes[NodeId(first)].start()
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
+    cluster.run(1000)
+    assert [cluster.values(node) for node in (1, 2, 3)] == [[b"a", b"b"]] * 3
+
+
+def bystander(cluster: Cluster) -> int:
+    """A node that leads neither the partition nor the quorum."""
+    leader = cluster.leading()
+    return next(
+        node
+        for node in (1, 2, 3)
+        if node != leader and not cluster.nodes[NodeId(node)].running._quorum.is_leader
+    )
+
+
+def test_a_silent_follower_leaves_the_isr_and_then_holds_nothing_back() -> None:
+    cluster = replicated(replica_lag_time_max_ms="2000", broker_session_timeout_ms="60000")
+    silent = bystander(cluster)
+    cluster.nodes[NodeId(silent)].pause()
+    assert cluster.write(b"a") == 0
+    assert cluster.isr() == {1, 2, 3} - {silent}
+    cluster.nodes[NodeId(silent)].resume()
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
+    assert cluster.write(b"b") == 0
+
+
+def test_an_isr_below_the_minimum_refuses_acks_all_and_hides_what_acks_1_wrote() -> None:
+    cluster = replicated(
+        min_insync_replicas="3", replica_lag_time_max_ms="2000", broker_session_timeout_ms="60000"
+    )
+    assert cluster.write(b"a") == 0
+    silent = bystander(cluster)
+    cluster.nodes[NodeId(silent)].pause()
+    assert cluster.write(b"b", acks=1) == 0
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3} - {silent})
+    assert cluster.write(b"c") == ErrorCode.NOT_ENOUGH_REPLICAS
+    leader = cluster.leading()
+    assert leader is not None
+    assert cluster.values(leader) == [b"a"]
+    cluster.nodes[NodeId(silent)].resume()
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
+    cluster.run(600)
+    assert cluster.values(leader) == [b"a", b"b"]
+
+
+def test_a_write_that_the_shrunken_isr_holds_is_told_after_the_append() -> None:
+    cluster = replicated(
+        min_insync_replicas="3", replica_lag_time_max_ms="2000", broker_session_timeout_ms="60000"
+    )
+    assert cluster.write(b"a") == 0
+    silent = bystander(cluster)
+    cluster.nodes[NodeId(silent)].pause()
+    assert cluster.write(b"b") in (-1, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+def test_every_replica_dies_and_what_was_acknowledged_is_there_again() -> None:
+    cluster = replicated()
+    assert cluster.write(b"a", b"b") == 0
+    for node in cluster.nodes.values():
+        node.kill(is_power_cut=False)
+    for node in cluster.nodes.values():
+        node.start()
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3} and cluster.leading() is not None)
+    assert cluster.write(b"c") == 0
+    assert [cluster.values(node, limit=3) for node in (1, 2, 3)] == [[b"a", b"b", b"c"]] * 3
+
+
+def test_a_clean_stop_moves_the_leaderships_without_an_error() -> None:
+    cluster = replicated(partitions=4)
+    first = cluster.leading()
+    assert first is not None
+    node = cluster.nodes[NodeId(first)]
+    node.begin_stop()
+    cluster.run_until(lambda: cluster.leading() not in (None, first))
+    assert cluster.write(b"a") == 0
