@@ -28,6 +28,7 @@ from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.transactional import append_in_transaction, append_marker
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
@@ -70,7 +71,7 @@ class LedPartition:
     def append_in_transaction(self, batch: bytearray, proof: object, now: Instant) -> Offset:
         assert proof is None or isinstance(proof, Verification)
         try:
-            return self._partition.append_in_transaction(batch, now, proof).base_offset
+            return append_in_transaction(self._partition, batch, now, proof).base_offset
         except (PartitionUnavailable, RecordsRefused) as refusal:
             raise _refused(refusal) from refusal
 
@@ -79,8 +80,13 @@ class LedPartition:
     ) -> Offset:
         producer_id, producer_epoch = producer
         try:
-            return self._partition.append_marker(
-                marker, producer_id=producer_id, producer_epoch=producer_epoch, is_bumped=is_bumped, now=now
+            return append_marker(
+                self._partition,
+                marker,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                is_bumped=is_bumped,
+                now=now,
             ).base_offset
         except (PartitionUnavailable, RecordsRefused) as refusal:
             raise _refused(refusal) from refusal

@@ -20,6 +20,7 @@ from sparklog_server.broker.session import Wakeable
 from sparklog_server.broker.txn_marker import Done, TxnMarker
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.transactional import append_marker
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _BUMPED_SINCE = 2
@@ -84,7 +85,8 @@ def _append(writing: "_Writing", partition: Partition, marker: TxnMarker, now: I
     try:
         if not partition.has_enough_in_sync:
             raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
-        result = partition.append_marker(
+        result = append_marker(
+            partition,
             _control(marker),
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,

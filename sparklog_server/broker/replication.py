@@ -38,6 +38,7 @@ from sparklog_server.config.replica_settings import RESPONSE_BYTES_MAX
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.fetcher import Fetcher, FetchLimits
 from sparklog_server.replica.follower import FollowedKey, Follower
+from sparklog_server.replica.isr_changes import check_in_sync, isr_committed, isr_refused
 from sparklog_server.replica.leader import Following, LeaderReplica
 from sparklog_server.replica.partition import Partition
 
@@ -66,7 +67,7 @@ class Replication:
         self.deadline_us: Micros | None = None
         self._context = context
         self._partitions = context.partitions
-        self._rules = context.partitions.rules
+        self._noted = context.partitions.noted
         self._truncations = context.partitions.truncations
         self._trace = trace
         self._fetchers: dict[NodeId, Fetcher] = {}
@@ -91,32 +92,32 @@ class Replication:
     @property
     def has_work(self) -> bool:
         """Whether `turn` has something to do."""
-        rules = self._rules
+        noted = self._noted
         return bool(
             self._is_due
-            or rules.placed
-            or rules.synced
+            or noted.placed
+            or noted.synced
             or self._truncations.done
-            or (rules.proposals and not self._is_altering and self._alter_again_us is None)
+            or (noted.proposals and not self._is_altering and self._alter_again_us is None)
         )
 
     def turn(self, now: Instant) -> None:
         """Follow the changes of this turn: roles, syncs, truncations; propose ISRs; send the next fetches."""
-        rules, self._is_due = self._rules, False
-        if rules.placed:
-            placed, rules.placed = rules.placed, {}
+        noted, self._is_due = self._noted, False
+        if noted.placed:
+            placed, noted.placed = noted.placed, {}
             for one in placed:
                 self._place(one)
         if self._truncations.done:
             truncated, self._truncations.done = self._truncations.done, {}
             for one in truncated:
                 self._fetch_on(one)
-        if rules.synced:
-            synced, rules.synced = rules.synced, {}
+        if noted.synced:
+            synced, noted.synced = noted.synced, {}
             for one in synced:
                 if (found := self._follower_of(one)) is not None:
                     found[0].changed(found[1].key)
-        if rules.proposals and not self._is_altering and self._alter_again_us is None:
+        if noted.proposals and not self._is_altering and self._alter_again_us is None:
             self._alter(now)
         for fetcher in self._fetchers.values():
             self._fetch(fetcher, now)
@@ -129,7 +130,7 @@ class Replication:
         if self._check_us is not None and self._check_us <= now.mono_us:
             self._check_us = Micros(now.mono_us + self._checks_us)
             for one in self._partitions:
-                one.check_in_sync(now)
+                check_in_sync(one, self._partitions.rules, now)
         if self._alter_again_us is not None and self._alter_again_us <= now.mono_us:
             self._alter_again_us = None
         self._is_due = True
@@ -312,7 +313,7 @@ class Replication:
 
     def _alter(self, now: Instant) -> None:
         """Propose the changed ISRs to the controller, all in one request."""
-        proposals, self._rules.proposals = self._rules.proposals, {}
+        proposals, self._noted.proposals = self._noted.proposals, {}
         proposed: Proposed = {}
         topics: dict[Uuid, AlterPartitionRequestTopicData] = {}
         for partition in proposals:
@@ -368,7 +369,7 @@ class Replication:
             self._trace("isr-not-changed", reason=code_of(reply.error_code).name, count=len(proposed))
         for partition, leader in undecided.values():
             if partition.leader is leader and leader.isr.is_changing:
-                self._rules.proposals[partition] = None
+                self._noted.proposals[partition] = None
                 self._alter_again_us = Micros(now.mono_us + _ALTER_RETRY_US)
 
     def _decided(
@@ -383,12 +384,12 @@ class Replication:
         if code is ErrorCode.NONE:
             if data.leader_epoch == leader.leader_epoch:
                 isr = tuple([NodeId(node) for node in data.isr])
-                partition.isr_committed(leader, isr, data.partition_epoch, now)
+                isr_committed(partition, leader, isr, data.partition_epoch, now)
             return True
         name: TopicPartition = partition.topic_partition
         self._trace("isr-not-changed", partition=str(name), reason=code.name)
         if code in _REFUSED:
-            partition.isr_refused(leader, now)
+            isr_refused(partition, leader, now)
             return True
         return code in _AWAITS_METADATA
 
@@ -398,6 +399,6 @@ class Replication:
         """Fetch and propose nothing more: the broker stops."""
         self._fetchers.clear()
         self._placed.clear()
-        self._rules.proposals.clear()
+        self._noted.proposals.clear()
         self.deadline_us = self._check_us = self._alter_again_us = None
         self._is_due = False

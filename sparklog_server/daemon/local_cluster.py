@@ -25,6 +25,7 @@ from sparklog_server.log.identity import DirectoryRefused, encode_uuid, new_uuid
 CLUSTER_FILE: Final = "cluster.properties"
 NODES_MAX: Final = 16
 _HOST: Final = "127.0.0.1"
+_REPLICAS: Final = 3
 
 Reserve = Callable[[int], int]
 """Reserves a port of this machine, or a free one for 0, and returns it."""
@@ -74,7 +75,7 @@ def open_cluster(
         for port in at:
             reserve(port)
     nodes = tuple(
-        load(None, [*assignments, *_assignments(directory, index + 1, ports[index], at)])
+        load(None, [*_defaults(count), *assignments, *_assignments(directory, index + 1, ports[index], at)])
         for index in range(count)
     )
     if kept is None:
@@ -99,6 +100,21 @@ def _kept(disk: Disk, directory: str) -> Mapping[str, str] | None:
                 directory, f"{key} is missing; restore the file from a copy", file=CLUSTER_FILE
             )
     return found
+
+
+def _defaults(count: int) -> list[str]:
+    """The settings that the caller may change: with three nodes or more, every record is on three of them,
+    and one may fail without an interruption.
+    """
+    if count < _REPLICAS:
+        return []
+    return [
+        f"default.replication.factor={_REPLICAS}",
+        "min.insync.replicas=2",
+        f"offsets.topic.replication.factor={_REPLICAS}",
+        f"transaction.state.log.replication.factor={_REPLICAS}",
+        "transaction.state.log.min.isr=2",
+    ]
 
 
 def _assignments(directory: str, node_id: int, port: int, controller_ports: Sequence[int]) -> list[str]:

@@ -300,7 +300,7 @@ class ReplicaDirectory:
                 self.restart(partition, start, now)
         for partition, log_start in starts:
             if partition in self.partitions:
-                partition.durability.log_start_written(log_start)
+                partition.log_start_written(log_start)
 
     def hold(self, removal: Removal, now: Instant) -> None:
         """Keep renamed files until no checkpoint covers them; `take_forgotten` returns their removal then."""

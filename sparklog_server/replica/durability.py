@@ -82,7 +82,9 @@ class Durability:
         self.epochs_start = self._syncing_start
 
     def park(self, log_start: Offset, waiter: Waiter) -> None:
-        """Keep `waiter` until the checkpoint on disk has `log_start` or a later log start."""
+        """Keep `waiter` until the checkpoint on disk, and every other replica, has `log_start` or a later log
+        start.
+        """
         self._awaits_log_start.append((log_start, waiter))
 
     @property
@@ -91,11 +93,14 @@ class Durability:
         return bool(self._awaits_log_start)
 
     def log_start_written(self, log_start: Offset) -> None:
-        """The checkpoint on disk has `log_start`: release the waiters that it satisfies."""
+        """The checkpoint on disk has `log_start`."""
         self.log_start = max(self.log_start, log_start)
+
+    def release(self, low_watermark: Offset) -> None:
+        """Release the waiters for a log start that every replica has."""
         waiting, self._awaits_log_start = self._awaits_log_start, []
         for until, waiter in waiting:
-            if until <= self.log_start:
+            if until <= low_watermark:
                 waiter.released()
             else:
                 self._awaits_log_start.append((until, waiter))

@@ -7,6 +7,7 @@ controller assigned; see `log/futures`. The other is removed.
 """
 
 from collections.abc import Callable, Mapping, Set, Sized
+from enum import Enum
 
 from sparklog.model import ZERO_UUID, Instant, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
@@ -15,6 +16,14 @@ from sparklog_server.replica.directory import ReplicaDirectory, Trace
 
 RESERVED_DIRECTORIES = 100
 """Directory ids below this are no directories: unassigned, lost, migrating (KIP-858)."""
+
+
+class Usable(Enum):
+    """Whether a directory can take a partition: now, once a full disk has room, or never."""
+
+    NOW = "now"
+    LATER = "later"
+    NEVER = "never"
 
 
 class Homes:
@@ -192,6 +201,37 @@ class Homes:
                         **remedy,
                     )
                 return
+
+    def use(
+        self, home: ReplicaDirectory, topic_partition: TopicPartition, topic_id: Uuid, now: Instant
+    ) -> Usable:
+        """Whether the directory has no log of this name, or one that can be opened; the log of another topic
+        is set aside.
+        """
+        log_dir = home.log_dir
+        found = log_dir.damaged.get(topic_partition) or log_dir.logs.get(topic_partition)
+        if found is None:
+            return Usable.NOW
+        try:
+            if found.topic_id not in (topic_id, ZERO_UUID):
+                self._trace(
+                    "stray-log-set-aside",
+                    partition=str(topic_partition),
+                    path=log_dir.set_aside(topic_partition),
+                )
+            elif topic_partition in log_dir.damaged:
+                return Usable.NEVER
+            elif found.topic_id == ZERO_UUID:
+                # A crash came before the first sync of partition.metadata: the directory was created for the
+                # topic of this name.
+                log_dir.identify(topic_partition, topic_id)
+        except StorageError as error:
+            if error.is_full:
+                home.room.ran_out(error, now)
+                return Usable.LATER
+            home.storage_failed(error)
+            return Usable.NEVER
+        return Usable.NOW
 
 
 def _rank(directory: ReplicaDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> int:

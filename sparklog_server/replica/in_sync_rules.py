@@ -1,32 +1,21 @@
-"""What the leaders of a node know of the other brokers: which replicas may be in sync. Also the partitions
-with work for the broker: a proposed ISR, a new role, or records of a follower that a sync has made durable.
-"""
+"""What the leaders of a node know of the other brokers: which replicas may be in sync."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from sparklog.model import NodeId
 from sparklog_server.metadata.entries import BrokerImage
 
-if TYPE_CHECKING:
-    from sparklog_server.replica.partition import Partition
-
 
 class InSyncRules:
-    """Shared by the partitions of a node. The broker drains `proposals`, `placed` and
-    `synced` each turn.
-
-    `lag_max_us` is replica.lag.time.max.ms in µs.
+    """Shared by the partitions of a node. `brokers` are those of the image, `lag_max_us` is
+    replica.lag.time.max.ms in µs.
     """
 
-    __slots__ = ("brokers", "lag_max_us", "placed", "proposals", "synced")
+    __slots__ = ("brokers", "lag_max_us")
 
     def __init__(self, lag_max_us: int) -> None:
         self.lag_max_us = lag_max_us
         self.brokers: Mapping[NodeId, BrokerImage] = {}
-        self.proposals: dict[Partition, None] = {}
-        self.placed: dict[Partition, None] = {}
-        self.synced: dict[Partition, None] = {}
 
     def is_eligible(self, node: NodeId, broker_epoch: int) -> bool:
         """Whether a replica may join an ISR: its broker is neither fenced nor stopping (KIP-841), and the

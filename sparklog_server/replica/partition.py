@@ -9,19 +9,14 @@ errors of the disk, `durability` tracks the offsets that survive a crash, and `r
 this replica serves clients. An offline partition stays offline until the process restarts.
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, TopicPartition
-from sparklog.record.batch import read_header
-from sparklog.record.control import Marker, build_marker
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
-from sparklog_server.log.removal import Removal
-from sparklog_server.log.time_lookup import Found, TimeSearch
-from sparklog_server.log.validate import RecordsRefused, Sent
+from sparklog_server.log.validate import Sent
 from sparklog_server.log.verification import Verification
 from sparklog_server.metadata.entries import NO_NODE, PartitionImage
 from sparklog_server.replica.disk_guard import DirectoryDisk, DiskGuard
@@ -31,8 +26,6 @@ from sparklog_server.replica.leader import Following, LeaderReplica, Role
 from sparklog_server.replica.purgatory import Purgatory, Waiter
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
-HIGH_WATERMARK = -1
-"""The offset by which DeleteRecords requests the deletion of all committed records."""
 _ENDED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """The errors of a partition that takes no further role: it is offline, or deleted."""
 
@@ -68,8 +61,23 @@ class Standing(Protocol):
 
     def high_watermark_moved(self) -> None: ...
 
+    def log_start_moved(self) -> None: ...
+
     def role_ended(self) -> None:
         """The partition has forgotten this fetch: its role has ended."""
+
+
+class Noted:
+    """The partitions of a node for which the broker has work at the end of a turn, which drains these tables:
+    a proposed ISR, a new role or placement, and records of a follower that a sync has made durable.
+    """
+
+    __slots__ = ("placed", "proposals", "synced")
+
+    def __init__(self) -> None:
+        self.proposals: dict[Partition, None] = {}
+        self.placed: dict[Partition, None] = {}
+        self.synced: dict[Partition, None] = {}
 
 
 class Partition:
@@ -85,7 +93,9 @@ class Partition:
         "_flush",
         "_is_held",
         "_node_id",
+        "_noted",
         "_replica_count",
+        "_rules",
         "disk",
         "durability",
         "error",
@@ -97,7 +107,6 @@ class Partition:
         "log",
         "purgatory",
         "role",
-        "rules",
         "standing",
         "topic_partition",
     )
@@ -113,6 +122,7 @@ class Partition:
         replica_count: int,
         parked_max: int,
         rules: InSyncRules,
+        noted: Noted,
     ) -> None:
         """`high_watermark` is the checkpointed one: of the records of an earlier process, only those
         acknowledged count as committed. `flush` is the value of `sparklog.ack.flush`.
@@ -132,7 +142,8 @@ class Partition:
         self.error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.purgatory = Purgatory(parked_max)
         self.in_sync_min = 1
-        self.rules = rules
+        self._rules = rules
+        self._noted = noted
         self.standing: dict[Standing, None] = {}
         self._node_id = node_id
         self._is_held = False  # the high watermark does not move
@@ -160,7 +171,7 @@ class Partition:
         if self.error in _ENDED:
             return False
         self._replica_count = len(placement.replicas)
-        self.rules.placed[self] = None
+        self._noted.placed[self] = None
         leader = self.leader
         if placement.leader != self._node_id:
             role: Following | None = None
@@ -173,7 +184,7 @@ class Partition:
         if leader is not None and leader.leader_epoch == placement.leader_epoch:
             leader.replicas_changed(placement, self._node_id, now)
             leader.isr.commit(placement.isr, placement.partition_epoch)
-            self._in_sync_changed(now)
+            self.in_sync_changed(now)
             return False
         self._resign(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
         if self.log.is_truncating:
@@ -294,7 +305,7 @@ class Partition:
         if leader.followers:
             if not self.has_enough_in_sync:
                 return
-            end = leader.committed_end(end, self.log.log_end_offset, self.rules, now)
+            end = leader.committed_end(end, self.log.log_end_offset, self._rules, now)
         if end > self.high_watermark:
             self.high_watermark = end
             self.purgatory.release(end)
@@ -321,40 +332,20 @@ class Partition:
         if progress.is_stale(broker_epoch):
             raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         progress.fetched(fetch_offset, log_start_offset, self.log.log_end_offset, broker_epoch, now)
-        if leader.may_join(replica, self.high_watermark, self.rules):
+        if leader.may_join(replica, self.high_watermark, self._rules):
             leader.isr.expand(replica)
-            self.rules.proposals[self] = None
+            self._noted.proposals[self] = None
         self._advance(now)
+        if self.durability.is_log_start_awaited:
+            self.durability.release(self.low_watermark)
 
-    def check_in_sync(self, now: Instant) -> None:
-        """Propose to remove the replicas from the ISR that lag."""
-        leader = self.leader
-        if leader is not None:
-            lagging = leader.lagging(self.log.log_end_offset, self.rules, now)
-            if lagging:
-                leader.isr.shrink(lagging)
-                self._in_sync_changed(now)
-                self.rules.proposals[self] = None
+    def propose(self, now: Instant) -> None:
+        """The leadership proposes another ISR: have the controller asked."""
+        self._noted.proposals[self] = None
+        self.in_sync_changed(now)
 
-    def isr_committed(
-        self, leader: LeaderReplica, isr: tuple[NodeId, ...], partition_epoch: int, now: Instant
-    ) -> None:
-        """The controller has committed an ISR of that leadership, perhaps as it was before."""
-        if self.leader is not leader:
-            return
-        if not leader.isr.commit(isr, partition_epoch) and partition_epoch == leader.isr.partition_epoch:
-            leader.isr.withdraw()
-        self._in_sync_changed(now)
-
-    def isr_refused(self, leader: LeaderReplica, now: Instant) -> None:
-        """The controller has refused the proposal of that leadership; the next fetch or check may propose
-        again.
-        """
-        if self.leader is leader:
-            leader.isr.withdraw()
-            self._in_sync_changed(now)
-
-    def _in_sync_changed(self, now: Instant) -> None:
+    def in_sync_changed(self, now: Instant) -> None:
+        """The ISR of the leadership has changed, or is proposed to."""
         self._choose_durability(now)
         self._advance(now)
 
@@ -412,8 +403,27 @@ class Partition:
             self.home.hurry()
         return key
 
+    @property
+    def low_watermark(self) -> Offset:
+        """The lowest log start offset: that of the checkpoint here, and those of the replicas on brokers in
+        service.
+        """
+        low = self.durability.log_start
+        if self.leader is not None:
+            for node, progress in self.leader.followers.items():
+                broker = self._rules.brokers.get(node)
+                if broker is not None and not broker.is_fenced and progress.log_start_offset < low:
+                    low = progress.log_start_offset
+        return low
+
+    def log_start_written(self, log_start: Offset) -> None:
+        """The checkpoint on disk has `log_start`."""
+        self.durability.log_start_written(log_start)
+        if self.durability.is_log_start_awaited:
+            self.durability.release(self.low_watermark)
+
     def park_until_durable(self, log_start: Offset, waiter: Waiter, now: Instant) -> None:
-        """Release `waiter` when `log_start` survives a crash, or the role ends."""
+        """Release `waiter` when `log_start` survives a crash on every replica, or the role ends."""
         self.durability.park(log_start, waiter)
         self.home.log_start_moved(now, is_awaited=True)
 
@@ -430,52 +440,11 @@ class Partition:
         self._appended(len(records), now)
         return result
 
-    def append_in_transaction(
-        self, batch: bytearray, now: Instant, proof: Verification | None
-    ) -> AppendResult:
-        """Append a batch that a coordinator of this broker writes in a producer's transaction. Raises
-        PartitionUnavailable or RecordsRefused.
-        """
-        leader = self.leader_for(-1)
-        log = self.log
-        log.producers.check_own(read_header(batch), proof, is_verified=log.settings.verifies_transactions)
-        return self._append_own(batch, leader, now)
-
-    def append_marker(
-        self, marker: Marker, *, producer_id: int, producer_epoch: int, is_bumped: bool, now: Instant
-    ) -> AppendResult:
-        """Append the end of a producer's transaction; with `is_bumped` its epoch is above the transaction's
-        (KIP-890).
-
-        Raises PartitionUnavailable, or RecordsRefused: INVALID_PRODUCER_EPOCH and
-        TRANSACTION_COORDINATOR_FENCED.
-        """
-        leader = self.leader_for(-1)
-        self.log.producers.check_marker(
-            producer_id, producer_epoch, marker.coordinator_epoch, is_bumped=is_bumped
-        )
-        batch = build_marker(
-            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now.wall_ms
-        )
-        return self._append_own(batch, leader, now)
-
-    def _append_own(self, batch: bytearray, leader: LeaderReplica, now: Instant) -> AppendResult:
+    def append_own(self, batch: bytearray, leader: LeaderReplica, now: Instant) -> AppendResult:
+        """Append a batch that this broker has built, under that leadership. Raises PartitionUnavailable."""
         result = self.disk.append_own(batch, leader.leader_epoch, now)
         self._appended(len(batch), now)
         return result
-
-    def begin_verification(
-        self, producer_id: int, producer_epoch: int, sequence: int, *, adds_partitions: bool, now: Instant
-    ) -> Verification | None:
-        """The verification that a batch of this transaction needs from the coordinator; None if the
-        transaction is open here.
-
-        Raises PartitionUnavailable, or RecordsRefused (INVALID_PRODUCER_EPOCH).
-        """
-        self.leader_for(-1)
-        return self.log.producers.begin_verification(
-            producer_id, producer_epoch, sequence, adds_partitions=adds_partitions, now_ms=now.wall_ms
-        )
 
     def _appended(self, size: int, now: Instant) -> None:
         """Have `size` appended bytes synced in time, and acknowledge them if that needs no sync."""
@@ -504,66 +473,7 @@ class Partition:
         if self.durability.waits_for_sync:
             self._advance(now)
             if self.leader is None:
-                self.rules.synced[self] = None
-
-    def searched(
-        self, search: TimeSearch, outcome: Found | RecordsRefused | StorageError | None
-    ) -> Found | None:
-        """The result of a search by time that a job has run and that is still current. Raises
-        PartitionUnavailable.
-        """
-        self.leader_for(-1)
-        if isinstance(outcome, StorageError):
-            raise self.disk.unreadable(outcome) from outcome
-        if isinstance(outcome, RecordsRefused):
-            raise PartitionUnavailable(outcome.code) from outcome
-        search.learn()
-        return outcome
-
-    # -- the log start
-
-    def deletion_end(self, offset: int) -> Offset:
-        """The log start offset that DeleteRecords requests with `offset` (-1: the high watermark).
-
-        Raises PartitionUnavailable: POLICY_VIOLATION for a compacted topic, OFFSET_OUT_OF_RANGE.
-        """
-        self.leader_for(-1)
-        settings = self.log.settings
-        if settings.is_compacted and not settings.is_deleted:
-            raise PartitionUnavailable(ErrorCode.POLICY_VIOLATION)
-        end = self.promised_end if offset == HIGH_WATERMARK else Offset(offset)
-        if not 0 <= end <= self.promised_end:
-            raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
-        return end
-
-    def delete_records(self, end: Offset) -> None:
-        """Raise the log start offset to `end`. Raises PartitionUnavailable, also if `end` is above the high
-        watermark.
-        """
-        self.leader_for(-1)
-        if end > self.high_watermark:
-            raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
-        self.log.move_log_start(end)
-
-    def retire(self, now: Instant) -> Callable[[], Removal] | None:
-        """Remove the segments beyond retention from the log; returns the job that renames their files,
-        which returns the removal of those.
-        """
-        if self.error is ErrorCode.KAFKA_STORAGE_ERROR:
-            return None
-        log = self.log
-        log_start = log.log_start_offset
-        try:
-            job = self.disk.retire(self.high_watermark, now)
-        except PartitionUnavailable:
-            return None
-        if log.has_sealed_unsynced or job is not None:
-            # The files are removed once the epochs on disk begin at the log start too.
-            self.home.mark_dirty(self, 0, now)
-        if log.log_start_offset > log_start:
-            # The files are removed once the checkpoint has the log start.
-            self.home.log_start_moved(now, is_awaited=self.home.room.is_full)
-        return job
+                self._noted.synced[self] = None
 
     # -- the log directory
 

@@ -6,7 +6,6 @@ from functools import partial
 from sparklog.errors import ErrorCode
 from sparklog.model import (
     NO_EPOCH,
-    ZERO_UUID,
     Instant,
     LeaderEpoch,
     Micros,
@@ -26,11 +25,11 @@ from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.disks import look_for_room
-from sparklog_server.replica.homes import Homes
+from sparklog_server.replica.homes import Homes, Usable
 from sparklog_server.replica.in_sync_rules import InSyncRules
 from sparklog_server.replica.log_cleaner import CleaningLimits, LogCleaner
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
-from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.partition import Noted, Partition
 from sparklog_server.replica.producer_snapshots import ProducerSnapshots
 from sparklog_server.replica.removals import Removals
 from sparklog_server.replica.replica_moves import ReplicaMoves
@@ -74,6 +73,7 @@ class Partitions:
         self._continuations = continuations
         self._settings_for = settings_for
         self.rules = rules
+        self.noted = Noted()
         self._in_sync_min_for = in_sync_min_for
         self._flush_for = flush_for
         self._parked_max = parked_max
@@ -224,9 +224,12 @@ class Partitions:
             )
             if home is None:
                 self._trace("partition-has-no-directory", partition=str(topic_partition))
-            if home is None or not self._is_usable(topic_partition, topic_id, home, now):
-                if topic_partition not in self._awaits_room:
-                    self._give_up(topic_partition)
+            usable = None if home is None else self._homes.use(home, topic_partition, topic_id, now)
+            if usable is Usable.LATER:
+                self._awaits_room[topic_partition] = None
+                continue
+            if home is None or usable is Usable.NEVER:
+                self._give_up(topic_partition)
                 continue
             log = home.log_dir.logs.get(topic_partition)
             if log is not None:
@@ -251,38 +254,6 @@ class Partitions:
     def _led_epoch(self, placement: PartitionImage) -> LeaderEpoch:
         """The epoch in which this node leads; -1 if it does not."""
         return placement.leader_epoch if placement.leader == self._node_id else NO_EPOCH
-
-    def _is_usable(
-        self, topic_partition: TopicPartition, topic_id: Uuid, home: ReplicaDirectory, now: Instant
-    ) -> bool:
-        """Whether the directory has no log of this name, or one that can be opened; the log of another
-        topic is set aside.
-        """
-        log_dir = home.log_dir
-        found = log_dir.damaged.get(topic_partition) or log_dir.logs.get(topic_partition)
-        if found is None:
-            return True
-        try:
-            if found.topic_id not in (topic_id, ZERO_UUID):
-                self._trace(
-                    "stray-log-set-aside",
-                    partition=str(topic_partition),
-                    path=log_dir.set_aside(topic_partition),
-                )
-            elif topic_partition in log_dir.damaged:
-                return False
-            elif found.topic_id == ZERO_UUID:
-                # A crash came before the first sync of partition.metadata: the directory was created for the
-                # topic of this name.
-                log_dir.identify(topic_partition, topic_id)
-        except StorageError as error:
-            if error.is_full:
-                home.room.ran_out(error, now)
-                self._awaits_room[topic_partition] = None
-            else:
-                home.storage_failed(error)
-            return False
-        return True
 
     def _is_name_held(self, topic_partition: TopicPartition, home: ReplicaDirectory, now: Instant) -> bool:
         if home.log_dir.checkpoints.is_vouched(topic_partition):
@@ -347,6 +318,7 @@ class Partitions:
             replica_count=len(placement.replicas),
             parked_max=self._parked_max,
             rules=self.rules,
+            noted=self.noted,
         )
         partition.in_sync_min = self._in_sync_min_for(topic) if sibling is None else sibling.in_sync_min
         home.partitions[partition] = None

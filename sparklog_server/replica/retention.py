@@ -17,6 +17,7 @@ from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.removal import Removal
 from sparklog_server.log.retention import Ages, note_ages, read_ages, unread
+from sparklog_server.replica.log_start import retire
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.removals import Removals
 
@@ -114,7 +115,7 @@ class Retention:
         self._continuations.run(job, partial(self._read, partition))
 
     def _retire(self, partition: Partition, now: Instant) -> None:
-        job = partition.retire(now)
+        job = retire(partition, now)
         if partition.log.has_sealed_unsynced:
             self._again[partition] = None
             self._again_at_us = Micros(now.mono_us + _AGAIN_US)

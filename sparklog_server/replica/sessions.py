@@ -99,6 +99,11 @@ class StandingPart:
         ):
             session.parked.released()
 
+    def log_start_moved(self) -> None:
+        self.session.marked[self] = None
+        if self.session.parked is not None:
+            self.session.parked.released()
+
     def role_ended(self) -> None:
         self.partition = None
         self.is_awaiting = False
@@ -113,7 +118,17 @@ class ReplicaSession:
     ISR; `fetched_us` is the time of its last request.
     """
 
-    __slots__ = ("epoch", "fetched_us", "id", "marked", "node", "outside", "parked", "parts", "uses_topic_ids")
+    __slots__ = (
+        "epoch",
+        "fetched_us",
+        "id",
+        "marked",
+        "node",
+        "outside",
+        "parked",
+        "parts",
+        "uses_topic_ids",
+    )
 
     def __init__(self, session_id: int, node: NodeId, *, uses_topic_ids: bool) -> None:
         self.id = session_id

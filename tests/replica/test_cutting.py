@@ -16,7 +16,7 @@ from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.in_sync_rules import InSyncRules
-from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.partition import Noted, Partition
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, open_log, read_all, sync, truncate
 
@@ -59,6 +59,7 @@ class World:
             replica_count=1,
             parked_max=10,
             rules=InSyncRules(30_000_000),
+            noted=Noted(),
         )
 
     def lead(self, epoch: int = EPOCH) -> bool:

@@ -3,11 +3,16 @@ its metadata first.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
+from sparklog.errors import ErrorCode
 from sparklog.model import LeaderEpoch, NodeId, TopicPartition
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
 from sparklog_server.metadata.entries import NO_NODE, Endpoint
+
+WITH_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""The errors with which a response names the leader."""
 
 
 def leader_elsewhere(context: Context, topic: str, index: int) -> tuple[NodeId, LeaderEpoch] | None:

@@ -1,7 +1,8 @@
 """DeleteRecords: advance log start offsets. The response leaves when the new log start offset is durable, so
 deleted records do not reappear after a crash.
 
-    request ──► the records are committed ──► the log start offset moves ──► checkpoint durable: response
+    request ──► the records are committed ──► the log start offset moves ──► checkpoint durable, and every
+                                              replica that is alive has the new log start: response
 
 An acks=1 Produce followed by DeleteRecords of its records succeeds, as in Kafka: the log start offset moves
 once they are synced.
@@ -19,6 +20,8 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.replica.log_start import delete_records as raise_log_start
+from sparklog_server.replica.log_start import deletion_end
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
 from sparklog_server.replica.unavailable import PartitionUnavailable
@@ -41,7 +44,7 @@ def delete_records(
             parts.append(part)
             try:
                 partition = _partition_of(context, call, topic.name, asked.partition_index)
-                waiting.add(partition, partition.deletion_end(asked.offset), part, now)
+                waiting.add(partition, deletion_end(partition, asked.offset), part, now)
             except PartitionUnavailable as unavailable:
                 part.error_code = unavailable.code
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=parts))
@@ -67,7 +70,7 @@ def _partition_of(context: Context, call: Call, topic: str, index: int) -> Parti
 
 class _Share:
     """One partition whose log start offset is to become `until`: it waits for the high watermark, then for
-    the checkpoint.
+    the checkpoint and the other replicas.
     """
 
     __slots__ = ("call", "is_moved", "leader", "part", "partition", "until", "whole")
@@ -91,9 +94,9 @@ class _Share:
         """Advance the log start offset, and wait for its checkpoint; False if the checkpoint is already
         durable.
         """
-        self.partition.delete_records(self.until)
+        raise_log_start(self.partition, self.until)
         self.is_moved = True
-        if self.partition.durability.log_start >= self.until:
+        if self.partition.low_watermark >= self.until:
             return False
         self.partition.park_until_durable(self.until, self, now)
         return True
@@ -102,8 +105,8 @@ class _Share:
         """Fill in the low watermark or the error."""
         partition = self.partition
         code = partition.loss_of(self.leader)
-        if code is ErrorCode.NONE and partition.durability.log_start >= self.until:
-            self.part.low_watermark = partition.log.log_start_offset
+        if code is ErrorCode.NONE and partition.low_watermark >= self.until:
+            self.part.low_watermark = partition.low_watermark
         else:
             self.part.error_code = code or ErrorCode.REQUEST_TIMED_OUT
 

@@ -29,7 +29,7 @@ from sparklog.wire.messages.fetch import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.handlers.current_leader import endpoints_of, leader_elsewhere
+from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.replica_fetch import divergence, fetch_as_replica
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
@@ -220,7 +220,7 @@ class _ParkedFetch:
         partition = context.partitions.find(topic, asked.partition)
         if partition is None:
             part.error_code = self._code_of(context.partitions.absence(topic, asked.partition))
-            if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            if part.error_code in WITH_LEADER:
                 leader = leader_elsewhere(context, topic, asked.partition)
                 part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
             return part
@@ -269,6 +269,9 @@ class _ParkedFetch:
         except BrokenFrame:
             part.error_code = ErrorCode.CORRUPT_MESSAGE
         if part.error_code:
+            if part.error_code in WITH_LEADER:
+                leader = leader_elsewhere(context, topic, asked.partition)
+                part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
             part.records = b""
             part.error_code = self._code_of(part.error_code)
         return part

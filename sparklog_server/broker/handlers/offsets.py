@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, Millis, Offset, OffsetAndEpoch
+from sparklog.model import Instant, Millis, NodeId, Offset, OffsetAndEpoch
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -51,7 +51,11 @@ def list_offsets(
     """Answer every partition; `latest` and searches by time may wait for the high watermark."""
     response = ListOffsetsResponse(topics=[])
     waiting = _ParkedOffsets(
-        context, call, response, is_committed_only=request.isolation_level == _READ_COMMITTED
+        context,
+        call,
+        response,
+        is_committed_only=request.isolation_level == _READ_COMMITTED,
+        replica=NodeId(request.replica_id),
     )
     repeated = _repeated(request)
     for topic in request.topics:
@@ -101,7 +105,7 @@ def _searched(
         part = search.part
         try:
             if search.search.is_current:
-                found = search.partition.searched(search.search, outcome)
+                found = _found(search, outcome)
                 if found is not None:
                     part.timestamp, part.offset, part.leader_epoch = found
             elif attempt < _SEARCHES_MAX:
@@ -116,6 +120,17 @@ def _searched(
     if again:
         _search(context, waiting, again, attempt=attempt + 1)
     return Parked.MUTING if again else waiting.response
+
+
+def _found(search: "_Search", outcome: Found | RecordsRefused | StorageError | None) -> Found | None:
+    """The result of a search that a job has run and that is still current. Raises PartitionUnavailable."""
+    search.partition.leader_for(-1)
+    if isinstance(outcome, StorageError):
+        raise search.partition.disk.unreadable(outcome) from outcome
+    if isinstance(outcome, RecordsRefused):
+        raise PartitionUnavailable(outcome.code) from outcome
+    search.search.learn()
+    return outcome
 
 
 def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
@@ -143,20 +158,25 @@ def _answer(
     partition = context.partitions.find(topic, asked.partition_index)
     if partition is None:
         raise PartitionUnavailable(context.partitions.absence(topic, asked.partition_index))
-    partition.leader_for(asked.current_leader_epoch)
+    leader = partition.leader_for(asked.current_leader_epoch)
     log = partition.log
+    if waiting.replica in leader.followers and asked.timestamp == LATEST:
+        part.offset, part.leader_epoch = log.log_end_offset, leader.leader_epoch
+        return
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         part.offset = log.log_start_offset
         part.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
     elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         part.offset = -1  # no tiered storage
     else:
-        waiting.add(
-            partition,
-            log.log_end_offset if asked.timestamp == LATEST else partition.promised_end,
-            asked.timestamp,
-            part,
-        )
+        # The high watermark of a new leadership may be lower than a reader was told before (KIP-207).
+        if leader.followers and partition.high_watermark < leader.epoch_start:
+            raise PartitionUnavailable(_not_available(waiting.call))
+        # With followers a record is committed when they have it, and no reader waits for that.
+        until = partition.high_watermark
+        if not leader.followers:
+            until = log.log_end_offset if asked.timestamp == LATEST else partition.promised_end
+        waiting.add(partition, until, asked.timestamp, part)
 
 
 def _not_available(call: Call) -> ErrorCode:
@@ -237,15 +257,22 @@ class _ParkedOffsets:
     share remains.
     """
 
-    __slots__ = ("call", "context", "is_committed_only", "remaining", "response", "searches")
+    __slots__ = ("call", "context", "is_committed_only", "remaining", "replica", "response", "searches")
 
     def __init__(
-        self, context: Context, call: Call, response: ListOffsetsResponse, *, is_committed_only: bool
+        self,
+        context: Context,
+        call: Call,
+        response: ListOffsetsResponse,
+        *,
+        is_committed_only: bool,
+        replica: NodeId,
     ) -> None:
         self.call = call
         self.context = context
         self.response = response
         self.is_committed_only = is_committed_only
+        self.replica = replica  # a follower sees the log up to its end
         self.remaining: list[_Share] = []
         self.searches: list[_Search] = []
 

@@ -8,7 +8,7 @@ it (acks=all).
       └── much to decompress or compress: kept, checked in a job ──┘     (the session is muted meanwhile)
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -27,11 +27,11 @@ from sparklog.wire.messages.produce import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
-from sparklog_server.broker.handlers.current_leader import endpoints_of, leader_elsewhere
+from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.produce_verified import NO_PROOFS, Proofs, refuse_all, verify
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
-from sparklog_server.broker.session import Call, Parked, Wakeable
+from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
 from sparklog_server.log.validate_steps import ValidationMemory, check_all
@@ -72,8 +72,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     response = ProduceResponse(responses=[])
     targets: list[_Target] = []
     sent: list[memoryview] = []
-    leaders: set[NodeId] = set()
-    is_unauthorized = False
+    is_elsewhere = is_unauthorized = False
     is_walked_only = True  # the append checks it, so no check comes before
     for topic in request.topic_data:
         name, refused = _topic_of(context, call, topic, request)
@@ -100,12 +99,9 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
             elif part.error_code is _UNAUTHORIZED:
                 is_unauthorized = True
             elif part.current_leader is not None:
-                leaders.add(NodeId(part.current_leader.leader_id))
-    if leaders:
-        response.node_endpoints = [
-            NodeEndpoint(node, at.host, at.port, rack)
-            for node, at, rack in endpoints_of(context, call, leaders)
-        ]
+                is_elsewhere = True
+    if is_elsewhere:
+        _name_leaders(context, call, response, ())
     if request.transactional_id is not None:
         return _verify(context, call, request, response, targets, sent, now)
     if is_unauthorized:
@@ -117,6 +113,27 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     return _check_in_job(
         context, call, request.acks, request.timeout_ms, response, targets, context.jobs.kept(sent), now
     )
+
+
+def _name_leaders(
+    context: Context, call: Call, response: ProduceResponse, targets: Iterable[_Target]
+) -> None:
+    """Name the leader of each target that this broker does not lead, and the addresses of all leaders that
+    the response names (KIP-951).
+    """
+    for partition, part in targets:
+        if part.error_code in WITH_LEADER:
+            leader = leader_elsewhere(context, *partition.topic_partition)
+            part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
+    leaders = {
+        NodeId(part.current_leader.leader_id)
+        for topic in response.responses
+        for part in topic.partition_responses
+        if part.current_leader is not None
+    }
+    response.node_endpoints = [
+        NodeEndpoint(node, at.host, at.port, rack) for node, at, rack in endpoints_of(context, call, leaders)
+    ]
 
 
 def _verify(
@@ -273,12 +290,17 @@ def _append_all(
 ) -> ProduceResponse | Parked:
     """Append each batch that is not refused."""
     waiting: list[_Share] = []
+    has_failed = False
     for index, (partition, part) in enumerate(targets):
         share = _append(
             context, call, partition, batches[index], part, acks, now, proofs.get(index) if proofs else None
         )
         if share is not None:
             waiting.append(share)
+        elif part.error_code:
+            has_failed = True
+    if has_failed:
+        _name_leaders(context, call, response, targets)
     if acks == 0:
         if any(part.error_code for topic in response.responses for part in topic.partition_responses):
             context.disconnect(call.session, "a produce without acknowledgement failed")
@@ -352,12 +374,17 @@ class _Share:
         self.until = until
 
     def released(self) -> None:
-        self.whole.woken[self] = None
+        self.whole.context.woken[self] = None
 
     def woken(self, now: Instant) -> ProduceResponse | None:
         code = self.partition.loss_of(self.leader)
         if code is not ErrorCode.NONE:
             self.fail(code)
+            whole = self.whole
+            _name_leaders(whole.context, whole.call, whole.response, ((self.partition, self.part),))
+        elif not self.partition.has_enough_in_sync:
+            # Held by the replicas that are in sync, of which there are too few by now.
+            self.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return self.whole.share_done()
 
     def fail(self, code: ErrorCode) -> None:
@@ -370,13 +397,11 @@ class _Share:
 class _ParkedProduce:
     """A produce whose `remaining` partitions are not committed yet."""
 
-    __slots__ = ("call", "remaining", "response", "shares", "woken")
+    __slots__ = ("call", "context", "remaining", "response", "shares")
 
-    def __init__(
-        self, call: Call, response: ProduceResponse, shares: list[_Share], woken: dict[Wakeable, None]
-    ) -> None:
+    def __init__(self, context: Context, call: Call, response: ProduceResponse, shares: list[_Share]) -> None:
+        self.context = context
         self.call = call
-        self.woken = woken
         self.response = response
         self.shares = shares
         self.remaining = len(shares)
@@ -403,7 +428,7 @@ def _park(
     timeout_ms: int,
     now: Instant,
 ) -> ProduceResponse | Parked:
-    whole = _ParkedProduce(call, response, shares, context.woken)
+    whole = _ParkedProduce(context, call, response, shares)
     is_alone = True
     for share in shares:
         is_alone = is_alone and share.leader is not None and share.leader.is_alone

@@ -25,6 +25,7 @@ from sparklog_server.broker.transaction_verification import (
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.log.verification import Verification
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.transactional import begin_verification
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _ADDING_SINCE = 12
@@ -138,8 +139,8 @@ def _begin(
     if producer_id < 0:
         return ErrorCode.INVALID_RECORD, None
     try:
-        return ErrorCode.NONE, partition.begin_verification(
-            producer_id, epoch, sequence, adds_partitions=adds, now=now
+        return ErrorCode.NONE, begin_verification(
+            partition, producer_id, epoch, sequence, adds_partitions=adds, now=now
         )
     except (PartitionUnavailable, RecordsRefused) as refused:
         return refused.code, None

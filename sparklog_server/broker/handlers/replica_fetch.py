@@ -24,7 +24,7 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.sessions import PartKey, ReplicaSession, StandingPart
+from sparklog_server.replica.sessions import UNKNOWN, PartKey, ReplicaSession, StandingPart
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _TOPIC_IDS_SINCE = 13
@@ -241,7 +241,7 @@ class _ParkedReplicaFetch:
             data = self._data(part, room, at_least_one=found_bytes == 0)
             size = 0 if data.records is None else len(data.records)
             is_new = bool(size or data.error_code or data.diverging_epoch is not None)
-            is_due = is_due or is_new or self._is_behind(part, data)
+            is_due = is_due or is_new or self._is_urgent(part, data)
             if not (
                 is_full
                 or is_new
@@ -266,9 +266,14 @@ class _ParkedReplicaFetch:
         return FetchResponse(session_id=session.id, responses=list(topics.values())), is_due
 
     @staticmethod
-    def _is_behind(part: StandingPart, data: PartitionData) -> bool:
-        """Whether the follower serves readers that wait for this high watermark."""
-        return not data.error_code and part.asked.high_watermark < data.high_watermark
+    def _is_urgent(part: StandingPart, data: PartitionData) -> bool:
+        """Whether the follower serves readers that wait for this high watermark, or a deletion waits until it
+        has the log start.
+        """
+        return not data.error_code and (
+            part.asked.high_watermark < data.high_watermark
+            or part.told_log_start not in (UNKNOWN, data.log_start_offset)
+        )
 
     @staticmethod
     def _has_more(part: StandingPart) -> bool:

@@ -30,6 +30,7 @@ from sparklog_server.broker.transaction_verification import (
 from sparklog_server.coordinator.group.offsets import refused_txn_commit
 from sparklog_server.log.producer_state import NO_SEQUENCE
 from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.replica.transactional import begin_verification
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _LOADING_SINCE = 2
@@ -130,8 +131,8 @@ class _Commit:
             return self._commit(None, now)
         producer_id, epoch = request.producer_id, request.producer_epoch
         try:
-            proof = partition.begin_verification(
-                producer_id, epoch, NO_SEQUENCE, adds_partitions=adds, now=now
+            proof = begin_verification(
+                partition, producer_id, epoch, NO_SEQUENCE, adds_partitions=adds, now=now
             )
         except PartitionUnavailable:
             return self._refused(ErrorCode.NOT_COORDINATOR)
