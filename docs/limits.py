@@ -12,6 +12,7 @@ from sparklog_server.controller import client_quotas as quotas
 from sparklog_server.coordinator.group import classic_join, subscriptions
 from sparklog_server.log import ballast, cuts, producer_state, validate
 from sparklog_server.replica import replica_moves as moving
+from sparklog_server.replica import sessions as replica_sessions
 
 IDLE_BYTES = 28 << 20
 """The resident memory of a broker that has not served a request yet; `python -m benchmarks.memory`
@@ -205,9 +206,18 @@ STORAGE = [
     Limit("controller.quorum.election.backoff.max.ms", "The next election begins."),
     Limit("controller.quorum.fetch.max.bytes", "A Fetch of metadata ends there, after at least one batch."),
     Limit("controller.quorum.fetch.snapshot.max.bytes", "Another FetchSnapshot brings the next part."),
+    Limit("replica.lag.time.max.ms", "A follower that is not caught up leaves the ISR."),
+    Limit("replica.fetch.wait.max.ms", "The leader answers a follower without records."),
+    Limit("replica.fetch.max.bytes", "A follower fetches the rest of a partition with its next request."),
+    Limit("replica.fetch.response.max.bytes", "A follower fetches the rest with its next request."),
     Limit("log.cleaner.max.compaction.lag.ms", "The log is compacted, independent of its dirty ratio."),
     Limit("log.cleaner.io.max.bytes.per.second", "Compaction waits."),
     Limit("replica.alter.log.dirs.io.max.bytes.per.second", "Moves between log directories wait."),
+    Limit(
+        "fetch sessions of one follower",
+        "The least recently used one is closed; its follower begins another.",
+        replica_sessions.SESSIONS_PER_BROKER_MAX,
+    ),
     Limit("moves between log directories in one request", "The rest is refused.", moving.WISHES_MAX),
 ]
 

@@ -8,14 +8,11 @@ import msgspec
 
 from .kinds import integer as _int
 from .kinds import long as _long
-from .kinds import text as _text
 
 RESPONSE_BYTES_MAX = 2 << 20
 """The most that a follower requests in one response, whatever the setting is: a response is appended within
 the turn in which it is complete, and should fit into the caches of the processor.
 """
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""The name of Kafka's selector that sends a consumer to a replica in its rack (KIP-392)."""
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,21 +61,3 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int("replica.socket.timeout.ms", "How long a follower waits for a response."),
     ] = 30_000
-    selector: Annotated[
-        str | None,
-        _text(
-            "replica.selector.class",
-            "Kafka's name of the selector of the replica that a consumer fetches from: "
-            f"{RACK_AWARE} sends it to an in-sync replica in its rack (KIP-392). When not set, every "
-            "consumer fetches from the leader.",
-        ),
-    ] = None
-    sessions_max: Annotated[
-        int,
-        _int(
-            "max.incremental.fetch.session.cache.slots",
-            "The maximum number of incremental fetch sessions of consumers (KIP-227); those of followers are "
-            "not counted.",
-            0,
-        ),
-    ] = 1_000

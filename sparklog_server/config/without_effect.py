@@ -99,6 +99,7 @@ leader.imbalance.check.interval.seconds | LONG | r | 1.. | 300 | How often the b
 log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | The memory of compaction for reading and writing, over all threads.
 log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | How long a broker that cannot report a failed data directory goes on before it stops.
 max.connections.per.ip.overrides | STRING | c | - |  | Other limits for certain addresses, as address:count, comma separated.
+max.incremental.fetch.session.cache.slots | INT | r | 0.. | 1000 | The maximum number of incremental fetch sessions.
 metric.reporters | LIST | c | - | org.apache.kafka.common.metrics.JmxReporter | Java classes that report metrics.
 metrics.num.samples | INT | r | 1.. | 2 | How many samples a rate is computed from.
 metrics.recording.level | STRING | r | - | INFO | How much is measured: INFO, DEBUG or TRACE.
@@ -149,6 +150,7 @@ remote.log.storage.manager.class.name | STRING | r | - | <none> | The Java class
 remote.log.storage.manager.class.path | STRING | r | - | <none> | Where that class is found.
 remote.log.storage.manager.impl.prefix | STRING | r | - | rsm.config. | The prefix of keys that are handed to that class.
 remote.log.storage.system.enable | BOOLEAN | r | - | false | Use tiered storage.
+replica.selector.class | STRING | r | - | <none> | The Java class that sends consumers to a near replica.
 replica.socket.receive.buffer.bytes | INT | r | - | 65536 | The socket receive buffer of a follower.
 replication.quota.window.num | INT | r | 1.. | 11 | How many samples the replication quota remembers.
 replication.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of the replication quota lasts.
