@@ -137,6 +137,9 @@ class Replication:
 
     def _schedule(self) -> None:
         due_us = earlier(self._check_us, self._alter_again_us)
+        if self._context.broker_epoch < 0:
+            self.deadline_us = due_us  # nothing is fetched before the registration
+            return
         for fetcher in self._fetchers.values():
             due_us = earlier(due_us, fetcher.deadline())
         self.deadline_us = due_us
