@@ -33,6 +33,10 @@ _BOOTSTRAP_FIRST: Final = -2
 """The id of the first bootstrap address; -1 means "no node" in the protocol."""
 _BACKOFF_FACTOR: Final = 2
 _JITTER: Final = 0.2
+_LEADERLESS_REPLIES: Final = 100
+"""Replies without some leader before the back-off grows: 10 s by default, as a killed broker is fenced within
+9 s (`broker.session.timeout.ms`).
+"""
 
 Entropy = Callable[[int], bytes]
 
@@ -142,6 +146,7 @@ class Cluster:
         self._is_due = True
         self._is_asked = False
         self._attempts = 0
+        self._leaderless_replies = 0
         self._not_before = Micros(0)
         self._expires = Micros(0)
         self._unreachable_since: Micros | None = None
@@ -209,6 +214,7 @@ class Cluster:
             self._reachable_at({**self.brokers, leader: Broker(leader, at.host, at.port, at.rack)})
         if leader not in self.brokers:
             return False
+        self._reach.pop(leader, None)
         partitions = list(view.partitions)
         partitions[topic_partition.partition] = PartitionView(
             topic_partition.partition, leader, LeaderEpoch(told.leader_epoch)
@@ -259,7 +265,12 @@ class Cluster:
             self._topic_told(topic)
         self._expires = Micros(now + self._settings.metadata_max_age_ms * _MS)
         self._unreachable_since = None
-        self._back_off(now, is_progress=not self._is_incomplete())
+        self._leaderless_replies = self._leaderless_replies + 1 if self._lacks_leader() else 0
+        self._back_off(
+            now,
+            is_progress=not self._is_refused() and self._leaderless_replies <= _LEADERLESS_REPLIES,
+        )
+        self._is_due = self._is_due or self._leaderless_replies > 0
         if self._is_more_wanted:
             self._not_before = now  # as in `want`: the reply may not include them
 
@@ -303,14 +314,21 @@ class Cluster:
         self.topics[name] = TopicView(
             name, topic_id, tuple(_newer(was.get(view.partition), view) for view in views)
         )
+        for number, view in told.items():
+            if number in was and view.leader_epoch > was[number].leader_epoch:
+                self._reach.pop(view.leader, None)  # it was elected since: the broker is alive
         if topic_id != ZERO_UUID:
             self._names_by_id[topic_id] = name
 
-    def _is_incomplete(self) -> bool:
-        """Whether a wanted topic or a leader is missing, so that another request may help."""
-        if any(code.is_retriable for code in self.errors.values()):
-            return True
+    def _is_refused(self) -> bool:
+        """Whether a wanted topic is missing, so that another request may help."""
         return any(
+            code.is_retriable and code is not ErrorCode.LEADER_NOT_AVAILABLE for code in self.errors.values()
+        )
+
+    def _lacks_leader(self) -> bool:
+        """Whether a partition of a wanted topic has no leader: its election takes a short time."""
+        return ErrorCode.LEADER_NOT_AVAILABLE in self.errors.values() or any(
             view.leader < 0
             for name in self._wanted
             if name in self.topics

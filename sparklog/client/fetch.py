@@ -342,7 +342,10 @@ class Fetcher:
         if self._settings.auto_offset_reset == "none":
             reading.error = LogTruncated(reading.topic_partition, at, end_offset)
         elif end_offset >= 0:
-            self._place(reading, end_offset)
+            # Fetched records below the point of divergence that the caller has not taken are fetched again.
+            self._place(
+                reading, end_offset if reading.position is None else min(reading.position, end_offset)
+            )
         else:
             self._begin_anew(reading)
 

@@ -38,7 +38,7 @@ from sparklog.client.transaction import PRODUCE_BEFORE_V2, Transaction
 from sparklog.client.transaction_pace import CONCURRENT_BACKOFF_MS
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.kernels import scan
-from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.model import NO_EPOCH, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.messages.produce import (
     NodeEndpoint,
@@ -269,7 +269,7 @@ class Outbound:
         if (
             not line.waiting
             or line.returned
-            or now < line.not_before
+            or (now < line.not_before and not self._has_new_leader(line.waiting[0]))
             or len(line.in_flight) >= self.in_flight_max
         ):
             return False
@@ -293,6 +293,8 @@ class Outbound:
             if self.is_idempotent:
                 self._stamp(line, batch)
             batch.attempts += 1
+            view = self._cluster.partition(batch.topic_partition)
+            batch.leader_epoch = NO_EPOCH if view is None else view.leader_epoch
             name, partition = batch.topic_partition
             if name not in topics:
                 topic_id = self._cluster.id_of(name)
@@ -353,10 +355,14 @@ class Outbound:
             if not line.returned:
                 line.is_lost = True
             return self._returned(batch, error, now, may_retry=True)
-        is_moved = self._cluster.leader_changed(batch.topic_partition, answer.current_leader, endpoints)
-        if code.is_retriable and code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED and not is_moved:
+        self._cluster.leader_changed(batch.topic_partition, answer.current_leader, endpoints)
+        if (
+            code.is_retriable
+            and code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            and not self._has_new_leader(batch)
+        ):
             self._cluster.refresh_soon()
-        return self._returned(batch, error, now, is_moved=is_moved)
+        return self._returned(batch, error, now)
 
     def _returned(
         self,
@@ -365,10 +371,9 @@ class Outbound:
         now: Micros,
         *,
         may_retry: bool | None = None,
-        is_moved: bool = False,
     ) -> list[Done]:
         """Take back an unacknowledged batch: it is sent again, unless the error (or `may_retry`) forbids it,
-        or its retries are used up. A new leader (`is_moved`) is sent it without a back-off (KIP-951).
+        or its retries are used up. A new leader is sent it without a back-off (KIP-951).
         """
         self._taken(batch)
         line = self._lines[batch.topic_partition]
@@ -382,13 +387,20 @@ class Outbound:
             )
         else:
             line.returned.append(batch)
-            line.not_before = now if is_moved else self._after_backoff(now, batch.attempts - 1)
+            line.not_before = (
+                now if self._has_new_leader(batch) else self._after_backoff(now, batch.attempts - 1)
+            )
             if isinstance(error, BrokerError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
                 # The previous transaction is being completed, which takes milliseconds.
                 line.not_before = min(line.not_before, Micros(now + CONCURRENT_BACKOFF_MS * _MS))
             done = []
         self._settle(line)
         return done
+
+    def _has_new_leader(self, batch: OutboundBatch) -> bool:
+        """Whether the partition has a newer leader than the one that this batch was last sent to."""
+        view = self._cluster.partition(batch.topic_partition)
+        return view is not None and NO_EPOCH < batch.leader_epoch < view.leader_epoch
 
     def _taken(self, batch: OutboundBatch) -> None:
         line = self._lines[batch.topic_partition]

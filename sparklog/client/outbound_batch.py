@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from sparklog.errors import SparklogError
-from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.produce import ProduceRequest
 
 NO_PRODUCER_ID: Final = ProducerId(-1)
@@ -29,6 +29,7 @@ class OutboundBatch(msgspec.Struct):
     context: object = None
     sequence: int = NOT_SENT
     attempts: int = 0
+    leader_epoch: LeaderEpoch = NO_EPOCH  # of the leader that it was last sent to
     last_error: SparklogError | None = None
 
 

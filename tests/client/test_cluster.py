@@ -132,6 +132,40 @@ def test_a_topic_that_is_gone_is_forgotten_and_asked_for_again() -> None:
     assert known.request(ms(3000)) is not None
 
 
+def test_a_missing_leader_is_asked_for_without_a_growing_back_off() -> None:
+    known = knowing(retry_backoff_ms=100)
+    now = ms(1000)
+    known.refresh_soon()
+    for _ in range(20):
+        assert known.request(now) is not None
+        known.replied(metadata({"t": [-1, 2]}, nodes=[(2, 9093)], epoch=5), now)
+        assert known.deadline() == pytest.approx(now + ms(100), abs=10)
+        now = ms(now / 1000 + 101)
+
+
+def test_a_leader_that_stays_away_is_asked_for_less_often() -> None:
+    known = knowing(retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    known.refresh_soon()
+    now = ms(1000)
+    for _ in range(110):
+        assert known.request(now) is not None
+        known.replied(metadata({"t": [-1, 2]}, nodes=[(2, 9093)], epoch=5), now)
+        now = ms(now / 1000 + 1001)
+    assert known.deadline() == pytest.approx(now - ms(1), abs=10)
+
+
+def test_a_broker_elected_since_its_last_failure_is_tried_without_back_off() -> None:
+    known = knowing(reconnect_backoff_ms=1000)
+    known.connect_failed(NodeId(1), ms(0))
+    known.request(ms(200))
+    known.replied(metadata({"t": [2, 2]}, nodes=[(1, 9092), (2, 9093)], epoch=5), ms(200))
+    assert not known.may_connect(NodeId(1), ms(300))
+    known.refresh_soon()
+    known.request(ms(400))
+    known.replied(metadata({"t": [1, 2]}, nodes=[(1, 9092), (2, 9093)], epoch=6), ms(400))
+    assert known.may_connect(NodeId(1), ms(400))
+
+
 def test_failures_back_off_longer_and_longer_up_to_the_limit() -> None:
     waits = [backoff_us(100, 1000, attempt, no_chance) // 1000 for attempt in range(6)]
     assert waits == pytest.approx([100, 200, 400, 800, 1000, 1000], abs=1)

@@ -268,6 +268,17 @@ def test_under_a_new_leader_the_position_is_checked_against_its_log(end_offset: 
     assert asked_offset(only(machine, ms(201))) == goes_on_at
 
 
+def test_a_truncation_skips_no_fetched_record_that_the_caller_has_not_taken() -> None:
+    machine, cluster = fetcher()
+    machine.seek(T0, 0)
+    errand = only(machine)
+    machine.replied(errand, fetched(errand, batches(0)), ms(1))
+    learn(cluster, ms(200), epoch=1)
+    machine.replied(only(machine, ms(200)), epoch_end(2), ms(201))
+    assert machine.next_chunk() is None
+    assert (machine.position(T0), asked_offset(only(machine, ms(201)))) == (0, 0)
+
+
 def test_a_truncated_log_is_raised_without_policy() -> None:
     machine, cluster = fetcher(auto_offset_reset="none")
     read_one_batch(machine)

@@ -160,6 +160,37 @@ def test_a_new_leader_named_in_the_reply_is_sent_the_batch_at_once_without_a_met
     assert cluster.deadline() == due
 
 
+def test_batches_in_flight_when_the_leader_moves_go_to_the_new_one_at_once_and_in_order() -> None:
+    machine, cluster = outbound(retry_backoff_ms=100)
+    due = cluster.deadline()
+    for name in range(3):
+        machine.add(batch(name))
+    for shipment in drain(with_id(machine)):
+        refused = reply(shipment, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        refused.responses[0].partition_responses[0].current_leader = LeaderIdAndEpoch(2, 1)
+        assert machine.replied(shipment, refused, ms(1)) == []
+    sent = []
+    while shipments := drain(machine, ms(1)):
+        sent += [(shipment.node, *sequences([shipment])) for shipment in shipments]
+        for shipment in shipments:
+            machine.replied(shipment, reply(shipment), ms(1))
+    assert sent == [(2, 0), (2, 2), (2, 4)]
+    assert cluster.deadline() == due
+
+
+def test_metadata_with_a_new_leader_ends_the_back_off_of_a_batch() -> None:
+    machine, cluster = outbound(retry_backoff_ms=100)
+    machine.add(batch())
+    (shipment,) = drain(with_id(machine))
+    assert machine.failed(shipment, ConnectionFailed("gone"), ms(0)) == []
+    assert drain(machine, ms(10)) == []
+    cluster.refresh_now()
+    cluster.request(ms(10))
+    cluster.replied(metadata({"t": [2]}, nodes=[(1, 9092), (2, 9093)], epoch=1), ms(10))
+    (again,) = drain(machine, ms(10))
+    assert (again.node, sequences([again])) == (2, [0])
+
+
 def test_a_lost_connection_is_retried_after_the_back_off() -> None:
     machine, _ = outbound(retry_backoff_ms=100)
     machine.add(batch())
