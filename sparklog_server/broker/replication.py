@@ -45,6 +45,7 @@ from sparklog_server.replica.partition import Partition
 _EARLIEST_LOCAL: Final = -4
 _LATEST: Final = -1
 _ALTER_RETRY_US: Final = 50_000
+_SILENCE_MS: Final = 4_500
 _REFUSED: Final = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
 """Refusals that leave the ISR as it was; after any other the metadata tells."""
 _AWAITS_METADATA: Final = (
@@ -79,6 +80,8 @@ class Replication:
         self._check_us: Micros | None = None
         self._is_due = True
         settings = context.settings.replica
+        # The leader answers after the longest wait: a link that is silent for longer is opened anew.
+        self._answer_us = min(settings.socket_timeout_ms, settings.fetch_wait_ms_max + _SILENCE_MS) * 1000
         self._limits = FetchLimits(
             wait_ms_max=settings.fetch_wait_ms_max,
             bytes_min=settings.fetch_bytes_min,
@@ -225,7 +228,7 @@ class Replication:
             request,
             partial(self._fetched, fetcher),
             now,
-            timeout_us=context.settings.replica.socket_timeout_ms * 1000,
+            timeout_us=self._answer_us,
         )
 
     def _fetched(self, fetcher: Fetcher, answer: Message | Loss, now: Instant) -> None:

@@ -28,6 +28,7 @@ from sparklog_server.replica.follower import FollowedKey, Follower, Phase, Posit
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _FIRST_REST_US: Final = 20_000
+_HELD_US: Final = 50_000
 _METADATA_REST_US: Final = 50_000
 """The pause after an error that newer metadata of either side will end."""
 _AWAITS_METADATA: Final = (
@@ -91,6 +92,7 @@ class Fetcher:
         self._session_id, self._session_epoch = _NO_SESSION, _FULL_FETCH
         self._rest_us = _FIRST_REST_US
         self._rests_until_us: Micros | None = None
+        self._held_until_us: Micros | None = None
 
     # -- the partitions
 
@@ -129,7 +131,7 @@ class Fetcher:
         """The next time at which `next_request` may have one."""
         if self.is_awaiting:
             return None
-        due_us = self._rests_until_us
+        due_us = earlier(self._rests_until_us, self._held_until_us)
         for key in self._resting:
             due_us = earlier(due_us, self._followers[key].again_us)
         return due_us
@@ -142,6 +144,8 @@ class Fetcher:
             return None
         self._rests_until_us = None
         self._wake(now)
+        if self._is_held(now):
+            return None
         if self._session_epoch == _FULL_FETCH:
             self._told.clear()
             self._changed = dict.fromkeys(self._followers)
@@ -172,6 +176,21 @@ class Fetcher:
             topics=list(topics.values()),
             forgotten_topics_data=list(forgotten.values()),
         )
+
+    def _is_held(self, now: Instant) -> bool:
+        """Whether to wait for a sync first: while the leader held the request, it would not learn that the
+        records are held here. A disk that is slow delays the other partitions only for a short time.
+        """
+        awaits_sync = any(
+            follower.phase is Phase.FETCHING and follower.partition.durability.is_sync_awaited
+            for key in self._changed
+            if (follower := self._followers.get(key)) is not None
+        )
+        if not awaits_sync or (self._held_until_us is not None and self._held_until_us <= now.mono_us):
+            self._held_until_us = None
+        elif self._held_until_us is None:
+            self._held_until_us = Micros(now.mono_us + _HELD_US)
+        return self._held_until_us is not None
 
     def _wake(self, now: Instant) -> None:
         for key in list(self._resting):

@@ -180,6 +180,9 @@ class Partition:
             if role != self.role:
                 self._resign(ErrorCode.NOT_LEADER_OR_FOLLOWER, role)
             self._choose_durability(now)
+            if self.durability.is_sync_awaited:  # recovered records that a fetch could not count as held
+                self.home.mark_dirty(self, 0, now)
+                self.home.hurry()
             return False
         if leader is not None and leader.leader_epoch == placement.leader_epoch:
             leader.replicas_changed(placement, self._node_id, now)
