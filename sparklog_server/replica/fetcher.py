@@ -131,7 +131,9 @@ class Fetcher:
         """The next time at which `next_request` may have one."""
         if self.is_awaiting:
             return None
-        due_us = earlier(self._rests_until_us, self._held_until_us)
+        if self._rests_until_us is not None:
+            return self._rests_until_us
+        due_us = self._held_until_us
         for key in self._resting:
             due_us = earlier(due_us, self._followers[key].again_us)
         return due_us
