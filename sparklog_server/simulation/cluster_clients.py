@@ -44,6 +44,7 @@ GROUP_KEY, TRANSACTION_KEY = 0, 1
 _PAUSE_US = (20_000, 200_000)
 _WRITE_US = (1_000, 60_000)
 _TIMEOUT_MS = 5_000
+_READS = 200
 _PRODUCE, _FETCH, _METADATA, _CREATE = 9, 12, 12, 7
 _OF_A_LOST_DISK = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 _LATER = frozenset(
@@ -53,6 +54,11 @@ _LATER = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -85,8 +91,10 @@ class Notes:
 class Clients:
     """The steps of all clients of a run. Each gets a random sequence of its own."""
 
-    def __init__(self, brokers: Sequence[NodeId], notes: Notes) -> None:
+    def __init__(self, brokers: Sequence[NodeId], notes: Notes, replicas: int) -> None:
+        """The topics get that many `replicas`."""
         self._brokers = brokers
+        self._replicas = replicas
         self._notes = notes
 
     def administrator(self, random: Random) -> Steps:
@@ -95,7 +103,7 @@ class Clients:
         while not self._notes.is_over:
             name = (TOPIC, TRANSACTION_TOPIC)[number] if number < 2 else f"more-{number}"
             count = PARTITIONS if number < 2 else 1
-            topic = CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+            topic = CreatableTopic(name=name, num_partitions=count, replication_factor=self._replicas)
             request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
             more = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_REPLICATION_FACTOR)
             response = yield from self._anyone(random, request, _CREATE, CreateTopicsResponse)
@@ -134,7 +142,9 @@ class Clients:
             assert isinstance(response, ProduceResponse)
             part = response.responses[0].partition_responses[0]
             more = _OF_A_LOST_DISK if notes.lost else ()
-            code = _legal("Produce", part.error_code, (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, *more))
+            # A broker that does not know yet that another one leads lacks what that one has acknowledged.
+            stale = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,) if self._replicas > 1 else ()
+            code = _legal("Produce", part.error_code, (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, *stale, *more))
             if code in more:
                 identity, first = (yield from self._init_producer_id(random)), number
             elif code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -169,8 +179,13 @@ class Clients:
         while not notes.is_over:
             yield _PAUSE_US[1]
         for partition, acknowledged in notes.acknowledged.items():
-            found = yield from self._read(random, partition)
-            values = [value for _, value in found]
+            # The high watermark of a new leader rises with the fetches of its followers.
+            for _ in range(_READS):
+                found = yield from self._read(random, partition)
+                values = [value for _, value in found]
+                if set(acknowledged) <= set(values):
+                    break
+                yield random.randint(*_PAUSE_US)
             if values != sorted(set(values)):
                 raise Violation("order", f"partition {partition} has {values}")
             leader = yield from self.leader(random, TOPIC, partition)
@@ -216,6 +231,12 @@ class Clients:
         self, random: Random, topic_name: str, partition: int
     ) -> Generator[Ask | int, Message | None, NodeId]:
         """The leader of a partition, by the metadata of any node."""
+        return (yield from self.leader_and_epoch(random, topic_name, partition))[0]
+
+    def leader_and_epoch(
+        self, random: Random, topic_name: str, partition: int
+    ) -> Generator[Ask | int, Message | None, tuple[NodeId, int]]:
+        """The leader of a partition and its epoch, by the metadata of any node."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic_name)], allow_auto_topic_creation=False
         )
@@ -226,7 +247,7 @@ class Clients:
             if not _legal("Metadata", topic.error_code):
                 for part in topic.partitions:
                     if part.partition_index == partition and part.leader_id >= 0:
-                        return NodeId(part.leader_id)
+                        return NodeId(part.leader_id), part.leader_epoch
             yield random.randint(*_PAUSE_US)
 
     def coordinator(

@@ -50,6 +50,7 @@ class TransactionClients:
         self._notes = notes
         self._clock = clock
         self._ended = 0  # producers
+        self._epochs: dict[tuple[str, int], int] = {}  # the latest in which a reader was answered
         self._partitions = tuple(TopicPartition(TRANSACTION_TOPIC, index) for index in range(PARTITIONS))
         self.history = History()
 
@@ -124,7 +125,15 @@ class TransactionClients:
                 return (yield from clients.leader(random, topic.name, topic.partition_data[0].index))
             case FetchRequest():
                 asked = request.topics[0]
-                return (yield from clients.leader(random, asked.topic, asked.partitions[0].partition))
+                part = asked.partitions[0]
+                at = asked.topic, part.partition
+                while True:
+                    leader, epoch = yield from clients.leader_and_epoch(random, *at)
+                    if epoch >= self._epochs.get(at, -1):
+                        break
+                    yield _PAUSE_US
+                self._epochs[at] = part.current_leader_epoch = epoch
+                return leader
             case OffsetFetchRequest():
                 return (yield from clients.coordinator(random, request.groups[0].group_id, GROUP_KEY))
             case TxnOffsetCommitRequest():

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparklog.effects import Sync
-from sparklog.model import NodeId, Offset, Ticket
+from sparklog.model import NodeId, Offset, Ticket, TopicPartition
 from sparklog_server.broker.broker import Broker
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.snapshot import digest
@@ -17,17 +17,21 @@ from sparklog_server.simulation import nemesis
 from sparklog_server.simulation.broker_process import BrokerProcess
 from sparklog_server.simulation.client_process import ClientProcess, Steps
 from sparklog_server.simulation.clock import START_US, VirtualClock
-from sparklog_server.simulation.cluster_clients import PARTITIONS, Clients, Notes
+from sparklog_server.simulation.cluster_clients import PARTITIONS, TOPIC, TRANSACTION_TOPIC, Clients, Notes
 from sparklog_server.simulation.cluster_transactions import IDS, TransactionClients
 from sparklog_server.simulation.history import Outcome as Transacted
 from sparklog_server.simulation.nemesis import Nemesis
 from sparklog_server.simulation.randomness import random_for
+from sparklog_server.simulation.replica_ledger import ReplicaLedger
 from sparklog_server.simulation.scenario import Kind, Scenario
 from sparklog_server.simulation.world import Machine, Process, Violation, World
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
-_CHECK_MS = 30_000
+_CHECK_MS = 60_000
 _FENCED_WITHIN_MS = 1_000
+_REPLICAS = 3
+WATCHED = (TOPIC, TRANSACTION_TOPIC, "__consumer_offsets", "__transaction_state")
+_LONE = 0.2
 _RUNS_US = 3_000_000
 """A broker that has run for so long is in service, where nodes are only killed."""
 
@@ -53,6 +57,20 @@ def drawn(seed: int) -> Scenario:
     return scenario._replace(faults=tuple(faults))
 
 
+def replicas_of(scenario: Scenario) -> tuple[int, str]:
+    """The replication factor of all topics and their `sparklog.ack.flush`, by the seed.
+
+    Where disks are lost there is one replica, and where the power fails records are synced: what only the
+    page cache of a machine has is lost with it.
+    """
+    random = random_for(scenario.seed, "replicas")
+    kinds = {fault.kind for fault in scenario.faults}
+    brokers = len(scenario.nodes) - len(scenario.voters) or len(scenario.nodes)
+    if brokers < _REPLICAS or Kind.LOSE in kinds or random.random() < _LONE:
+        return 1, "auto"
+    return _REPLICAS, "always" if Kind.POWER in kinds else random.choice(("auto", "never", "always"))
+
+
 def run(
     scenario: Scenario,
     *,
@@ -74,6 +92,8 @@ def run(
         "acknowledged": sum(map(len, notes.acknowledged.values())),
         "created": len(notes.created),
         "committed": notes.committed + 1,
+        "leaderships": run.replicas.led,
+        "truncations": run.replicas.cuts,
         "transactions": sum(txn.outcome is Transacted.COMMITTED for txn in run.history.transactions),
     }
     return Outcome(failure, run.world.events, run.world.digest, reached)
@@ -89,7 +109,8 @@ class _Run:
             **dict.fromkeys(brokers, ("broker",)),
             **dict.fromkeys(voters, ("controller",) if brokers else ("broker", "controller")),
         }
-        clients = Clients(brokers or voters, self.notes)
+        self._replicas, self._flush = replicas_of(scenario)
+        clients = Clients(brokers or voters, self.notes, self._replicas)
         steps: list[Callable[..., Steps]] = [clients.administrator, clients.committer, clients.checker]
         steps += [partial(clients.writer, partition=partition) for partition in range(PARTITIONS)]
         clock = VirtualClock()
@@ -99,7 +120,9 @@ class _Run:
         self._steps = {NodeId(101 + number): one for number, one in enumerate(steps)}
         self._broker_class = broker_class
         self._is_calm = all(fault.kind is Kind.KILL for fault in scenario.faults)
-        self.watch = _Watch(self.notes, is_calm=self._is_calm)
+        watched = [TopicPartition(name, one) for name in WATCHED for one in range(PARTITIONS)]
+        self.replicas = ReplicaLedger(tuple(watched))
+        self.watch = _Watch(self.notes, self.replicas, is_calm=self._is_calm)
         self.world = World(scenario.seed, (*scenario.nodes, *self._steps), self._process, self.watch, clock)
         Nemesis(self.world, scenario.faults)
 
@@ -119,6 +142,12 @@ class _Run:
             "auto.create.topics.enable": "false",
             "offsets.topic.num.partitions": "3",
             "transaction.state.log.num.partitions": "3",
+            "default.replication.factor": str(self._replicas),
+            "offsets.topic.replication.factor": str(self._replicas),
+            "transaction.state.log.replication.factor": str(self._replicas),
+            "transaction.state.log.min.isr": "2",
+            "min.insync.replicas": "2",
+            "sparklog.ack.flush": self._flush,
             "log.message.timestamp.after.max.ms": str(1 << 60),  # wall clocks step
         }
         return BrokerProcess(machine, settings, cluster_id=CLUSTER_ID, broker_class=self._broker_class)
@@ -168,8 +197,9 @@ class _Watch:
     is fenced.
     """
 
-    def __init__(self, notes: Notes, *, is_calm: bool) -> None:
+    def __init__(self, notes: Notes, replicas: ReplicaLedger, *, is_calm: bool) -> None:
         self._notes = notes
+        self._replicas = replicas
         self.digests: dict[Offset, bytes] = {}
         self._is_calm = is_calm
         self._seen: dict[NodeId, MetadataImage] = {}
@@ -180,6 +210,8 @@ class _Watch:
         process = machine.process
         if not isinstance(process, BrokerProcess):
             return
+        if not self._notes.lost:
+            self._replicas.check(machine.node, process.broker)
         image = process.broker._quorum.image
         before = self._seen.get(machine.node)
         if image is before:
@@ -205,6 +237,7 @@ class _Watch:
         """The process of the machine has ended."""
         self._seen.pop(machine.node, None)
         self._started_us.pop(machine.node, None)
+        self._replicas.ended(machine.node)
 
     def disk_replaced(self, machine: Machine) -> None:
         """What was on the disk had one replica."""

@@ -52,11 +52,15 @@ class OwnNode:
 class Place:
     """The roles, ports and directories of the nodes 1, 2, … of a cluster."""
 
-    def __init__(self, root: Path, *roles: str, directories: Sequence[str] = ("data",)) -> None:
+    def __init__(
+        self, root: Path, *roles: str, directories: Sequence[str] = ("data",), replicas: int = 1
+    ) -> None:
+        """The internal topics have that many `replicas`."""
         self.ids = range(1, len(roles) + 1)
         self.brokers = [node for node in self.ids if "broker" in roles[node - 1]]
         self._root = root
         self._directories = directories
+        self._replicas = replicas
         self._roles = dict(zip(self.ids, roles, strict=True))
         ports = free_ports(2 * len(roles))
         self._addresses = {node: f"127.0.0.1:{ports.pop()}" for node in self.ids}
@@ -96,9 +100,9 @@ class Place:
             "controller.listener.names": "CONTROLLER",
             "log.dirs": ",".join(str(self.directory(node, name)) for name in self._directories),
             "metadata.log.max.record.bytes.between.snapshots": 4096,  # a node that starts loads one
-            "offsets.topic.replication.factor": 1,
+            "offsets.topic.replication.factor": self._replicas,
             "offsets.topic.num.partitions": 4,
-            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.replication.factor": self._replicas,
             "transaction.state.log.min.isr": 1,
             "transaction.state.log.num.partitions": 4,
             "group.initial.rebalance.delay.ms": 0,

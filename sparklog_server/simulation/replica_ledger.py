@@ -1,0 +1,73 @@
+"""The replicas of the partitions of a cluster: what one of them has shown as committed stays so on all, and
+each leader epoch has one leader.
+"""
+
+from typing import Final
+
+from sparklog.model import LeaderEpoch, NodeId, Offset, TopicPartition
+from sparklog.record.batch import iterate_headers
+from sparklog_server.broker.broker import Broker
+from sparklog_server.replica.partition import Partition
+from sparklog_server.simulation.ledger import Committed, Ledger
+from sparklog_server.simulation.world import Violation
+
+_READ_BYTES: Final = 1 << 20
+
+
+class ReplicaLedger:
+    """Checks the replicas of the watched partitions at the end of each turn of their nodes.
+
+    `cuts` counts how often a replica had fewer records than the turn before.
+    """
+
+    def __init__(self, watched: tuple[TopicPartition, ...]) -> None:
+        self.cuts = 0
+        self._ledgers = {one: Ledger() for one in watched}
+        self._leaders: dict[tuple[TopicPartition, int], NodeId] = {}
+        self._shown: dict[tuple[NodeId, TopicPartition], Offset] = {}  # the high watermark at the last check
+        self._ends: dict[tuple[NodeId, TopicPartition], Offset] = {}
+
+    @property
+    def led(self) -> int:
+        """How many leaderships the watched partitions had."""
+        return len(self._leaders)
+
+    def ended(self, node: NodeId) -> None:
+        """The process of the node has ended: the next one is checked from the start of its logs."""
+        for one in self._ledgers:
+            self._shown.pop((node, one), None)
+            self._ends.pop((node, one), None)
+
+    def check(self, node: NodeId, broker: Broker) -> None:
+        """Check the replicas that have changed in a turn. Raises Violation."""
+        for at, ledger in self._ledgers.items():
+            partition = broker._partitions.find(at.topic, at.partition)
+            if partition is not None and not partition.log.is_closed:
+                self._check(node, at, partition, ledger)
+
+    def _check(self, node: NodeId, at: TopicPartition, partition: Partition, ledger: Ledger) -> None:
+        log_end, high_watermark = partition.log.log_end_offset, partition.high_watermark
+        if high_watermark > log_end:
+            raise Violation("watermark-above-end", f"{at} on node {node}: {high_watermark} > {log_end}")
+        if partition.leader is not None:
+            epoch = partition.leader.leader_epoch
+            if self._leaders.setdefault((at, epoch), node) != node:
+                others = self._leaders[at, epoch]
+                raise Violation("two-leaders", f"{at} in epoch {epoch}: nodes {others} and {node}")
+        key = node, at
+        self.cuts += log_end < self._ends.get(key, Offset(0))
+        self._ends[key] = log_end
+        shown = self._shown.get(key, Offset(0))
+        if high_watermark > shown:
+            self._show(node, partition, shown, ledger)
+        self._shown[key] = high_watermark
+
+    def _show(self, node: NodeId, partition: Partition, start: Offset, ledger: Ledger) -> None:
+        high_watermark = partition.high_watermark
+        while start < high_watermark:
+            part = partition.log.read(start, high_watermark, _READ_BYTES, at_least_one=True)
+            assert part is not None, f"{partition.topic_partition} has no batch at {start}"
+            for _, header in iterate_headers(part.read()):
+                base, limit = Offset(header.base_offset), Offset(header.next_offset)
+                ledger.committed(node, Committed(base, limit, LeaderEpoch(header.leader_epoch), header.crc))
+                start = limit
