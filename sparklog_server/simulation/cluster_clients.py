@@ -183,7 +183,7 @@ class Clients:
             for _ in range(_READS):
                 found = yield from self._read(random, partition)
                 values = [value for _, value in found]
-                if set(acknowledged) <= set(values):
+                if notes.lost or set(acknowledged) <= set(values):
                     break
                 yield random.randint(*_PAUSE_US)
             if values != sorted(set(values)):
