@@ -82,7 +82,7 @@ def leader_killed(figures: harness.Figures, cluster: trio.Trio, number: int) -> 
     """Kill the leader, which is not the active controller."""
     controller = cluster.controller()
     leader, topic = controller % trio.COUNT + 1, f"leader-{number}"
-    cluster.create(topic, [_from(leader)])
+    cluster.create(topic, [trio.ordered(leader)])
     with Load(cluster.bootstrap_servers, topic) as load:
         since_s = _struck(cluster.nodes[leader].kill)
         gap_s = load.gap_s(since_s)
@@ -93,7 +93,7 @@ def leader_killed(figures: harness.Figures, cluster: trio.Trio, number: int) -> 
 def controller_killed(figures: harness.Figures, cluster: trio.Trio, number: int) -> None:
     """Kill the leader, which is the active controller as well."""
     leader, topic = cluster.controller(), f"controller-{number}"
-    cluster.create(topic, [_from(leader)])
+    cluster.create(topic, [trio.ordered(leader)])
     with Load(cluster.bootstrap_servers, topic) as load:
         since_s = _struck(cluster.nodes[leader].kill)
         gap_s = load.gap_s(since_s)
@@ -105,7 +105,7 @@ def leader_stopped(figures: harness.Figures, cluster: trio.Trio, number: int) ->
     """Stop the leader, which is not the active controller, by SIGSTOP."""
     controller = cluster.controller()
     leader, topic = controller % trio.COUNT + 1, f"stopped-{number}"
-    cluster.create(topic, [_from(leader)])
+    cluster.create(topic, [trio.ordered(leader)])
     with Load(cluster.bootstrap_servers, topic, **{"socket.timeout.ms": 1_000}) as load:
         since_s = _struck(cluster.nodes[leader].suspend)
         image = cluster.nodes[controller]
@@ -124,7 +124,7 @@ def many_led(figures: harness.Figures, cluster: trio.Trio, number: int) -> None:
     """Kill a node that leads a third of many partitions."""
     controller = cluster.controller()
     victim, topic = controller % trio.COUNT + 1, f"many-{number}"
-    cluster.create(topic, [_from(one % trio.COUNT + 1) for one in range(PARTITIONS)])
+    cluster.create(topic, [trio.ordered(one % trio.COUNT + 1) for one in range(PARTITIONS)])
     image = cluster.nodes[controller]
 
     def is_led() -> bool:
@@ -140,18 +140,13 @@ def many_led(figures: harness.Figures, cluster: trio.Trio, number: int) -> None:
 def rolling_restart(figures: harness.Figures, cluster: trio.Trio, number: int) -> None:
     """Stop and start each node in turn, under load."""
     topic = f"rolling-{number}"
-    cluster.create(topic, [_from(1)])
+    cluster.create(topic, [trio.ordered(1)])
     with Load(cluster.bootstrap_servers, topic) as load:
         for node in cluster.nodes.values():
             node.stop()
             cluster.restore(topic)
     figures.add("rolling restart: failed", "records", cluster.name, len(load.failed), bound="<= 0")
     figures.add("rolling restart: longest gap", "s", cluster.name, load.longest_gap_s(), bound="<= 1.0")
-
-
-def _from(leader: int) -> list[int]:
-    """The nodes in order of their numbers, this one first."""
-    return [(leader - 1 + step) % trio.COUNT + 1 for step in range(trio.COUNT)]
 
 
 def _struck(fault: Callable[[], None]) -> float:

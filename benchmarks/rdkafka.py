@@ -7,15 +7,22 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 import confluent_kafka
 
-from benchmarks.harness import PROJECT, Subject
+from benchmarks.harness import PROJECT
 
 SOURCE = Path(__file__).with_name("rdkafka_driver.c")
 BUILD = PROJECT / "build" / "benchmarks"
 SECONDS_MAX = 60
+
+
+class Addressed(Protocol):
+    """A broker or a cluster."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
 
 
 class Load(TypedDict):
@@ -32,13 +39,13 @@ def is_available() -> bool:
     return shutil.which(os.environ.get("CC", "cc")) is not None and bool(_libraries())
 
 
-def produce(subject: Subject, topic: str, *, count: int, size: int, settings: tuple[str, ...] = ()) -> Load:
+def produce(subject: Addressed, topic: str, *, count: int, size: int, settings: tuple[str, ...] = ()) -> Load:
     """Produce `count` values of `size` bytes over all partitions; librdkafka's defaults but acks=1."""
     return _run("produce", subject.bootstrap_servers, topic, count, size, SECONDS_MAX, "acks=1", *settings)
 
 
 def consume(
-    subject: Subject, topic: str, *, count: int, partitions: int, settings: tuple[str, ...] = ()
+    subject: Addressed, topic: str, *, count: int, partitions: int, settings: tuple[str, ...] = ()
 ) -> Load:
     """Consume `count` records from the beginning of `partitions` partitions, without a group."""
     return _run("consume", subject.bootstrap_servers, topic, count, partitions, SECONDS_MAX, *settings)

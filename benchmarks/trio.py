@@ -190,6 +190,11 @@ def wait_until(is_so: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> 
         time.sleep(0.002)
 
 
+def ordered(leader: int) -> list[int]:
+    """The numbers of the nodes in a ring that begins with this one: replicas with a preferred leader."""
+    return [(leader - 1 + step) % COUNT + 1 for step in range(COUNT)]
+
+
 def loopback() -> dict[int, Place]:
     """Free ports of this machine."""
     return {
