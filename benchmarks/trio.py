@@ -225,7 +225,7 @@ def own_nodes(
     cluster_id, nodes = encode_uuid(new_uuid(os.urandom)), {}
     for number, place in places.items():
         directory = root / f"node-{number}"
-        directory.mkdir(parents=True)
+        directory.mkdir(parents=True, exist_ok=True)
         properties = _properties(number, places, directory) | dict(settings or {})
         given = [word for key, value in properties.items() for word in ("--set", f"{key}={value}")]
         sparklog = harness.sparklog_command()
@@ -247,7 +247,7 @@ def kafka_nodes(
     nodes = {}
     for number, place in places.items():
         directory = root / f"node-{number}"
-        directory.mkdir(parents=True)
+        directory.mkdir(parents=True, exist_ok=True)
         properties = _properties(number, places, directory) | dict(settings or {})
         nodes[number] = Node(number, place, harness.formatted_kafka(directory, properties), directory)
     return nodes
