@@ -28,7 +28,8 @@ def main() -> int:
     options = _options()
     directory = options.directory
     library = shim(directory)
-    mount_memory(directory / "node-1", SMALL_BYTES)
+    small = directory / "node-1" / "data"
+    mount_memory(small, SMALL_BYTES)
     stall = directory / "stall"
     with networks() as found:
         places = {
@@ -41,7 +42,7 @@ def main() -> int:
             for topic in (PLAIN, WHOLE):
                 leaders = [number % trio.COUNT + 1 for number in range(PARTITIONS)]
                 cluster.create(topic, [trio.ordered(leader) for leader in leaders])
-            attacked = Attacked(cluster, found, directory / "node-1", stall, random.Random(options.seed))
+            attacked = Attacked(cluster, found, small, stall, random.Random(options.seed))
             return _judged(attacked, options.faults, options.seconds)
 
 
