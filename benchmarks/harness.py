@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,9 +43,15 @@ ENVIRONMENT = {
 }  # compiled files as pip leaves them
 
 
-def options(description: str | None, *, against: bool = False, repeats: int = 3) -> argparse.Namespace:
+def options(
+    description: str | None,
+    *,
+    against: bool = False,
+    repeats: int = 3,
+    more: Callable[[argparse.ArgumentParser], None] | None = None,
+) -> argparse.Namespace:
     """The arguments all benchmarks share: `.json`, `.repeats` and, where a real Kafka can run beside ours,
-    `.against`.
+    `.against`; `more` adds those of one benchmark.
     """
     parser = argparse.ArgumentParser(description=(description or "").split("\n\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as JSON")
@@ -63,6 +69,8 @@ def options(description: str | None, *, against: bool = False, repeats: int = 3)
             help="run the same load against a real Kafka (needs Java; see `make jars`)",
         )
         parser.add_argument("--only", choices=["kafka"], help=argparse.SUPPRESS)
+    if more is not None:
+        more(parser)
     return parser.parse_args()
 
 
