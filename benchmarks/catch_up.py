@@ -20,15 +20,14 @@ PACED_BYTES, PACED_PER_S = 10_000, 2_000
 TOPIC, BEFORE_S = "behind", 10.0
 RECORDS_AT_ONCE = 1_000_000
 LEADER, AWAY = 1, 3
+QUIET = {"log_level": 0}
 
 
 class Paced:
     """A producer of 20 MB/s with acks=all, in a thread; `latencies` has (when, milliseconds)."""
 
     def __init__(self, servers: str) -> None:
-        self._producer = Producer(
-            {"bootstrap.servers": servers, "acks": "all", "linger.ms": 0, "log_level": 0}
-        )
+        self._producer = Producer({"bootstrap.servers": servers, "acks": "all", "linger.ms": 0, **QUIET})
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._send)
         self.latencies: list[tuple[float, float]] = []
