@@ -93,6 +93,8 @@ class Context:
         self.quotas = quotas
         self.replica_sessions = replica_sessions
         self.auto_creations: set[str] = set()
+        self.suspects: dict[NodeId, Micros] = {}
+        """The brokers whose link has just ended, and until when Metadata leaves them out."""
         self.disconnect = disconnect
         self.paused: list[Session] = []
         self.woken: dict[Wakeable, None] = {}
@@ -184,6 +186,13 @@ class Context:
 
             self._transaction_peers = TransactionPeers(self.links, self.address_of)
         return self._transaction_peers
+
+    def suspected(self, now: Instant) -> frozenset[NodeId]:
+        """The brokers that Metadata leaves out at the moment."""
+        if not self.suspects:
+            return frozenset()
+        self.suspects = {node: until for node, until in self.suspects.items() if until > now.mono_us}
+        return frozenset(self.suspects)
 
     def address_of(self, node: NodeId) -> Address | None:
         """The inter-broker listener of a broker that is not fenced."""

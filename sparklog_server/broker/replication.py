@@ -46,6 +46,11 @@ _EARLIEST_LOCAL: Final = -4
 _LATEST: Final = -1
 _ALTER_RETRY_US: Final = 50_000
 _SILENCE_MS: Final = 4_500
+_PROCESS_ENDED: Final = (Loss.ENDED, Loss.RESET, Loss.REFUSED)
+_SUSPECTED_US: Final = 500_000
+"""How long Metadata does not name a broker whose link has ended: a client that is told of a dead leader asks
+again only after a second, and one that is told of none within 100 ms. An election takes less.
+"""
 _REFUSED: Final = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
 """Refusals that leave the ISR as it was; after any other the metadata tells."""
 _AWAITS_METADATA: Final = (
@@ -150,6 +155,7 @@ class Replication:
     def published(self, delta: MetadataDelta) -> None:
         """Brokers have changed: one that was unreachable may be back at once, perhaps at another address."""
         for node in delta.brokers_changed:
+            self._context.suspects.pop(node, None)
             fetcher = self._fetchers.get(node)
             if fetcher is not None:
                 fetcher.retry_now()
@@ -232,9 +238,13 @@ class Replication:
         )
 
     def _fetched(self, fetcher: Fetcher, answer: Message | Loss, now: Instant) -> None:
+        suspects = self._context.suspects
         if isinstance(answer, FetchResponse):
+            suspects.pop(fetcher.leader, None)
             fetcher.responded(answer, now)
         else:
+            if answer in _PROCESS_ENDED:
+                suspects[fetcher.leader] = Micros(now.mono_us + _SUSPECTED_US)
             fetcher.lost(answer.value if isinstance(answer, Loss) else "not a response to a fetch", now)
         self._is_due = True
 

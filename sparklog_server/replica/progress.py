@@ -51,6 +51,9 @@ class FollowerProgress:
         previous fetch if it has reached what was the end then: under a steady load a follower is always one
         fetch behind.
         """
+        if broker_epoch != self.broker_epoch and self.log_end_offset != _UNKNOWN:
+            # Another incarnation: that the last one was caught up says nothing of this one.
+            self.caught_up_us, self._leader_end_at_fetch = NEVER, _UNKNOWN
         if fetch_offset >= leader_end:
             self.caught_up_us = now.mono_us
         elif self._leader_end_at_fetch != _UNKNOWN and fetch_offset >= self._leader_end_at_fetch:

@@ -1,5 +1,6 @@
 """The committed end, the caught-up rule and the ISR of a leadership."""
 
+import msgspec
 import pytest
 
 from sparklog.errors import ErrorCode
@@ -198,3 +199,14 @@ def test_the_metadata_of_before_a_proposal_decide_nothing() -> None:
     known.expand(NodeId(3))
     assert not known.commit(isr(1, 2), 7)
     assert known.is_changing
+
+
+def test_an_incarnation_that_is_far_behind_holds_nothing_back_that_its_predecessor_had() -> None:
+    two_of_three = leader(isr=(1, 2))
+    fetched(two_of_three, 2, 1000, 1000)
+    fetched(two_of_three, 3, 1000, 1000)
+    fetched(two_of_three, 3, 0, 1000, epoch=23)
+    rules = brokers()
+    rules.brokers = dict(rules.brokers)
+    rules.brokers[NodeId(3)] = msgspec.structs.replace(rules.brokers[NodeId(3)], epoch=23)
+    assert committed(two_of_three, 1000, rules=rules) == 1000

@@ -1,11 +1,11 @@
 """Metadata: the brokers, with the addresses of the request's listener, and the leaders of partitions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from sparklog.errors import ErrorCode
-from sparklog.model import ZERO_UUID, Instant, Uuid
+from sparklog.model import ZERO_UUID, Instant, NodeId, Uuid
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.metadata import (
     MetadataRequest,
@@ -48,21 +48,25 @@ def metadata(
 
     A response about very many topics is made over several turns, from the image at the time of the request.
     """
-    told = _Told(context, call, request, now)
+    suspected = context.suspected(now)
+    told = _Told(context, call, request, now, suspected)
     if told.count > SLICE:
         answer = Pieces(
-            _head(context, call, request), call.api_key, call.version, _TAIL_BYTES.get(call.version, 0)
+            _head(context, call, request, suspected),
+            call.api_key,
+            call.version,
+            _TAIL_BYTES.get(call.version, 0),
         )
         asks = (_OfTopic(told, topic) for topic in told.topics)
         return context.slices.add(
             call, told.count, asks, partial(_fold, answer), lambda: told.finished(answer), lambda: answer.size
         )
-    response = _head(context, call, request)
+    response = _head(context, call, request, suspected)
     response.topics = [told.of(topic) for topic in told.topics]
     return told.finished(response)
 
 
-def _head(context: Context, call: Call, request: MetadataRequest) -> MetadataResponse:
+def _head(context: Context, call: Call, request: MetadataRequest, suspected: Set[NodeId]) -> MetadataResponse:
     """The response without topics."""
     response = MetadataResponse(cluster_id=context.cluster_id, controller_id=context.settings.node_id)
     response.brokers = [
@@ -70,7 +74,9 @@ def _head(context: Context, call: Call, request: MetadataRequest) -> MetadataRes
             node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
         )
         for broker in context.image.brokers.values()
-        if not broker.is_fenced and (endpoint := broker.endpoint(call.session.listener)) is not None
+        if not broker.is_fenced
+        and broker.node_id not in suspected
+        and (endpoint := broker.endpoint(call.session.listener)) is not None
     ]
     if request.include_cluster_authorized_operations:
         may_see = context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
@@ -83,8 +89,16 @@ class _Told:
     end.
     """
 
-    def __init__(self, context: Context, call: Call, request: MetadataRequest, now: Instant) -> None:
+    def __init__(
+        self,
+        context: Context,
+        call: Call,
+        request: MetadataRequest,
+        now: Instant,
+        suspected: Set[NodeId],
+    ) -> None:
         self.now = now
+        self._suspected = suspected
         self._context = context
         self._call = call
         self._image = context.image
@@ -149,6 +163,8 @@ class _Told:
         for index, partition in enumerate(topic.partitions):
             if partition.leader < 0 or not self._reachable.issuperset(partition.replicas):
                 told.partitions[index].offline_replicas = self._offline_replicas(partition)
+        if self._suspected:
+            _without_suspected(told, self._suspected)
         if self._context.partitions.has_offline:
             _without_offline(self._context, told)
         return told
@@ -202,6 +218,13 @@ def _without_offline(context: Context, told: MetadataResponseTopic) -> None:
         ):
             part.error_code, part.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
             part.offline_replicas = [context.settings.node_id]
+
+
+def _without_suspected(told: MetadataResponseTopic, suspected: Set[NodeId]) -> None:
+    """Set no leader for the partitions that a broker leads whose process seems to have ended."""
+    for part in told.partitions:
+        if part.leader_id in suspected:
+            part.error_code, part.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
 
 
 def _topic(topic: TopicImage) -> MetadataResponseTopic:
