@@ -53,7 +53,7 @@ def administer(
         case AlterConfigsRequest():
             return alter_configs(pending, command, layers)
         case ElectLeadersRequest():
-            return elect_leaders(pending, command)
+            return elect_leaders(pending, command, settings_for)
         case AlterPartitionReassignmentsRequest():
             return alter_partition_reassignments(pending, command, settings_for)
         case AlterClientQuotasRequest():

@@ -27,7 +27,14 @@ from sparklog_server.metadata.records import (
 )
 from sparklog_server.outcome import Outcome, Refused
 
-from .elections import SettingsFor, broker_left, broker_restarted, broker_returned, has_leaderships
+from .broker_changes import (
+    broker_left,
+    broker_restarted,
+    broker_returned,
+    has_leaderships,
+    lone_broker_restarted,
+)
+from .elections import SettingsFor
 from .sessions import Session, Sessions
 
 _RESERVED_DIRECTORIES = 100
@@ -191,6 +198,7 @@ class Brokers:
                 f"Another broker is registered with id {node} and still alive.",
             )
         _check_features(image, request)
+        was_clean = existing is not None and request.previous_broker_epoch == existing.epoch
         records: list[Message] = []
         if existing is None:
             # A single broker leads while it is fenced (decision 0005); from the second registration on, its
@@ -199,14 +207,14 @@ class Brokers:
             records = [
                 record for broker in fenced for record in broker_left(image, broker.node_id, settings_for)
             ]
+            records += broker_restarted(image, node, settings_for, was_clean=False)
         elif not is_same_life and len(image.brokers) == 1:
-            was_clean = request.previous_broker_epoch == existing.epoch
             directories = [Uuid(one) for one in request.log_dirs]
-            records = broker_restarted(
+            records = lone_broker_restarted(
                 image, existing, settings_for, directories=directories, was_clean=was_clean
             )
         elif not is_same_life:
-            records = broker_left(image, node, settings_for)
+            records = broker_restarted(image, node, settings_for, was_clean=was_clean)
         epoch = existing.epoch if existing is not None and is_same_life else next_offset
         records.append(
             RegisterBrokerRecord(

@@ -31,9 +31,9 @@ from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, Metad
 from sparklog_server.metadata.records import FeatureLevelRecord, NoOpRecord, ProducerIdsRecord
 from sparklog_server.outcome import Outcome, Refused
 
+from .broker_changes import broker_returned
 from .brokers import Brokers
 from .configs import ToldConfigs, layers_in
-from .elections import broker_returned
 from .names import unified
 from .sessions import Probe, Sessions
 

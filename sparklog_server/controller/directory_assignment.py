@@ -17,7 +17,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import NO_LEADER_CHANGE, PartitionChangeRecord
 from sparklog_server.outcome import Outcome
 
-from .elections import SettingsFor, acceptable, change_of
+from .elections import SettingsFor, acceptable, change_of, has_replica_online, rules_for
 from .topics import RECORDS_PER_REQUEST_MAX
 
 
@@ -26,8 +26,9 @@ def assign_replicas_to_dirs(
 ) -> Outcome[Message, AssignReplicasToDirsResponse]:
     """Record the directories of a broker's replicas, each by itself; the caller has checked the broker epoch.
 
-    If the new directory is offline the broker stops leading the partition; if the old one was offline, the
-    broker may lead it again.
+    If the new directory is offline the broker leaves the ISR and stops leading the partition. If the old one
+    was offline, the broker may lead again a partition whose ISR it has not left, and is not eligible for
+    another.
     """
     node = NodeId(request.broker_id)
     assigned: dict[tuple[Uuid, int], Message] = {}  # by this request; the last one counts
@@ -69,13 +70,19 @@ def _assigned(
         for replica, lies in zip(before.replicas, before.directories, strict=True)
     )
     partition: PartitionImage = msgspec.structs.replace(before, directories=directories)
+    broker = image.brokers[node]
+    isr = before.isr
+    if not has_replica_online(partition, broker):
+        isr = tuple(replica for replica in isr if replica != node)
     change = change_of(
         partition,
         topic_id,
         index,
-        isr=partition.isr,
+        rules=rules_for(image, topic, settings_for(topic.name)),
+        isr=isr,
         is_acceptable=acceptable(image, partition),
-        is_unclean_allowed=settings_for(topic.name).unclean_leader_election_enable,
+        # The log in place of one on an offline directory begins empty.
+        lost=None if has_replica_online(before, broker) else node,
     ) or PartitionChangeRecord(partition_id=index, topic_id=topic_id)
     change.directories = list(directories)
     return change
@@ -89,4 +96,5 @@ def _changes(image: MetadataImage, node: NodeId, topic_id: Uuid, index: int, rec
         tuple(record.directories or ()) != partition.directories
         or record.isr is not None
         or record.leader != NO_LEADER_CHANGE
+        or record.eligible_leader_replicas is not None
     )

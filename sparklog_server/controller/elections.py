@@ -1,41 +1,73 @@
-"""Leader election: the changes of partitions when a broker is fenced, returns or is removed (KIP-631, without
-eligible leader replicas).
+"""Leader election of one partition: the record that gives it an ISR and a leader.
+
+The leader is chosen from, in this order:
+
+    1  the ISR
+    2  if the ISR is empty, the eligible leader replicas (ELR, KIP-966): they left the ISR while it was below
+       min.insync.replicas, so they hold every record below the high watermark
+    3  if both are empty, the last known leader, the single entry of `last_known_elr`
+    4  where unclean.leader.election.enable allows it, any replica
+
+Elections 3 and 4 are unclean: they may lose records, and the leader begins in the state "recovering". Without
+the feature eligible.leader.replicas.version there is no ELR, and the ISR never becomes empty: the last member
+stays in it even when it cannot lead.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from enum import Enum, auto
 
 import msgspec
 
 from sparklog.model import NodeId, Uuid
-from sparklog.wire.schema import Message
 from sparklog_server.config.topic_settings import TopicSettings
-from sparklog_server.metadata.entries import BrokerImage, PartitionImage
+from sparklog_server.metadata.entries import BrokerImage, PartitionImage, TopicImage
+from sparklog_server.metadata.features import ELR_VERSION
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
 
 SettingsFor = Callable[[str], TopicSettings]
 IsAcceptable = Callable[[NodeId], bool]
 
+_RECOVERING = 1
+_DIRECTORY_LOST = Uuid(bytes(15) + b"\x02")
+_RESERVED_DIRECTORIES = 100
 
-def elect(
-    partition: PartitionImage,
-    isr: tuple[NodeId, ...],
-    is_acceptable: IsAcceptable,
-    *,
-    is_unclean_allowed: bool,
-) -> tuple[NodeId, bool]:
-    """(leader, whether the election was unclean): the present leader if it is eligible, else the first
-    eligible replica of the ISR.
+
+class Election(Enum):
+    """The replicas that an election considers: those in sync or eligible, the preferred one first if it is
+    PREFERRED; and for UNCLEAN, if none of them can lead, all.
     """
-    candidates = (partition.leader, *partition.replicas)
-    for node in candidates:
-        if node in isr and is_acceptable(node):
-            return node, False
-    if is_unclean_allowed:
-        for node in partition.replicas:
-            if is_acceptable(node):
-                return node, True
-    return NodeId(NO_LEADER), False
+
+    ONLINE = auto()
+    PREFERRED = auto()
+    UNCLEAN = auto()
+
+
+class ElectionRules(msgspec.Struct, frozen=True):
+    """The rules for the partitions of one topic; `min_isr` is at most the number of replicas."""
+
+    min_isr: int
+    is_unclean_allowed: bool
+    has_elr: bool
+
+    @property
+    def election(self) -> Election:
+        """The kind of an election that is not requested by an administrator."""
+        return Election.UNCLEAN if self.is_unclean_allowed else Election.ONLINE
+
+
+def has_elr(image: MetadataImage) -> bool:
+    """Whether eligible leader replicas are enabled in the cluster (KIP-966)."""
+    return image.features.get(ELR_VERSION, 0) > 0
+
+
+def rules_for(image: MetadataImage, topic: TopicImage, settings: TopicSettings) -> ElectionRules:
+    """The rules for a topic with these effective settings."""
+    return ElectionRules(
+        min_isr=min(settings.min_insync_replicas, len(topic.partitions[0].replicas)),
+        is_unclean_allowed=settings.unclean_leader_election_enable,
+        has_elr=has_elr(image),
+    )
 
 
 def change_of(
@@ -43,32 +75,96 @@ def change_of(
     topic_id: Uuid,
     index: int,
     *,
-    isr: tuple[NodeId, ...],
+    rules: ElectionRules,
     is_acceptable: IsAcceptable,
-    is_unclean_allowed: bool,
+    election: Election | None = None,
+    isr: tuple[NodeId, ...] | None = None,
+    replicas: tuple[NodeId, ...] | None = None,
+    lost: NodeId | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that gives a partition this ISR and an eligible leader; None if nothing changes.
+    """The record that gives a partition this ISR, these replicas and an eligible leader; None if nothing
+    changes. `isr` and `replicas` are the present ones unless they are given.
 
-    The ISR never becomes empty: the last member stays in it even when it cannot lead, so that its return
-    needs no unclean election.
+    The replica `lost` may have lost records, as after an unclean stop: it does not become eligible. New
+    replicas need their directories from the caller.
     """
+    isr = partition.isr if isr is None else isr
+    replicas = partition.replicas if replicas is None else replicas
+    eligible = _eligible_after(partition, replicas, isr, rules, lost)
+    leader, is_unclean = elect(
+        partition, replicas, isr, eligible, rules, election or rules.election, is_acceptable
+    )
+    unchanged = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
     record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
-    leader, is_unclean = elect(partition, isr, is_acceptable, is_unclean_allowed=is_unclean_allowed)
-    is_changed = False
     if leader != partition.leader:
         record.leader = leader
-        is_changed = True
-        if is_unclean:
-            record.isr = [leader]
-            record.leader_recovery_state = -1 if partition.is_recovering else 1
-    if record.isr is None and isr and isr != partition.isr:
+        if is_unclean or leader in eligible:
+            isr = (leader,)
+        if is_unclean and not partition.is_recovering:
+            record.leader_recovery_state = _RECOVERING
+    elif not set(partition.replicas) <= set(replicas):
+        record.leader = leader  # a replica that is dropped is fenced by a new leader epoch
+    eligible = tuple(node for node in eligible if node not in isr)
+    if is_unclean or not rules.has_elr:
+        eligible = ()
+    if set(eligible) != set(partition.eligible_leader_replicas):
+        record.eligible_leader_replicas = list(eligible)
+    if isr != partition.isr and (isr or rules.has_elr):
         record.isr = list(isr)
-        is_changed = True
-    return record if is_changed else None
+    if rules.has_elr:
+        _record_last_leader(partition, record)
+    if replicas != partition.replicas:
+        record.replicas = list(replicas)
+        record.directories = [partition.directories[partition.replicas.index(node)] for node in replicas]
+    return None if record == unchanged else record
 
 
-_DIRECTORY_LOST = Uuid(bytes(15) + b"\x02")
-_RESERVED_DIRECTORIES = 100
+def elect(
+    partition: PartitionImage,
+    replicas: tuple[NodeId, ...],
+    isr: tuple[NodeId, ...],
+    eligible: tuple[NodeId, ...],
+    rules: ElectionRules,
+    election: Election,
+    is_acceptable: IsAcceptable,
+) -> tuple[NodeId, bool]:
+    """(leader or -1, whether the election is unclean): the present leader stays if it is valid."""
+    valid = isr or eligible
+    first = replicas[:1] if election is Election.PREFERRED else ()
+    for node in (*first, partition.leader, *replicas):
+        if node in valid and is_acceptable(node):
+            return node, False
+    if rules.has_elr and not valid and len(partition.last_known_elr) == 1:
+        (last,) = partition.last_known_elr
+        if last in replicas and is_acceptable(last):
+            return last, True
+    if election is Election.UNCLEAN:
+        for node in replicas:
+            if is_acceptable(node):
+                return node, True
+    return NodeId(NO_LEADER), False
+
+
+def _eligible_after(
+    partition: PartitionImage,
+    replicas: tuple[NodeId, ...],
+    isr: tuple[NodeId, ...],
+    rules: ElectionRules,
+    lost: NodeId | None,
+) -> tuple[NodeId, ...]:
+    """The ELR beside this ISR: those that left it while it is below the minimum, in order of preference."""
+    known = partition.eligible_leader_replicas
+    if rules.has_elr:
+        known = () if len(isr) >= rules.min_isr else (*known, *partition.isr)
+    return tuple(node for node in replicas if node in known and node not in isr and node != lost)
+
+
+def _record_last_leader(partition: PartitionImage, record: PartitionChangeRecord) -> None:
+    """Remember the last leader of a partition that loses it, until it has a leader again."""
+    if record.leader == NO_LEADER and not partition.last_known_elr:
+        record.last_known_elr = [partition.leader]
+    elif record.leader >= 0 and partition.last_known_elr:
+        record.last_known_elr = []
 
 
 def has_replica_online(partition: PartitionImage, broker: BrokerImage) -> bool:
@@ -79,105 +175,6 @@ def has_replica_online(partition: PartitionImage, broker: BrokerImage) -> bool:
     assert directory is not None
     is_reserved = int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES
     return directory != _DIRECTORY_LOST if is_reserved else directory in broker.directories
-
-
-def broker_left(
-    image: MetadataImage,
-    node_id: NodeId,
-    settings_for: SettingsFor,
-    *,
-    directory: Uuid | None = None,
-    spared: Callable[[PartitionImage], bool] | None = None,
-) -> list[Message]:
-    """The changes when a broker (or one of its directories) can no longer lead or be in sync, except for the
-    partitions in `spared`.
-    """
-    changes: list[Message] = []
-    for topic_id, topic in image.topics_by_id.items():
-        is_unclean_allowed: bool | None = None  # looked up once per topic that has a change
-        for index, partition in enumerate(topic.partitions):
-            if node_id not in partition.isr or (
-                directory is not None and partition.directory_of(node_id) != directory
-            ):
-                continue
-            if spared is not None and spared(partition):
-                continue
-            if is_unclean_allowed is None:
-                is_unclean_allowed = settings_for(topic.name).unclean_leader_election_enable
-            change = change_of(
-                partition,
-                topic_id,
-                index,
-                isr=tuple([node for node in partition.isr if node != node_id]),
-                is_acceptable=acceptable(image, partition, leaving=node_id),
-                is_unclean_allowed=is_unclean_allowed,
-            )
-            if change is not None:
-                changes.append(change)
-    return changes
-
-
-def broker_returned(image: MetadataImage, node_id: NodeId | None, settings_for: SettingsFor) -> list[Message]:
-    """The changes when a broker can lead again: it takes the partitions without a leader that it is eligible
-    for. Without a broker: the elections that an earlier leadership began and did not finish.
-    """
-    changes: list[Message] = []
-    for topic_id, index, name, partition in _partitions(image):
-        if partition.leader != NO_LEADER:
-            continue
-        change = change_of(
-            partition,
-            topic_id,
-            index,
-            isr=partition.isr,
-            is_acceptable=acceptable(image, partition, returning=node_id),
-            is_unclean_allowed=settings_for(name).unclean_leader_election_enable,
-        )
-        if change is not None:
-            changes.append(change)
-    return changes
-
-
-def broker_restarted(
-    image: MetadataImage,
-    broker: BrokerImage,
-    settings_for: SettingsFor,
-    *,
-    directories: Sequence[Uuid],
-    was_clean: bool,
-) -> list[Message]:
-    """The changes when the only broker of a cluster registers a new incarnation with these directories: it
-    keeps the leaderships that no other broker can take.
-
-    The leader epoch of a partition is raised only if records that consumers have read may be gone: after an
-    unclean stop, for a topic that serves records before they are synced. See
-    docs/decisions/0005-leading-on-after-a-restart.md.
-    """
-    assert tuple(image.brokers) == (broker.node_id,)
-    reborn = msgspec.structs.replace(broker, directories=tuple(directories))
-
-    def leads_on(partition: PartitionImage) -> bool:
-        return (
-            partition.leader == broker.node_id
-            and partition.replicas == (broker.node_id,)
-            and has_replica_online(partition, reborn)
-        )
-
-    changes = broker_left(image, broker.node_id, settings_for, spared=leads_on)
-    doubtful = () if was_clean else image.topics_by_id.items()
-    changes += [
-        PartitionChangeRecord(partition_id=index, topic_id=topic_id, leader=broker.node_id)
-        for topic_id, topic in doubtful
-        if settings_for(topic.name).sparklog_ack_flush == "never"
-        for index, partition in enumerate(topic.partitions)
-        if leads_on(partition)
-    ]
-    return changes
-
-
-def has_leaderships(image: MetadataImage, node_id: NodeId) -> bool:
-    """Whether the broker leads any partition."""
-    return any(partition.leader == node_id for _, _, _, partition in _partitions(image))
 
 
 def acceptable(
@@ -198,10 +195,3 @@ def acceptable(
         return broker.is_active or node == returning
 
     return is_acceptable
-
-
-def _partitions(image: MetadataImage) -> Iterator[tuple[Uuid, int, str, PartitionImage]]:
-    """(topic id, index, topic name, partition) for every partition, in creation order of the topics."""
-    for topic_id, topic in image.topics_by_id.items():
-        for index, partition in enumerate(topic.partitions):
-            yield topic_id, index, topic.name, partition

@@ -22,7 +22,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import PartitionChangeRecord
 from sparklog_server.outcome import Outcome
 
-from .elections import SettingsFor, acceptable, change_of
+from .elections import ElectionRules, SettingsFor, acceptable, change_of, rules_for
 
 _RECOVERED, _RECOVERING = 0, 1
 _ANY_EPOCH = -1
@@ -50,7 +50,7 @@ def _topic_altered(
     topic = image.topics_by_id.get(topic_id)
     if topic is None:
         return [], [_refused(one, ErrorCode.UNKNOWN_TOPIC_ID) for one in asked.partitions]
-    is_unclean_allowed = settings_for(topic.name).unclean_leader_election_enable
+    rules = rules_for(image, topic, settings_for(topic.name))
     records: list[Message] = []
     told = []
     # A partition that the request names twice is decided on its state after the first change.
@@ -64,7 +64,7 @@ def _topic_altered(
         if (code := _refusal(image, leader, partition, one)) is not ErrorCode.NONE:
             told.append(_refused(one, code))
             continue
-        change = _change_to(image, partition, topic_id, one, is_unclean_allowed=is_unclean_allowed)
+        change = _change_to(image, partition, topic_id, one, rules)
         if change is not None:
             records.append(change)
             partition = partitions[index] = merged(partition, change)
@@ -129,17 +129,16 @@ def _change_to(
     partition: PartitionImage,
     topic_id: Uuid,
     asked: AlterPartitionRequestPartitionData,
-    *,
-    is_unclean_allowed: bool,
+    rules: ElectionRules,
 ) -> PartitionChangeRecord | None:
     """The record of a valid request; None if the partition already is as requested."""
     change = change_of(
         partition,
         topic_id,
         asked.partition_index,
+        rules=rules,
         isr=tuple(NodeId(state.broker_id) for state in _states_in(asked)),
         is_acceptable=acceptable(image, partition),
-        is_unclean_allowed=is_unclean_allowed,
     )
     if partition.is_recovering and asked.leader_recovery_state == _RECOVERED:
         change = change or PartitionChangeRecord(partition_id=asked.partition_index, topic_id=topic_id)

@@ -19,19 +19,20 @@ from sparklog.wire.messages.elect_leaders import (
 from sparklog.wire.schema import Message
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
+from sparklog_server.metadata.records import NO_LEADER
 from sparklog_server.outcome import Outcome, Refused
 
-from .elections import SettingsFor, acceptable, change_of
+from .elections import Election, ElectionRules, SettingsFor, acceptable, change_of, rules_for
 from .topics import RECORDS_PER_REQUEST_MAX, check_nodes
 
 PREFERRED = 0
 UNCLEAN = 1
+_ELECTIONS = {PREFERRED: Election.PREFERRED, UNCLEAN: Election.UNCLEAN}
 _TOO_LARGE = "Unable to perform excessively large batch operation."
 
 
 def elect_leaders(
-    image: MetadataImage, request: ElectLeadersRequest
+    image: MetadataImage, request: ElectLeadersRequest, settings_for: SettingsFor
 ) -> Outcome[Message, ElectLeadersResponse]:
     """Elect the preferred replicas, or any replica where there is no leader; without a list of partitions,
     the reply names only those that needed an election.
@@ -69,7 +70,7 @@ def elect_leaders(
                     raise Refused(
                         ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
                     )
-                records.append(_elected(image, name, index, request.election_type))
+                records.append(_elected(image, name, index, request.election_type, settings_for))
                 chosen[name, index] = None
             except Refused as refusal:
                 result.error_code, result.error_message = refusal.code, refusal.message
@@ -111,7 +112,9 @@ def _needs_election(partition: PartitionImage, election_type: int) -> bool:
     )
 
 
-def _elected(image: MetadataImage, name: str, index: int, election_type: int) -> Message:
+def _elected(
+    image: MetadataImage, name: str, index: int, election_type: int, settings_for: SettingsFor
+) -> Message:
     """The record that gives one partition its leader; raises Refused."""
     topic = image.topics_by_name.get(name)
     if topic is None:
@@ -119,22 +122,18 @@ def _elected(image: MetadataImage, name: str, index: int, election_type: int) ->
     if not 0 <= index < len(topic.partitions):
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
     partition = topic.partitions[index]
-    preferred = partition.replicas[0]
     if not _needs_election(partition, election_type):
         raise Refused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-    is_acceptable = acceptable(image, partition)
-    if election_type == PREFERRED:
-        if preferred not in partition.isr or not is_acceptable(preferred):
-            raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
-        return PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=preferred)
     change = change_of(
         partition,
         topic.topic_id,
         index,
-        isr=partition.isr,
-        is_acceptable=is_acceptable,
-        is_unclean_allowed=True,
+        rules=rules_for(image, topic, settings_for(name)),
+        is_acceptable=acceptable(image, partition),
+        election=_ELECTIONS[election_type],
     )
+    if change is None and election_type == PREFERRED:
+        raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
     if change is None:
         raise Refused(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
@@ -162,14 +161,9 @@ def alter_partition_reassignments(
                     ):
                         message = f"The replication factor is changed from {len(partition.replicas)} to {len(asked.replicas)}"  # noqa: E501
                         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-                    unclean = settings_for(topic.name).unclean_leader_election_enable
+                    rules = rules_for(image, image.topics_by_id[topic_id], settings_for(topic.name))
                     records += _reassigned(
-                        image,
-                        partition,
-                        topic_id,
-                        asked.partition_index,
-                        asked.replicas,
-                        is_unclean_allowed=unclean,
+                        image, partition, topic_id, asked.partition_index, asked.replicas, rules
                     )
             except Refused as refusal:
                 result.error_code, result.error_message = refusal.code, refusal.message
@@ -212,8 +206,7 @@ def _reassigned(
     topic_id: Uuid,
     index: int,
     nodes: Sequence[int],
-    *,
-    is_unclean_allowed: bool,
+    rules: ElectionRules,
 ) -> list[Message]:
     """The record that reorders or drops replicas; raises Refused."""
     check_nodes(image, nodes, None)
@@ -234,10 +227,9 @@ def _reassigned(
         partition,
         topic_id,
         index,
+        rules=rules,
         isr=isr,
+        replicas=target,
         is_acceptable=acceptable(image, partition),
-        is_unclean_allowed=is_unclean_allowed,
-    ) or PartitionChangeRecord(partition_id=index, topic_id=topic_id)
-    change.replicas = list(target)
-    change.directories = [partition.directories[partition.replicas.index(node)] for node in target]
-    return [change]
+    )
+    return [] if change is None else [change]

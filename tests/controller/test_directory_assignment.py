@@ -1,7 +1,7 @@
 """AssignReplicasToDirs: the assignments that the controller records, and those it refuses."""
 
 from sparklog.errors import ErrorCode
-from sparklog.model import NodeId, Uuid
+from sparklog.model import NodeId, Offset, Uuid
 from sparklog.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectoryData,
@@ -12,6 +12,7 @@ from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.controller.directory_assignment import assign_replicas_to_dirs
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.records import BrokerRegistrationChangeRecord
 from tests.controller.test_partition_changes import DIRECTORIES, TOPIC_ID, after, image_of
 
 ELSEWHERE = Uuid(b"e" * 16)
@@ -32,7 +33,9 @@ def assign(
 
 
 def test_only_the_directory_of_the_named_replica_changes() -> None:
+    second = BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, log_dirs=[DIRECTORIES[2], ELSEWHERE])
     image = image_of([1, 2], [1, 2], 1)
+    image, _ = image.apply([(Offset(image.offset + 1), second)])
     before = image.topics_by_name["t"].partitions[0]
     code, partition, _ = assign(image, 2, DIRECTORIES[2])
     assert (code, partition) == (0, before)
@@ -46,9 +49,14 @@ def test_only_the_directory_of_the_named_replica_changes() -> None:
     )
 
 
+def test_a_follower_whose_replica_goes_to_an_offline_directory_leaves_the_isr() -> None:
+    code, partition, records = assign(image_of([1, 2], [1, 2], 1), 2, ELSEWHERE)
+    assert (code, partition.leader, partition.leader_epoch, partition.isr, records) == (0, 1, 5, (1,), 1)
+
+
 def test_a_leader_whose_replica_goes_to_an_offline_directory_resigns() -> None:
     code, partition, _ = assign(image_of([1, 2], [1, 2], 1), 1, ELSEWHERE)
-    assert (code, partition.leader) == (0, NodeId(2))
+    assert (code, partition.leader, partition.isr) == (0, NodeId(2), (2,))
     code, partition, _ = assign(image_of([1], [1], 1), 1, ELSEWHERE)
     assert (code, partition.leader, partition.isr) == (0, -1, (1,))
 

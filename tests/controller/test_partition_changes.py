@@ -71,7 +71,9 @@ def after(image: MetadataImage, records: Sequence[Message]) -> PartitionImage:
 def elect(image: MetadataImage, kind: int, *, is_all: bool = False) -> tuple[list[int], PartitionImage]:
     """The error codes, and the resulting partition."""
     asked = None if is_all else [TopicPartitions("t", [0])]
-    outcome = elect_leaders(image, ElectLeadersRequest(election_type=kind, topic_partitions=asked))
+    outcome = elect_leaders(
+        image, ElectLeadersRequest(election_type=kind, topic_partitions=asked), lambda _: TopicSettings()
+    )
     codes = [
         part.error_code for topic in outcome.reply.replica_election_results for part in topic.partition_result
     ]
@@ -103,7 +105,7 @@ def test_an_unclean_election_takes_an_unfenced_replica_of_a_partition_without_le
 
 def test_a_partition_that_is_named_twice_is_elected_once() -> None:
     request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=[TopicPartitions("t", [0, 0])])
-    outcome = elect_leaders(image_of([1, 2], [1, 2], 2), request)
+    outcome = elect_leaders(image_of([1, 2], [1, 2], 2), request, lambda _: TopicSettings())
     assert [part.error_code for part in outcome.reply.replica_election_results[0].partition_result] == [
         0,
         ErrorCode.ELECTION_NOT_NEEDED,
