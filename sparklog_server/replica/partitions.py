@@ -160,6 +160,8 @@ class Partitions:
         for changed in delta.partitions_changed:
             if self._node_id in changed.after.replicas:
                 self._follow(changed.topic_partition, changed.topic_id, changed.after, now)
+            else:
+                self._leave(changed.topic_partition)
         self._open([changed.topic_partition for changed in delta.partitions_changed], now)
         for resource_type, name in delta.configs_changed:
             if resource_type == TOPIC_RESOURCE:
@@ -344,6 +346,23 @@ class Partitions:
         if placement is not None and self._node_id in placement.replicas:
             self._place(partition, placement, now)
 
+    def _leave(self, name: TopicPartition) -> None:
+        """Remove the replica of a partition that other brokers have, if there was one."""
+        self._wanted.pop(name, None)
+        for names in (self._waiting, self._awaits_room, self._offline):
+            names.pop(name, None)
+        partition = self._by_topic.get(name.topic, {}).pop(name.partition, None)
+        if partition is None:
+            return
+        if not self._by_topic[name.topic]:
+            del self._by_topic[name.topic]
+        partition.close()
+        self.moving.removed(partition)
+        for directory in self.directories:
+            if directory.partitions.pop(partition, partition) is None and directory.error is None:
+                self.cleaning.removed(partition, directory)
+                self._openings.remove(directory, [name])
+
     def _remove(self, topic: str) -> None:
         self._wanted = {one: wanted for one, wanted in self._wanted.items() if one.topic != topic}
         self._waiting = {one: None for one in self._waiting if one.topic != topic}
@@ -451,8 +470,6 @@ class Partitions:
             and self._removals.is_quiet
             and all(directory.is_quiet for directory in self.directories)
         )
-
-    # -- end
 
     def stop(self) -> None:
         """Begin no more jobs except those that a clean stop needs."""

@@ -2,6 +2,12 @@
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId
+from sparklog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tests.broker.clusters import Cluster
 
 
@@ -129,3 +135,24 @@ def test_a_clean_stop_moves_the_leaderships_without_an_error() -> None:
     node.begin_stop()
     cluster.run_until(lambda: cluster.leading() not in (None, first))
     assert cluster.write(b"a") == 0
+
+
+def test_a_replica_that_is_dropped_leaves_its_broker() -> None:
+    cluster = replicated()
+    assert cluster.write(b"a") == 0
+    leader = cluster.leading()
+    assert leader is not None
+    dropped = next(node for node in (1, 2, 3) if node != leader)
+    kept = [node for node in (1, 2, 3) if node != dropped]
+    client = cluster.nodes[NodeId(leader)].connect()
+    asked = ReassignablePartition(partition_index=0, replicas=[leader, *(n for n in kept if n != leader)])
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=10_000, topics=[ReassignableTopic(name="t", partitions=[asked])]
+    )
+    client.send(request, 0, AlterPartitionReassignmentsResponse)
+    cluster.run_until(lambda: cluster.isr() == set(kept))
+    cluster.run_until(lambda: cluster.replica(dropped) is None)
+    assert cluster.write(b"b") == 0
+    assert [cluster.values(node, limit=2) for node in kept] == [[b"a", b"b"]] * 2
+    cluster.run(70_000)
+    assert not [path for path in cluster.nodes[NodeId(dropped)].disk.list("/data") if path.startswith("t-0")]
