@@ -218,6 +218,11 @@ STORAGE = [
         "The least recently used one is closed; its follower begins another.",
         replica_sessions.SESSIONS_PER_BROKER_MAX,
     ),
+    Limit(
+        "partitions of one fetch session of a follower",
+        "The session ends with FETCH_SESSION_ID_NOT_FOUND; its follower begins another.",
+        replica_sessions.PARTS_MAX,
+    ),
     Limit("moves between log directories in one request", "The rest is refused.", moving.WISHES_MAX),
 ]
 

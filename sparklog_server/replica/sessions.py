@@ -11,7 +11,7 @@ change. A parked response is built from the marked ones.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from sparklog.model import Micros, NodeId, Offset, Uuid
+from sparklog.model import Instant, Micros, NodeId, Offset, Uuid
 from sparklog.wire.messages.fetch import FetchPartition
 from sparklog.wire.schema import INT32_MAX
 from sparklog_server.replica.partition import Partition
@@ -19,6 +19,9 @@ from sparklog_server.replica.progress import NEVER, FollowerProgress
 
 SESSIONS_PER_BROKER_MAX: Final = 64
 """How many sessions one follower may have: Kafka's brokers have one for each of `num.replica.fetchers`."""
+PARTS_MAX: Final = 100_000
+"""How many partitions one session may name."""
+UNUSED_US: Final = 120_000_000
 UNKNOWN: Final = Offset(-2)
 """An offset that the follower was not told yet."""
 PartKey = tuple[Uuid | str, int]
@@ -187,9 +190,14 @@ class ReplicaSessions:
         """The session of that id."""
         return self._by_id.get(session_id)
 
-    def begin(self, node: NodeId, *, uses_topic_ids: bool) -> ReplicaSession:
-        """A new session; the follower's least recently used one is closed if it has too many."""
+    def begin(self, node: NodeId, now: Instant, *, uses_topic_ids: bool) -> ReplicaSession:
+        """A new session; those of the follower that it no longer uses are closed, and the least recently used
+        one if it has too many.
+        """
         own = [one for one in self._by_id.values() if one.node == node]
+        for one in own:
+            if one.fetched_us + UNUSED_US < now.mono_us:
+                self.end(one.id)
         if len(own) >= SESSIONS_PER_BROKER_MAX:
             self.end(min(own, key=lambda one: (one.fetched_us, one.id)).id)
         session_id = 0

@@ -6,7 +6,6 @@
 See `replica/sessions.py` for the sessions.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from sparklog.errors import ErrorCode
@@ -24,7 +23,7 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.sessions import UNKNOWN, PartKey, ReplicaSession, StandingPart
+from sparklog_server.replica.sessions import PARTS_MAX, UNKNOWN, PartKey, ReplicaSession, StandingPart
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _TOPIC_IDS_SINCE = 13
@@ -48,7 +47,7 @@ def fetch_as_replica(
 ) -> FetchResponse | Parked:
     """Take what the follower tells, and answer it, at once or when there is news."""
     node, broker_epoch = follower_of(request)
-    session = _session_of(context, call, request, node)
+    session = _session_of(context, call, request, node, now)
     if isinstance(session, ErrorCode):
         return FetchResponse(error_code=session)
     session.fetched_us = now.mono_us
@@ -62,6 +61,10 @@ def fetch_as_replica(
         for asked in topic.partitions:
             part = session.ask(_key(call, topic.topic, topic.topic_id, asked.partition), asked)
             _take(context, part, node, broker_epoch, now)
+    if len(session.parts) > PARTS_MAX:
+        context.replica_sessions.end(session.id)
+        session.close()
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     return _ParkedReplicaFetch(context, call, request, session).begin(now)
 
 
@@ -70,7 +73,7 @@ def _key(call: Call, name: str, topic_id: bytes, index: int) -> PartKey:
 
 
 def _session_of(
-    context: Context, call: Call, request: FetchRequest, node: NodeId
+    context: Context, call: Call, request: FetchRequest, node: NodeId, now: Instant
 ) -> ReplicaSession | ErrorCode:
     """The session of a request, a new one, or why there is none."""
     sessions = context.replica_sessions
@@ -78,7 +81,7 @@ def _session_of(
     if request.session_epoch in (_FULL_FETCH, _NO_SESSION):
         sessions.end(request.session_id)
         if request.session_epoch == _FULL_FETCH:
-            return sessions.begin(node, uses_topic_ids=uses_topic_ids)
+            return sessions.begin(node, now, uses_topic_ids=uses_topic_ids)
         return ReplicaSession(0, node, uses_topic_ids=uses_topic_ids)
     session = sessions.find(request.session_id)
     if session is None or session.node != node:
@@ -198,11 +201,9 @@ class _ParkedReplicaFetch:
         return self._done(self._read()[0])
 
     def abandoned(self) -> None:
-        """The connection of the follower is closed; its session remains until it begins another."""
-        if self._session.parked is self:
-            self._session.parked = None
-        if self._session.id == 0:
-            self._session.close()
+        """The connection of the follower is closed: it begins another session on the next one."""
+        self._context.replica_sessions.end(self._session.id)
+        self._session.close()
 
     def _done(self, response: FetchResponse) -> FetchResponse:
         session = self._session
@@ -236,7 +237,8 @@ class _ParkedReplicaFetch:
         is_due = False
         found_bytes = 0
         quiet = []
-        parts: Iterable[StandingPart] = session.parts.values() if is_full else session.marked
+        # A copy: a read that fails may take the directory offline, which marks other parts.
+        parts = tuple(session.parts.values() if is_full else session.marked)
         for part in parts:
             data = self._data(part, room, at_least_one=found_bytes == 0)
             size = 0 if data.records is None else len(data.records)

@@ -1,0 +1,222 @@
+"""Historical bugs of replication, planted one by one; the simulated cluster is to find each.
+
+python -m tests.simulation.replica_mutations [--seeds N] [NAME…]
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, LeaderEpoch, NodeId, Offset
+from sparklog.wire.messages.fetch import PartitionData
+from sparklog_server.broker.handlers import replica_fetch
+from sparklog_server.broker.replication import Replication
+from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.replica.fetcher import Fetcher
+from sparklog_server.replica.follower import Follower, Position
+from sparklog_server.replica.in_sync_rules import InSyncRules
+from sparklog_server.replica.isr import InSyncReplicas
+from sparklog_server.replica.leader import Following, LeaderReplica
+from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.progress import FollowerProgress
+from sparklog_server.simulation import cluster_world
+
+Planted = Iterator[None]
+MUTATIONS: dict[str, Callable[[], "Planted"]] = {}
+
+
+def mutation(name: str) -> Callable[[Callable[[], Planted]], Callable[[], Planted]]:
+    """Register a planted bug; its name begins with the number of the list that it comes from."""
+
+    def register(plant: Callable[[], Planted]) -> Callable[[], Planted]:
+        MUTATIONS[name] = plant
+        return plant
+
+    return register
+
+
+@mutation("1 a new follower truncates to its high watermark (KIP-101)")
+def truncates_to_watermark() -> Planted:
+    original = Replication._place
+
+    def place(self: Replication, partition: Partition) -> None:
+        original(self, partition)
+        found = self._follower_of(partition)
+        if isinstance(partition.role, Following) and found is not None and not partition.log.is_truncating:
+            self.cut(found[1], partition.high_watermark, Instant(0, 0))  # type: ignore[arg-type]
+
+    with patch.object(Replication, "_place", place):
+        yield
+
+
+@mutation("2 no divergence is told, so that nothing is truncated")
+def no_truncation() -> Planted:
+    with patch.object(replica_fetch, "divergence", lambda *_: None):
+        yield
+
+
+@mutation("5 the high watermark ignores a replica whose removal is only proposed (KAFKA-8836)")
+def shrunk_too_soon() -> Planted:
+    with patch.object(InSyncReplicas, "maximal", property(lambda self: self.proposed)):
+        yield
+
+
+@mutation("6 the high watermark ignores a replica that joins until that is committed")
+def joins_too_late() -> Planted:
+    with (
+        patch.object(InSyncReplicas, "maximal", property(lambda self: self.committed)),
+        patch.object(FollowerProgress, "is_caught_up", lambda self, end, *_: self.log_end_offset >= end),
+    ):
+        yield
+
+
+@mutation("7 the high watermark is not raised when the ISR has changed (KAFKA-13091)")
+def not_re_evaluated() -> Planted:
+    with patch.object(Partition, "in_sync_changed", lambda *_: None):
+        yield
+
+
+@mutation("10 a late fetch of the previous incarnation counts (KAFKA-15221)")
+def late_fetch() -> Planted:
+    with patch.object(FollowerProgress, "is_stale", lambda *_: False):
+        yield
+
+
+@mutation("11 a follower takes the high watermark of a diverging response (KAFKA-14704)")
+def watermark_of_divergence() -> Planted:
+    original = Fetcher._take
+
+    def take(self: Fetcher, follower: Follower, asked: Position, data: PartitionData, now: Instant) -> None:
+        if data.diverging_epoch is not None:
+            follower.partition.leader_told(Offset(1 << 60), Offset(0), now)
+        original(self, follower, asked, data, now)
+
+    with patch.object(Fetcher, "_take", take):
+        yield
+
+
+@mutation("12 a fetch that diverges counts as progress (KAFKA-13141)")
+def diverging_progress() -> Planted:
+    original = Partition.leader_for
+
+    with patch.object(replica_fetch, "divergence", _told_but_counted(replica_fetch.divergence)):
+        yield
+    assert Partition.leader_for is original
+
+
+def _told_but_counted(divergence: Callable[..., object]) -> Callable[..., object]:
+    """`_take` is told of no divergence, and the response of all."""
+    import sys
+
+    def told(partition: Partition, asked: object) -> object:
+        return None if sys._getframe(1).f_code.co_name == "_take" else divergence(partition, asked)
+
+    return told
+
+
+@mutation("15 the last fetched epoch is not told (KAFKA-15510)")
+def no_last_epoch() -> Planted:
+    original = Follower.position
+
+    def position(self: Follower) -> Position:
+        return original(self)._replace(last_fetched_epoch=LeaderEpoch(-1))
+
+    with patch.object(Follower, "position", position):
+        yield
+
+
+@mutation("19 a replica joins before it has reached the start of the epoch (KAFKA-7128)")
+def joins_at_watermark() -> Planted:
+    original = LeaderReplica.may_join
+
+    def may_join(self: LeaderReplica, replica: NodeId, high_watermark: Offset, rules: InSyncRules) -> bool:
+        with patch.object(LeaderReplica, "epoch_start", Offset(0)):
+            return original(self, replica, high_watermark, rules)
+
+    with patch.object(LeaderReplica, "may_join", may_join):
+        yield
+
+
+@mutation("20 the high watermark rises with fewer replicas than the minimum (KAFKA-15583)")
+def below_minimum() -> Planted:
+    with patch.object(Partition, "has_enough_in_sync", property(lambda _: True)):
+        yield
+
+
+@mutation("28 progress never goes back")
+def progress_by_max() -> Planted:
+    original = FollowerProgress.fetched
+
+    def fetched(
+        self: FollowerProgress, offset: Offset, start: Offset, end: Offset, epoch: int, now: Instant
+    ) -> None:
+        original(self, max(offset, self.log_end_offset), start, end, epoch, now)
+
+    with patch.object(FollowerProgress, "fetched", fetched):
+        yield
+
+
+@mutation("30 a token of an ended leadership is answered by the new one")
+def timeless_tokens() -> Planted:
+    with patch.object(
+        Partition, "loss_of", lambda self, _: ErrorCode.NONE if self.leader is not None else self.error
+    ):
+        yield
+
+
+@mutation("ours: a follower fetches on before its records are synced")
+def unsynced_fetch() -> Planted:
+    with (
+        patch.object(Follower, "is_fetchable", property(lambda self: self.phase.value == "fetching")),
+        patch.object(Fetcher, "_is_held", lambda *_: False),
+    ):
+        yield
+
+
+@mutation("ours: any epoch is appended, and no log is ever checked for divergence")
+def any_epoch() -> Planted:
+    original = PartitionLog.append_as_follower
+
+    def append(self: PartitionLog, records: memoryview, now: Instant, **_: object) -> object:
+        return original(self, records, now)
+
+    with (
+        patch.object(PartitionLog, "append_as_follower", append),
+        patch.object(replica_fetch, "divergence", lambda *_: None),
+    ):
+        yield
+
+
+def seeds_needed(plant: Callable[[], Planted], seeds: int) -> tuple[int, str]:
+    """(how many seeds it took, the violation); (-1, "") if none of them found it."""
+    tried = 0
+    for seed in range(1, 100 * seeds):
+        scenario = cluster_world.drawn(seed)
+        if cluster_world.replicas_of(scenario)[0] == 1:
+            continue
+        tried += 1
+        with contextmanager(plant)():
+            outcome = cluster_world.run(scenario)
+        if outcome.failure is not None:
+            return tried, str(outcome.failure).partition(":")[0]
+        if tried == seeds:
+            break
+    return -1, ""
+
+
+def main() -> None:
+    """Print a line for each mutation: seeds needed, violation."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    for name, plant in MUTATIONS.items():
+        if not options.names or any(name.startswith(one) for one in options.names):
+            needed, violation = seeds_needed(plant, options.seeds)
+            print(f"{needed:4}  {violation:24}  {name}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
