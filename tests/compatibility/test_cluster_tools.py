@@ -87,8 +87,12 @@ def test_controllers_tell_the_features_of_the_cluster(three: Three) -> None:
 
 def test_partitions_are_led_by_all_nodes_and_serve_kafkas_clients(three: Three) -> None:
     described = kafka_tool(tools.TOPICS, *three.at_brokers, "--describe", "--topic", "t")
-    leaders = re.findall(r"Leader: (\d)\tReplicas: \1\tIsr: \1", described)
+    places = re.findall(r"Leader: (\d)\tReplicas: ([\d,]+)\tIsr: ([\d,]+)", described)
+    leaders = [leader for leader, _, _ in places]
     assert [leaders.count(node) for node in NODES] == [PARTITIONS // 3] * 3
+    for leader, replicas, isr in places:
+        assert replicas[0] == leader
+        assert sorted(replicas.split(",")) == sorted(isr.split(",")) == NODES
     given = "".join(f"{one}\n" for one in RECORDS)
     kafka_tool(tools.CONSOLE_PRODUCER, *three.at_brokers, "--topic", "t", given=given)
     group = ("--group", "readers", "--from-beginning", "--max-messages", str(len(RECORDS)))
