@@ -108,7 +108,7 @@ class Broker:
             memory=sessions.memory,
             replies=sessions.replying.memory,
             quotas=self.quotas,
-            replica_sessions=parts.replica_sessions,
+            entropy=parts.entropy,
         )
         self._replication: Replication | None = None
         if not parts.quorum.is_alone:

@@ -25,10 +25,10 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.partitions import Partitions
-from sparklog_server.replica.sessions import ReplicaSessions
 
 if TYPE_CHECKING:
     from sparklog_server.broker.transaction_peers import TransactionPeers
+    from sparklog_server.replica.sessions import ReplicaSessions
 
 _Reply = TypeVar("_Reply", bound=Message)
 
@@ -76,7 +76,7 @@ class Context:
         memory: RequestMemory,
         replies: ReplyMemory,
         quotas: ClientQuotas,
-        replica_sessions: ReplicaSessions,
+        entropy: Callable[[int], bytes],
     ) -> None:
         self.live = live
         self.newest_served = newest_served
@@ -91,7 +91,8 @@ class Context:
         self.links = links
         self.coordinators = (groups, transactions.shards)
         self.quotas = quotas
-        self.replica_sessions = replica_sessions
+        self._entropy = entropy
+        self._replica_sessions: ReplicaSessions | None = None
         self.auto_creations: set[str] = set()
         self.suspects: dict[NodeId, Micros] = {}
         """The brokers whose link has just ended, and until when Metadata leaves them out."""
@@ -186,6 +187,15 @@ class Context:
 
             self._transaction_peers = TransactionPeers(self.links, self.address_of)
         return self._transaction_peers
+
+    @property
+    def replica_sessions(self) -> "ReplicaSessions":
+        """The fetch sessions of followers."""
+        if self._replica_sessions is None:
+            from sparklog_server.replica.sessions import ReplicaSessions  # a broker alone has no followers
+
+            self._replica_sessions = ReplicaSessions(self._entropy)
+        return self._replica_sessions
 
     def suspected(self, now: Instant) -> frozenset[NodeId]:
         """The brokers that Metadata leaves out at the moment."""

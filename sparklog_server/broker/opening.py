@@ -22,7 +22,6 @@ from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partitions import Partitions
-from sparklog_server.replica.sessions import ReplicaSessions
 
 if TYPE_CHECKING:
     from sparklog_server.broker.log_recovery import LogRecovery
@@ -49,7 +48,7 @@ class Parts(NamedTuple):
     """The directory of the metadata log, if it is not a data directory."""
     recovery: "LogRecovery | None"
     """Recovers the data logs after the start of the broker; None where they are open."""
-    replica_sessions: ReplicaSessions
+    entropy: Callable[[int], bytes]
 
 
 def open_parts(
@@ -106,7 +105,7 @@ def open_parts(
         failed_directories,
         metadata_dir,
         recovery,
-        ReplicaSessions(entropy),
+        entropy,
     )
 
 

@@ -19,7 +19,7 @@ from sparklog_server.broker.dispatch_groups import GROUPS
 from sparklog_server.broker.dispatch_records import RECORDS
 from sparklog_server.broker.dispatch_transactions import TRANSACTIONS
 
-MODULES_MAX = 391
+MODULES_MAX = 399
 LATER = (
     "asyncio",
     "hmac",

@@ -4,6 +4,8 @@ divergence (KIP-101, KIP-320).
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch
+from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
+from sparklog.wire.messages.fetch import FetchPartition
 from sparklog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -14,6 +16,8 @@ from sparklog.wire.messages.offset_for_leader_epoch import (
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
+from sparklog_server.log.partition_log import OffsetOutOfRange
+from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
@@ -48,3 +52,20 @@ def _answer(context: Context, call: Call, topic: str, asked: OffsetForLeaderPart
         return part
     part.end_offset, part.leader_epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.leader_epoch))
     return part
+
+
+def divergence(partition: Partition, asked: FetchPartition) -> DivergingEpoch | None:
+    """The diverging epoch and its end offset, given the last epoch of the log that fetches; None if the logs
+    agree, or it did not tell. Raises OffsetOutOfRange: also for an offset before the log start, whatever the
+    epochs are (KAFKA-12996).
+    """
+    if asked.last_fetched_epoch < 0:
+        return None
+    end_offset, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
+    if end_offset < 0 or epoch < 0:
+        raise OffsetOutOfRange(f"{partition.topic_partition}: unknown epoch {asked.last_fetched_epoch}")
+    if asked.fetch_offset < partition.log.log_start_offset:
+        raise OffsetOutOfRange(f"{partition.topic_partition}: {asked.fetch_offset} is before the log start")
+    if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+        return None
+    return DivergingEpoch(epoch=epoch, end_offset=end_offset)

@@ -30,7 +30,7 @@ from sparklog.wire.messages.fetch import (
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
-from sparklog_server.broker.handlers.replica_fetch import divergence, fetch_as_replica
+from sparklog_server.broker.handlers.epochs import divergence
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.aborted import IndexReading
@@ -60,6 +60,9 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
     """
     state = request.replica_state
     if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+        # At its only use: a broker alone has no followers.
+        from sparklog_server.broker.handlers.replica_fetch import fetch_as_replica
+
         return fetch_as_replica(context, call, request, now)
     if request.session_epoch not in _FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

@@ -9,16 +9,15 @@ See `replica/sessions.py` for the sessions.
 from typing import Final
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, Uuid
+from sparklog.model import Instant, NodeId, Offset, Uuid
 from sparklog.wire.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.epochs import divergence
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
@@ -150,23 +149,6 @@ def _find(context: Context, part: StandingPart) -> Partition | None:
     if partition is None:
         part.error = context.partitions.absence(topic, index)
     return partition
-
-
-def divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
-    """The diverging epoch and its end offset, given the last epoch of the log that fetches; None if the logs
-    agree, or it did not tell. Raises OffsetOutOfRange: also for an offset before the log start, whatever the
-    epochs are (KAFKA-12996).
-    """
-    if asked.last_fetched_epoch < 0:
-        return None
-    end_offset, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
-    if end_offset < 0 or epoch < 0:
-        raise OffsetOutOfRange(f"{partition.topic_partition}: unknown epoch {asked.last_fetched_epoch}")
-    if asked.fetch_offset < partition.log.log_start_offset:
-        raise OffsetOutOfRange(f"{partition.topic_partition}: {asked.fetch_offset} is before the log start")
-    if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
-        return None
-    return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
 
 class _ParkedReplicaFetch:
