@@ -182,7 +182,9 @@ class ActiveController:
             if batches is not None:
                 from .bootstrap_metadata import bootstrap_records  # only for directories that Kafka formatted
 
-                records = bootstrap_records(batches, durable.log_dir, self._trace)
+                records = self._controller.with_min_isr(
+                    bootstrap_records(batches, durable.log_dir, self._trace)
+                )
         except StorageError as error:
             self._raft.halt(error)
             return

@@ -12,7 +12,7 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DirectoryInUse, Disk, StorageError
 from sparklog_server.log.first_start import has_metadata_log, refuse_what_was_lost, refuse_without_metadata
 from sparklog_server.log.log_dir import LogDir
-from sparklog_server.metadata.features import SUPPORTED_BY_BROKER
+from sparklog_server.metadata.features import SUPPORTED
 from sparklog_server.replica.directory import Trace
 
 
@@ -130,7 +130,7 @@ def registration(
         rack=settings.broker_rack,
         features=[
             Feature(name=name, min_supported_version=low, max_supported_version=high)
-            for name, (low, high) in SUPPORTED_BY_BROKER.items()
+            for name, (low, high) in SUPPORTED.items()
         ],
         log_dirs=[log_dir.directory_id for log_dir in log_dirs],
         previous_broker_epoch=previous_epoch,

@@ -61,7 +61,7 @@ def administer(
         case AlterUserScramCredentialsRequest():
             return alter_user_scram_credentials(pending, command)
         case UpdateFeaturesRequest():
-            return update_features(pending, command, layers.effective.node_id, quorum, now)
+            return update_features(pending, command, layers.static, quorum, now)
         case ControllerRegistrationRequest():
             return register_controller(pending, command)
         case DescribeQuorumRequest():

@@ -27,6 +27,7 @@ from sparklog_server.metadata.records import ConfigRecord
 from sparklog_server.outcome import Outcome, Refused
 
 from .configs import check_lengths
+from .min_isr import check_change, clearing_records
 from .resources import ResourceChecks
 
 RECORDS_PER_REQUEST_MAX = 10_000
@@ -136,6 +137,7 @@ class _Changes:
         """Add these changes of a resource; None removes a key. Raises Refused."""
         current = self._image.configs.get(resource, {})
         check_lengths(value for value in changes.values() if value is not None)
+        check_change(self._image, resource, changes)
         after = {name: value for name, value in {**current, **changes}.items() if value is not None}
         self._checks.check(resource, after, changes)
         if after and not current:
@@ -158,7 +160,7 @@ class _Changes:
         """The records and the replies; the records of all changes may exceed one batch."""
         is_small = self._asked <= RECORDS_PER_REQUEST_MAX and len(self._records) <= RECORDS_PER_REQUEST_MAX
         if is_small and self._characters <= VALUE_CHARACTERS_PER_REQUEST_MAX:
-            return tuple(self._records), answers
+            return (*self._records, *clearing_records(self._image, self._records)), answers
         return (), [(ErrorCode.POLICY_VIOLATION, TOO_LARGE)] * len(answers)
 
 

@@ -34,6 +34,7 @@ from sparklog_server.outcome import Outcome, Refused
 from .broker_changes import broker_returned
 from .brokers import Brokers
 from .configs import ToldConfigs, layers_in
+from .min_isr import with_cluster_level
 from .names import unified
 from .sessions import Probe, Sessions
 
@@ -86,9 +87,13 @@ class Controller:
         """The records that begin a new cluster; none if it exists."""
         if METADATA_VERSION in self.pending.features:
             return ()
-        return tuple(
+        return self.with_min_isr(
             FeatureLevelRecord(name=name, feature_level=level) for name, level in sorted(INITIAL.items())
         )
+
+    def with_min_isr(self, records: Iterable[Message]) -> tuple[Message, ...]:
+        """The first records of a cluster, with min.insync.replicas if they need it."""
+        return with_cluster_level(records, self._settings.topics.min_insync_replicas)
 
     def decide(self, command: Message, next_offset: Offset, now: Instant) -> Outcome[Message, Message]:
         """The records and the reply for a command; `next_offset` is the offset of the first record. `pending`

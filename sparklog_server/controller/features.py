@@ -11,11 +11,13 @@ from sparklog.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.features import KRAFT_VERSION, SUPPORTED
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.metadata.features import ELR_VERSION, KRAFT_VERSION, SUPPORTED
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import FeatureLevelRecord, NoOpRecord
 from sparklog_server.outcome import Outcome, Refused, cut
 
+from .min_isr import enabling_records
 from .quorum_port import QuorumPort
 
 _UPGRADE = 1
@@ -26,14 +28,20 @@ _NOT_SUPPORTED = (0, 0)
 
 
 def update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, node_id: int, quorum: QuorumPort, now: Instant
+    image: MetadataImage,
+    request: UpdateFeaturesRequest,
+    settings: BrokerSettings,
+    quorum: QuorumPort,
+    now: Instant,
 ) -> Outcome[Message, UpdateFeaturesResponse]:
     """Set the levels atomically; `results` is for requests before version 2."""
     updates = {update.feature: update for update in request.feature_updates}
     try:
         records: list[Message] = []
+        if ELR_VERSION in updates and updates[ELR_VERSION].max_version_level > 0:
+            records += enabling_records(image, settings.topics.min_insync_replicas)
         for update in updates.values():
-            _check(image, update, node_id, quorum)
+            _check(image, update, settings.node_id, quorum)
             if update.feature != KRAFT_VERSION:
                 records.append(
                     FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)

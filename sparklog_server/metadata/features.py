@@ -30,22 +30,22 @@ FeatureLevelRecord.
 
 ELR_VERSION = "eligible.leader.replicas.version"
 ELR_LEVEL = 1
-"""The controller elects leaders among eligible leader replicas (KIP-966). This release's controller supports
-only level 0; a broker needs nothing for level 1, which a Kafka 4.3 controller finalizes in a new cluster.
-"""
+"""The controller elects leaders among eligible leader replicas (KIP-966)."""
 
 SUPPORTED: dict[str, tuple[int, int]] = {
     METADATA_VERSION: (METADATA_LEVEL, METADATA_LEVEL),
     TRANSACTION_VERSION: (0, TRANSACTION_LEVEL),
     GROUP_VERSION: (0, GROUP_LEVEL),
     KRAFT_VERSION: (0, KRAFT_LEVEL),
+    ELR_VERSION: (0, ELR_LEVEL),
 }
 """(lowest, highest) level by feature, both included."""
 
-SUPPORTED_BY_BROKER: dict[str, tuple[int, int]] = {**SUPPORTED, ELR_VERSION: (0, ELR_LEVEL)}
-"""The ranges with which a broker registers."""
-
-INITIAL: dict[str, int] = {METADATA_VERSION: METADATA_LEVEL, TRANSACTION_VERSION: TRANSACTION_LEVEL}
+INITIAL: dict[str, int] = {
+    METADATA_VERSION: METADATA_LEVEL,
+    TRANSACTION_VERSION: TRANSACTION_LEVEL,
+    ELR_VERSION: ELR_LEVEL,
+}
 """The finalized levels of a new cluster."""
 
 
@@ -55,11 +55,7 @@ def unsupported(finalized: Mapping[str, int]) -> str:
     for name, level in sorted(finalized.items()):
         lowest, highest = SUPPORTED.get(name, (0, 0))
         if not lowest <= level <= highest:
-            reach = (
-                f"supports {lowest} to {highest}"
-                if name in SUPPORTED_BY_BROKER
-                else "does not know that feature"
-            )
+            reach = f"supports {lowest} to {highest}" if name in SUPPORTED else "does not know that feature"
             way = "upgrade" if level < lowest else "downgrade"
             remedy = (
                 f"`kafka-features.sh --bootstrap-server HOST:PORT {way} --feature "

@@ -315,14 +315,16 @@ class _Draft:
             self._touched_configs[TOPIC_RESOURCE, topic.name] = None
 
     def _clear_elr(self, record: ClearElrRecord) -> None:
-        """Forget the eligible leader replicas of a topic, or of all topics for the empty name."""
+        """Forget the eligible leader replicas of a topic, or of all topics for the empty name: one change of
+        each partition that has some.
+        """
         for topic_id, topic in list(self._topics().items()):
             if record.topic_name not in ("", topic.name):
                 continue
             for index, partition in enumerate(self._partitions.get(topic_id, topic.partitions)):
                 if partition.eligible_leader_replicas or partition.last_known_elr:
-                    self._partitions_of(topic_id)[index] = msgspec.structs.replace(
-                        partition, eligible_leader_replicas=(), last_known_elr=()
+                    self._partitions_of(topic_id)[index] = merged(
+                        partition, PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
                     )
                     self._touched_partitions[topic_id, index] = None
 

@@ -17,6 +17,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.quorum import Company, Quorum
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
+from sparklog_server.metadata.features import SUPPORTED
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.metadata.snapshot import digest
 from sparklog_server.raft.node import RaftNode
@@ -130,7 +131,7 @@ class Node(Machine):
             broker_id=self.id,
             cluster_id=CLUSTER,
             incarnation_id=bytes([self.life]) * 16,
-            features=[Feature("metadata.version", 30, 30), Feature("transaction.version", 0, 2)],
+            features=[Feature(name, *levels) for name, levels in SUPPORTED.items()],
             log_dirs=[self.directory_id],
         )
         self.propose(registration, self._registered)

@@ -47,8 +47,18 @@ def test_a_feature_of_kafka_that_this_release_does_not_know_is_left_out_and_logg
     features = levels(("share.version", 1), ("streams.version", 1), ("eligible.leader.replicas.version", 1))
     world = World(disk=formatted(LEVEL_30, *features))
     world.settle()
-    assert dict(world.quorum.image.features) == {"metadata.version": 30}
-    assert world.told.count("feature-level-lowered") == 3
+    image = world.quorum.image
+    assert dict(image.features) == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+    assert world.told.count("feature-level-lowered") == 2
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_cluster_with_eligible_leader_replicas_begins_with_its_minimum_of_replicas(level: int) -> None:
+    features = levels(("eligible.leader.replicas.version", level))
+    world = World(disk=formatted(LEVEL_30, *features))
+    world.settle()
+    minimum = world.quorum.image.broker_config("").get("min.insync.replicas")
+    assert minimum == ("1" if level else None)
 
 
 def test_the_file_counts_once() -> None:

@@ -74,7 +74,7 @@ def test_a_partition_with_fewer_replicas_than_the_minimum_requires_all_of_them(w
     client = world.node.connect()
     world.create(client, "t")
     assert send(world, client, b"x", acks=ACKS_ALL) == 0
-    assert set_to(world, client, BROKER, "1", min_insync_replicas="2") == DONE
+    assert set_to(world, client, BROKER, "", min_insync_replicas="2") == DONE
     assert send(world, client, b"x", acks=ACKS_ALL) == 0
 
 

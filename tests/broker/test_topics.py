@@ -179,7 +179,9 @@ def test_a_request_for_configs_cannot_be_made_to_answer_the_same_thing_over_and_
 def test_the_empty_broker_name_asks_only_for_what_was_set_for_the_whole_cluster(world: World) -> None:
     request = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="")])
     (answer,) = world.ask(world.node.connect(), request, 4, DescribeConfigsResponse).results
-    assert (answer.error_code, answer.configs) == (0, [])
+    assert answer.error_code == 0
+    # It is set with the feature of eligible leader replicas.
+    assert [(row.name, row.value) for row in answer.configs] == [("min.insync.replicas", "1")]
 
 
 def test_configs_of_an_illegal_topic_name_are_refused_as_such(world: World) -> None:

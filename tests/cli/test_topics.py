@@ -105,7 +105,7 @@ def test_settings_are_altered_and_go_back_to_their_defaults(tell: Tell, topic: s
         ).code
         == 0
     )
-    assert tell("configs", "describe", "--topic", topic).rows == [
+    assert _own(tell("configs", "describe", "--topic", topic).rows) == [
         ["topic", topic, "retention.bytes", "4096", "DYNAMIC_TOPIC_CONFIG", "-1"],
     ]
     assert tell("topics", "alter", topic).code == 2
@@ -118,7 +118,12 @@ def test_lists_grow_and_shrink_by_their_entries(tell: Tell, topic: str) -> None:
     assert tell("configs", "set", "--topic", topic, "cleanup.policy-=delete").code == 0
     assert tell("configs", "describe", "--topic", topic, "cleanup.policy").rows[0][3] == "compact"
     assert tell("configs", "delete", "--topic", topic, "cleanup.policy").code == 0
-    assert tell("configs", "describe", "--topic", topic).rows == []
+    assert _own(tell("configs", "describe", "--topic", topic).rows) == []
+
+
+def _own(rows: list[list[str]]) -> list[list[str]]:
+    """The settings without the one that the cluster has because of eligible leader replicas."""
+    return [row for row in rows if row[2] != "min.insync.replicas"]
 
 
 def test_a_setting_says_where_it_comes_from_and_what_it_does(tell: Tell, topic: str) -> None:
@@ -161,10 +166,10 @@ def test_groups_client_metrics_and_all_brokers_have_settings_too(
     tell: Tell, resource: list[str], key: str, value: str, source: str
 ) -> None:
     assert tell("configs", "set", *resource, f"{key}={value}") == (0, "", "")
-    (row,) = tell("configs", "describe", *resource).rows
+    (row,) = _own(tell("configs", "describe", *resource).rows)
     assert row[2:5] == [key, value, source]
     assert tell("configs", "delete", *resource, key) == (0, "", "")
-    assert tell("configs", "describe", *resource).rows == []
+    assert _own(tell("configs", "describe", *resource).rows) == []
 
 
 def test_what_has_settings_is_listed(tell: Tell, topic: str) -> None:

@@ -37,6 +37,12 @@ from sparklog.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from sparklog.wire.schema import Message
@@ -45,18 +51,11 @@ from sparklog_server.controller.controller import Controller
 from sparklog_server.controller.quorum_port import QuorumPort
 from sparklog_server.controller.sessions import Probe
 from sparklog_server.metadata.records import (
-    BrokerRegistrationChangeRecord,
     ConfigRecord,
-    FeatureLevelRecord,
-    PartitionChangeRecord,
     PartitionRecord,
-    ProducerIdsRecord,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-    RemoveTopicRecord,
     TopicRecord,
-    UnregisterBrokerRecord,
 )
+from tests.controller.telling import answer, eligible, told
 from tests.entropy import CountingEntropy
 from tests.story import arguments
 
@@ -88,6 +87,7 @@ class World:
         self.controller = self._controller()
         self.now = Instant(Micros(0), Millis(1_700_000_000_000))
         self.offset = Offset(0)
+        self.appended: list[Message] = []
         self.in_flight: dict[str, Probe] = {}
         self._records_max: int | None = None
         self.controller.activate(self.now)
@@ -111,6 +111,7 @@ class World:
         return self._decided(command)[0]
 
     def append(self, records: tuple[Message, ...]) -> None:
+        self.appended += records
         self.controller.replay(
             [(Offset(self.offset + index), record) for index, record in enumerate(records)]
         )
@@ -119,11 +120,16 @@ class World:
     def _decided(self, command: Message) -> tuple[Message, list[str]]:
         outcome = self.controller.decide(command, self.offset, self.now)
         records = outcome.records if outcome.is_atomic else outcome.records[: self._records_max]
-        lines = [_told(record, self) for record in records]
+        lines = [told(record, self.name_of) for record in records]
         self.append(records)
         return outcome.reply, lines
 
     def _register(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """register NODE life= [dirs= features= rack= stopped-cleanly[=EPOCH]]: after a clean stop of the
+        present epoch, unless another is named.
+        """
+        broker = self.controller.pending.brokers.get(NodeId(int(words[0])))
+        stopped_epoch = broker.epoch if broker and "stopped-cleanly" in words else -1
         request = BrokerRegistrationRequest(
             broker_id=int(words[0]),
             cluster_id=named.get("cluster", CLUSTER_ID),
@@ -132,11 +138,12 @@ class World:
             features=[
                 Feature("metadata.version", 30, int(named.get("metadata-version-max", "30"))),
                 Feature("transaction.version", 0, 2),
+                Feature("eligible.leader.replicas.version", 0, 1),
                 *(Feature(*one) for one in _ranges(named.get("features", ""))),
             ],
             rack=named.get("rack"),
             log_dirs=[directory(letter) for letter in named.get("dirs", "ABCDEFG"[int(words[0])])],
-            previous_broker_epoch=int(named.get("stopped-cleanly", -1)),
+            previous_broker_epoch=int(named.get("stopped-cleanly", stopped_epoch)),
         )
         reply, lines = self._decided(request)
         return [*lines, f"-> {code_of(reply.error_code).name} epoch={reply.broker_epoch}"]
@@ -161,7 +168,7 @@ class World:
         ]
         request = UpdateFeaturesRequest(feature_updates=updates, validate_only="validate-only" in words)
         reply, lines = self._decided(request)
-        return [*lines, _answer("features", reply.error_code, reply.error_message)]
+        return [*lines, answer("features", reply.error_code, reply.error_message)]
 
     def _heartbeat(self, words: list[str], named: dict[str, str]) -> list[str]:
         broker = self.controller.pending.brokers.get(NodeId(int(words[0])))
@@ -182,7 +189,7 @@ class World:
 
     def _unregister(self, words: list[str], named: dict[str, str]) -> list[str]:
         reply, lines = self._decided(UnregisterBrokerRequest(int(words[0])))
-        return [*lines, _answer(f"broker {words[0]}", reply.error_code, reply.error_message)]
+        return [*lines, answer(f"broker {words[0]}", reply.error_code, reply.error_message)]
 
     def _create(self, words: list[str], named: dict[str, str]) -> list[str]:
         """create NAME... [partitions= replicas= assign=1,2;2,1 validate-only config.KEY=VALUE]"""
@@ -215,7 +222,7 @@ class World:
         )
         return [
             *lines,
-            *(_answer(topic.name, topic.error_code, topic.error_message) for topic in reply.topics),
+            *(answer(topic.name, topic.error_code, topic.error_message) for topic in reply.topics),
         ]
 
     def _place(self, words: list[str], named: dict[str, str]) -> list[str]:
@@ -245,7 +252,7 @@ class World:
                     directories=[brokers[node].directories[0] for node in replicas],
                 )
             )
-        lines = [_told(record, self) for record in records]
+        lines = [told(record, self.name_of) for record in records]
         self.append(tuple(records))
         return lines
 
@@ -257,7 +264,7 @@ class World:
         return [
             *lines,
             *(
-                _answer(topic.name or "(no name)", topic.error_code, topic.error_message)
+                answer(topic.name or "(no name)", topic.error_code, topic.error_message)
                 for topic in reply.responses
             ),
         ]
@@ -282,7 +289,7 @@ class World:
         )
         return [
             *lines,
-            *(_answer(topic.name, topic.error_code, topic.error_message) for topic in reply.results),
+            *(answer(topic.name, topic.error_code, topic.error_message) for topic in reply.results),
         ]
 
     def _producer_ids(self, words: list[str], named: dict[str, str]) -> list[str]:
@@ -350,6 +357,28 @@ class World:
         reply, lines = self._decided(AssignReplicasToDirsRequest(int(words[0]), epoch, directories))
         return [*lines, f"-> {code_of(reply.error_code).name}"]
 
+    def _config(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """config TOPIC | broker NODE | cluster KEY=VALUE ...: no value removes the key."""
+        kind, name = (4, "".join(words[1:])) if words[0] in ("broker", "cluster") else (2, words[0])
+        configs = [AlterableConfig(key, 0 if value else 1, value or None) for key, value in named.items()]
+        resource = AlterConfigsResource(kind, name, configs)
+        reply, lines = self._decided(IncrementalAlterConfigsRequest(resources=[resource]))
+        (told,) = reply.responses
+        return [*lines, answer(" ".join(words), told.error_code, told.error_message)]
+
+    def _elect(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """elect preferred | unclean [TOPIC-PARTITION ...]: all partitions if none is named."""
+        asked = [
+            TopicPartitions(name.rpartition("-")[0], [int(name.rpartition("-")[2])]) for name in words[1:]
+        ]
+        kind = ["preferred", "unclean"].index(words[0])
+        reply, lines = self._decided(ElectLeadersRequest(kind, asked or None))
+        return lines + [
+            f"-> {topic.topic}-{one.partition_id} {code_of(one.error_code).name}"
+            for topic in reply.replica_election_results
+            for one in topic.partition_result
+        ]
+
     def _alter_isr(self, words: list[str], named: dict[str, str]) -> list[str]:
         """alter-isr LEADER TOPIC-PARTITION=NODE[@EPOCH],... ... [epoch= leader-epoch= partition-epoch=]
         [v2 recovering]: the present epochs unless others are named.
@@ -377,11 +406,11 @@ class World:
         reply, lines = self._decided(AlterPartitionRequest(int(words[0]), epoch, topics))
         if reply.error_code:
             return [*lines, f"-> {code_of(reply.error_code).name}"]
-        for told in reply.topics:
-            for one in told.partitions:
+        for topic in reply.topics:
+            for one in topic.partitions:
                 state = f"leader={one.leader_id} e{one.leader_epoch} isr={','.join(map(str, one.isr))} p{one.partition_epoch}"  # noqa: E501
                 code = code_of(one.error_code)
-                name = f"{self.name_of(told.topic_id)}-{one.partition_index}"
+                name = f"{self.name_of(topic.topic_id)}-{one.partition_index}"
                 lines.append(f"-> {name} {code.name if code else state}")
         return lines
 
@@ -395,7 +424,7 @@ class World:
         )
         lines: list[str] = []
         while records := self.controller.tick(self.now):
-            lines += [_told(record, self) for record in records]
+            lines += [told(record, self.name_of) for record in records]
             self.append(records)
         return lines or ["(nothing)"]
 
@@ -408,7 +437,7 @@ class World:
                 numbers = [",".join(map(str, nodes)) for nodes in (one.replicas, one.isr)]
                 lines.append(
                     f"{name}-{index} replicas={numbers[0]} isr={numbers[1]} leader={one.leader} "
-                    f"e{one.leader_epoch}"
+                    f"e{one.leader_epoch}{eligible(one)}"
                 )
         return lines or ["(no topics)"]
 
@@ -425,47 +454,3 @@ def _ranges(text: str) -> list[tuple[str, int, int]]:
     """The features in `NAME:LOWEST-HIGHEST,...`."""
     ranges = [one.replace(":", "-").split("-") for one in text.split(",") if one]
     return [(name, int(lowest), int(highest)) for name, lowest, highest in ranges]
-
-
-def _answer(name: str, code: int, message: str | None) -> str:
-    return f"-> {name} {code_of(code).name}" + (f": {message}" if message else "")
-
-
-def _told(record: Message, world: World) -> str:
-    """A record in a few words."""
-    match record:
-        case RegisterBrokerRecord():
-            return f"register broker={record.broker_id} epoch={record.broker_epoch} fenced={record.fenced}"
-        case BrokerRegistrationChangeRecord():
-            changes = {1: " fence", -1: " unfence", 0: ""}[record.fenced] + (
-                " shutting-down" if record.in_controlled_shutdown else ""
-            )
-            dirs = f" dirs={''.join(chr(one[0]) for one in record.log_dirs)}" if record.log_dirs else ""
-            if record.cordoned_log_dirs is not None:
-                dirs += f" cordoned={''.join(chr(one[0]) for one in record.cordoned_log_dirs)}"
-            return f"change broker={record.broker_id}{changes}{dirs}"
-        case RegisterControllerRecord():
-            return f"register controller={record.controller_id}"
-        case UnregisterBrokerRecord():
-            return f"unregister broker={record.broker_id}"
-        case TopicRecord():
-            return f"topic {record.name}"
-        case ConfigRecord():
-            return f"config {record.resource_name} {record.name}={record.value}"
-        case PartitionRecord():
-            dirs = "".join(chr(one[0]) for one in record.directories)
-            return f"partition {record.partition_id} replicas={record.replicas} isr={record.isr} leader={record.leader} dirs={dirs}"  # noqa: E501
-        case PartitionChangeRecord():
-            isr = "" if record.isr is None else f" isr={record.isr}"
-            leader = "" if record.leader == -2 else f" leader={record.leader}"
-            recovery = {-1: "", 0: " recovered", 1: " recovering"}[record.leader_recovery_state]
-            dirs = f" dirs={''.join(chr(one[0]) for one in record.directories)}" if record.directories else ""
-            name = f"{world.name_of(record.topic_id)}-{record.partition_id}"
-            return f"partition-change {name}{isr}{leader}{recovery}{dirs}"
-        case RemoveTopicRecord():
-            return f"remove {world.name_of(record.topic_id)}"
-        case ProducerIdsRecord():
-            return f"producer-ids next={record.next_producer_id}"
-        case FeatureLevelRecord():
-            return f"feature {record.name}={record.feature_level}"
-    return type(record).__name__

@@ -197,5 +197,6 @@ def test_eligible_leaders_are_cleared_for_one_topic_or_for_all() -> None:
     }
     assert eligible == {"a": (), "b": (1,)}
     assert [one.topic_partition for one in delta.partitions_changed] == [TopicPartition("a", 0)]
+    assert image.topics_by_name["a"].partitions[0].partition_epoch == 0
     image, _ = image.apply([(Offset(10), ClearElrRecord())])
     assert image.topics_by_name["b"].partitions[0].eligible_leader_replicas == ()

@@ -9,6 +9,7 @@ from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import NodeId
 from sparklog.record.batch import build_batch, decode_records
 from sparklog.record.control import LeaderChange, parse_control
+from sparklog_server.metadata.features import INITIAL
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.raft.election_state import ElectionStateCorrupt
 from tests.raft.world import LOG, NOW, World, topic
@@ -32,7 +33,7 @@ def test_a_cluster_is_formed_with_three_syncs_the_first_time_and_every_time() ->
     for life in (b"A", b"B"):
         world.join(life)  # the vote; the LeaderChange record and the registration; the unfencing
         assert world.sync_count == 3
-        assert world.quorum.image.features == {"metadata.version": 30, "transaction.version": 2}
+        assert world.quorum.image.features == INITIAL
         assert not world.quorum.image.brokers[NodeId(1)].is_fenced
         world.crash()
 

@@ -12,6 +12,7 @@ from sparklog_server.broker.quorum import Quorum
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
+from sparklog_server.metadata.features import SUPPORTED
 from sparklog_server.simulation.disk import SimulatedDisk
 
 NOW = Instant(Micros(0), Millis(1_700_000_000_000))
@@ -127,11 +128,7 @@ class World:
             broker_id=1,
             cluster_id="a-cluster",
             incarnation_id=life * 16,
-            features=[
-                Feature("metadata.version", 30, 30),
-                Feature("transaction.version", 0, 2),
-                Feature("kraft.version", 0, 1),
-            ],
+            features=[Feature(name, *levels) for name, levels in SUPPORTED.items()],
             log_dirs=[DIRECTORY],
         )
         self.propose(registration, "registered")
