@@ -15,7 +15,7 @@ from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
-from sparklog_server.replica.in_sync_rules import InSyncRules
+from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.partitions import Partitions
 
 if TYPE_CHECKING:

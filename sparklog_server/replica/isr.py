@@ -6,9 +6,11 @@ proposed change (KIP-497).
         └──── refused ───────────────┘     while it is unknown whether a proposal took effect, both sets count
 """
 
+from collections.abc import Mapping
 from enum import Enum
 
 from sparklog.model import NodeId
+from sparklog_server.metadata.entries import BrokerImage
 
 
 class IsrState(Enum):
@@ -76,3 +78,24 @@ class InSyncReplicas:
     def withdraw(self) -> None:
         """The controller has refused the proposal, which has no effect."""
         self.proposed, self.state = self.committed, IsrState.COMMITTED
+
+
+class InSyncRules:
+    """What the leaders of a node know of the other brokers: which replicas may be in sync. Shared by the
+    partitions of a node. `brokers` are those of the image, `lag_max_us` is
+    replica.lag.time.max.ms in µs.
+    """
+
+    __slots__ = ("brokers", "lag_max_us")
+
+    def __init__(self, lag_max_us: int) -> None:
+        self.lag_max_us = lag_max_us
+        self.brokers: Mapping[NodeId, BrokerImage] = {}
+
+    def is_eligible(self, node: NodeId, broker_epoch: int) -> bool:
+        """Whether a replica may join an ISR: its broker is neither fenced nor stopping (KIP-841), and the
+        replica has fetched in the registered incarnation (KIP-903). A fetch before version 15 has no broker
+        epoch, -1.
+        """
+        broker = self.brokers.get(node)
+        return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)

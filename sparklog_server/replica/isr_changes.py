@@ -3,7 +3,7 @@ controller has decided on a proposal.
 """
 
 from sparklog.model import Instant, NodeId
-from sparklog_server.replica.in_sync_rules import InSyncRules
+from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.partition import Partition
 

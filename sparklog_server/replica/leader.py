@@ -16,8 +16,7 @@ from typing import NamedTuple
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, NodeId, Offset
 from sparklog_server.metadata.entries import PartitionImage
-from sparklog_server.replica.in_sync_rules import InSyncRules
-from sparklog_server.replica.isr import InSyncReplicas
+from sparklog_server.replica.isr import InSyncReplicas, InSyncRules
 from sparklog_server.replica.progress import NEVER, FollowerProgress
 from sparklog_server.replica.unavailable import PartitionUnavailable
 

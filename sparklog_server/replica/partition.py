@@ -21,7 +21,7 @@ from sparklog_server.log.verification import Verification
 from sparklog_server.metadata.entries import NO_NODE, PartitionImage
 from sparklog_server.replica.disk_guard import DirectoryDisk, DiskGuard
 from sparklog_server.replica.durability import LINGER_US, Durability
-from sparklog_server.replica.in_sync_rules import InSyncRules
+from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.leader import Following, LeaderReplica, Role
 from sparklog_server.replica.purgatory import Purgatory, Waiter
 from sparklog_server.replica.unavailable import PartitionUnavailable

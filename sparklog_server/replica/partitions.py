@@ -26,7 +26,7 @@ from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, Metada
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes, Usable
-from sparklog_server.replica.in_sync_rules import InSyncRules
+from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.log_cleaner import CleaningLimits, LogCleaner
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
 from sparklog_server.replica.partition import Noted, Partition

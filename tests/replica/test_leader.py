@@ -6,8 +6,7 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, Millis, NodeId, Offset, Uuid
 from sparklog_server.metadata.entries import BrokerImage, PartitionImage
-from sparklog_server.replica.in_sync_rules import InSyncRules
-from sparklog_server.replica.isr import InSyncReplicas, IsrState
+from sparklog_server.replica.isr import InSyncReplicas, InSyncRules, IsrState
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.unavailable import PartitionUnavailable
 

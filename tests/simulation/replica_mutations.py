@@ -16,8 +16,7 @@ from sparklog_server.broker.replication import Replication
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.replica.fetcher import Fetcher
 from sparklog_server.replica.follower import Follower, Position
-from sparklog_server.replica.in_sync_rules import InSyncRules
-from sparklog_server.replica.isr import InSyncReplicas
+from sparklog_server.replica.isr import InSyncReplicas, InSyncRules
 from sparklog_server.replica.leader import Following, LeaderReplica
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import FollowerProgress
