@@ -43,13 +43,17 @@ def test_dump_log_reads_a_metadata_snapshot(tmp_path: Path) -> None:
     assert 'SnapshotFooter {"version":0}' in dumped.splitlines()[-1]
     records = [json.loads(found) for found in re.findall(r'payload: (\{"type".*\})$', dumped, re.MULTILINE)]
     types = [record["type"] for record in records]
-    assert types[:3] == ["FEATURE_LEVEL_RECORD", "FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD"]
+    assert types[:4] == [*["FEATURE_LEVEL_RECORD"] * 3, "REGISTER_BROKER_RECORD"]
     assert types.count("PARTITION_RECORD") == 62
     assert {record["data"]["name"] for record in records if record["type"] == "TOPIC_RECORD"} == {
         "plain",
         "configured",
     }
-    assert [record["data"]["value"] for record in records if record["type"] == "CONFIG_RECORD"] == ["1234567"]
+    configs = [record["data"] for record in records if record["type"] == "CONFIG_RECORD"]
+    assert {(config["resourceName"], config["name"], config["value"]) for config in configs} == {
+        ("", "min.insync.replicas", "1"),
+        ("configured", "retention.ms", "1234567"),
+    }
 
 
 @pytest.mark.long
