@@ -162,9 +162,12 @@ class Connection:
             self._send()
 
     def mute(self, *, is_muted: bool) -> None:
-        """Stop reading, or resume it."""
+        """Stop reading, or resume it. The socket is watched on: while a client waits for its reply, no bytes
+        come as a rule, and the watch need not be changed twice.
+        """
         self._is_muted = is_muted
-        self._settle()
+        if not is_muted:
+            self._settle()
 
     def close_when_sent(self) -> None:
         """Receive no more, and close once everything queued has left."""
@@ -186,6 +189,11 @@ class Connection:
         if events & WRITE:
             self._owner.taken(self)
             self._send()
+        if events & READ and self._is_muted:
+            self._settle()  # what has come stays in the socket
+            events &= ~READ
+            if not events:
+                return
         if events & READ and self._is_open:
             self._owner.readable(self)
         elif events == PEER_CLOSED:

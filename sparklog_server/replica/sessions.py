@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from sparklog.model import Instant, Micros, NodeId, Offset, Uuid
-from sparklog.wire.messages.fetch import FetchPartition
+from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
+from sparklog.wire.messages.fetch import FetchPartition, PartitionData
 from sparklog.wire.schema import INT32_MAX
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import NEVER, FollowerProgress
@@ -38,12 +39,13 @@ class Parked(Protocol):
 class StandingPart:
     """One partition of a session, as its follower asked for it last.
 
-    `partition` is set while it is told of changes there. `error` is the code for the next response.
-    `is_awaiting`: records were sent, and the follower has not asked for the next ones.
+    `partition` is set while it is told of changes there. `error` and `diverging` are for the next
+    response. `is_awaiting`: records were sent, and the follower has not asked for the next ones.
     """
 
     __slots__ = (
         "asked",
+        "diverging",
         "error",
         "is_awaiting",
         "key",
@@ -59,6 +61,7 @@ class StandingPart:
         self.key = key
         self.asked = asked
         self.error = 0
+        self.diverging: DivergingEpoch | None = None
         self.is_awaiting = False
         self.partition: Partition | None = None
         self.progress: FollowerProgress | None = None
@@ -78,6 +81,38 @@ class StandingPart:
         if self.partition is not None:
             self.partition.standing.pop(self, None)
             self.partition = None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the follower is told at once: of records, of an error or a divergence, of a high watermark
+        that its readers wait for, or of a log start that a deletion waits for.
+        """
+        partition = self.partition
+        if partition is None or self.error or self.diverging is not None:
+            return True
+        asked, log = self.asked, partition.log
+        return (
+            (asked.fetch_offset < log.log_end_offset and not self.is_awaiting)
+            or asked.fetch_offset < log.log_start_offset
+            or max(asked.high_watermark, self.told_high_watermark) < partition.high_watermark
+            or self.told_log_start not in (UNKNOWN, log.log_start_offset)
+        )
+
+    def tell(self, data: PartitionData) -> bool:
+        """Note what a response may say of this part, and whether there is a reason to say it. A part that
+        has more to say, or an error until the follower asks otherwise, stays marked.
+        """
+        is_broken = bool(data.error_code) or data.diverging_epoch is not None
+        is_changed = (
+            data.high_watermark != self.told_high_watermark or data.log_start_offset != self.told_log_start
+        )
+        self.told_high_watermark, self.told_log_start = data.high_watermark, data.log_start_offset
+        if is_broken:
+            return True
+        self.is_awaiting = self.is_awaiting or bool(data.records)
+        if self.is_awaiting or not self.has_news:
+            self.session.marked.pop(self, None)
+        return is_changed or bool(data.records)
 
     def appended(self) -> None:
         session = self.session
@@ -155,7 +190,7 @@ class ReplicaSession:
             part = self.parts[key] = StandingPart(self, key, asked)
         part.asked = asked
         part.is_awaiting = False
-        part.error = 0
+        part.error, part.diverging = 0, None
         return part
 
     def forget(self, key: PartKey) -> None:

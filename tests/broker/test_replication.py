@@ -48,6 +48,17 @@ def test_another_replica_leads_when_the_leader_dies_and_the_old_one_rejoins() ->
     assert [cluster.values(node, limit=3) for node in (1, 2, 3)] == [[b"a", b"b", b"c"]] * 3
 
 
+def test_a_partition_for_which_a_response_has_no_room_is_in_a_later_one() -> None:
+    cluster = replicated(6, replica_fetch_response_max_bytes="1")
+    cluster.nodes[NodeId(3)].kill(is_power_cut=False)
+    cluster.run_until(lambda: all(cluster.leading(partition=one) in (1, 2) for one in range(6)))
+    for partition in range(6):
+        assert cluster.write(b"a", partition=partition) in (0, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    cluster.nodes[NodeId(3)].start()
+    cluster.run_until(lambda: all(cluster.isr(partition=one) == {1, 2, 3} for one in range(6)))
+    assert [cluster.values(3, partition=one, limit=1) for one in range(6)] == [[b"a"]] * 6
+
+
 def test_records_that_only_the_old_leader_has_are_truncated() -> None:
     cluster = replicated()
     assert cluster.write(b"a") == 0

@@ -22,12 +22,13 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.sessions import PARTS_MAX, UNKNOWN, PartKey, ReplicaSession, StandingPart
+from sparklog_server.replica.sessions import PARTS_MAX, PartKey, ReplicaSession, StandingPart
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _TOPIC_IDS_SINCE = 13
 _FULL_FETCH: Final = 0
 _NO_SESSION: Final = -1
+_NO_TOPIC_ID: Final = Uuid(bytes(16))
 
 
 def follower_of(request: FetchRequest) -> tuple[NodeId, int]:
@@ -115,14 +116,16 @@ def _take(context: Context, part: StandingPart, node: NodeId, broker_epoch: int,
         start, log = Offset(asked.fetch_offset), partition.log
         if not log.log_start_offset <= start <= log.log_end_offset and asked.last_fetched_epoch < 0:
             part.error = ErrorCode.OFFSET_OUT_OF_RANGE
-        elif divergence(partition, asked) is None:
-            partition.follower_fetched(
-                node,
-                broker_epoch,
-                fetch_offset=start,
-                log_start_offset=Offset(asked.log_start_offset),
-                now=now,
-            )
+        else:
+            part.diverging = divergence(partition, asked)
+            if part.diverging is None:
+                partition.follower_fetched(
+                    node,
+                    broker_epoch,
+                    fetch_offset=start,
+                    log_start_offset=Offset(asked.log_start_offset),
+                    now=now,
+                )
         part.stand(partition, leader.progress_of(node))
         if node not in leader.isr.committed:
             part.session.outside[part] = None
@@ -165,9 +168,8 @@ class _ParkedReplicaFetch:
 
     def begin(self, now: Instant) -> FetchResponse | Parked:
         """Respond if there is news, else wait for it."""
-        response, is_due = self._read()
-        if is_due or self._request.max_wait_ms <= 0 or self._request.min_bytes <= 0:
-            return self._done(response)
+        if self._has_news() or self._request.max_wait_ms <= 0 or self._request.min_bytes <= 0:
+            return self._response()
         self._session.parked = self
         self._context.timers.park(self, self._request.max_wait_ms, now)
         return Parked.MUTING
@@ -176,93 +178,43 @@ class _ParkedReplicaFetch:
         self._context.woken[self] = None
 
     def woken(self, now: Instant) -> FetchResponse | None:
-        response, is_due = self._read()
-        return self._done(response) if is_due else None
+        return self._response() if self._has_news() else None
 
     def expired(self, now: Instant) -> FetchResponse:
-        return self._done(self._read()[0])
+        return self._response()
 
     def abandoned(self) -> None:
         """The connection of the follower is closed: it begins another session on the next one."""
         self._context.replica_sessions.end(self._session.id)
         self._session.close()
 
-    def _done(self, response: FetchResponse) -> FetchResponse:
+    def _has_news(self) -> bool:
         session = self._session
-        if session.parked is self:
-            session.parked = None
-        told = {}
-        for topic in response.responses:
-            topic_key: Uuid | str = Uuid(topic.topic_id) if session.uses_topic_ids else topic.topic
-            for data in topic.partitions:
-                told[topic_key, data.partition_index] = data
-        for key, data in told.items():
-            self._told(session.parts[key], data)
+        return any(part.has_news for part in (session.parts.values() if self._is_full else session.marked))
+
+    def _response(self) -> FetchResponse:
+        """What the marked parts, or all, have to say; they are marked further where it is not all."""
+        session = self._session
+        session.parked = None
+        room, is_first = self._request.max_bytes, True
+        topics: dict[Uuid | str, FetchableTopicResponse] = {}
+        # A copy: a read that fails may take the directory offline, which marks other parts.
+        for part in tuple(session.parts.values() if self._is_full else session.marked):
+            data = self._data(part, room, at_least_one=is_first)
+            if part.tell(data) or self._is_full:
+                if data.records:
+                    room, is_first = max(0, room - len(data.records)), False
+                topic, _ = part.key
+                if topic not in topics:
+                    topics[topic] = FetchableTopicResponse(
+                        topic=topic if isinstance(topic, str) else "",
+                        topic_id=topic if not isinstance(topic, str) else _NO_TOPIC_ID,
+                        partitions=[],
+                    )
+                topics[topic].partitions.append(data)
         if session.id == 0:
             session.close()
-        return response
-
-    def _told(self, part: StandingPart, data: PartitionData) -> None:
-        """Note what the response tells."""
-        session = self._session
-        part.told_high_watermark, part.told_log_start = data.high_watermark, data.log_start_offset
-        if data.error_code or data.diverging_epoch is not None:
-            return  # told again with every response, until the follower asks otherwise
-        session.marked.pop(part, None)
-        part.is_awaiting = bool(data.records)
-
-    def _read(self) -> tuple[FetchResponse, bool]:
-        """The response with what is marked, and whether to send it now."""
-        session, is_full = self._session, self._is_full
-        room = self._request.max_bytes
-        topics: dict[Uuid | str, FetchableTopicResponse] = {}
-        is_due = False
-        found_bytes = 0
-        quiet = []
-        # A copy: a read that fails may take the directory offline, which marks other parts.
-        parts = tuple(session.parts.values() if is_full else session.marked)
-        for part in parts:
-            data = self._data(part, room, at_least_one=found_bytes == 0)
-            size = 0 if data.records is None else len(data.records)
-            is_new = bool(size or data.error_code or data.diverging_epoch is not None)
-            is_due = is_due or is_new or self._is_urgent(part, data)
-            if not (
-                is_full
-                or is_new
-                or data.high_watermark != part.told_high_watermark
-                or data.log_start_offset != part.told_log_start
-            ):
-                if not self._has_more(part):
-                    quiet.append(part)
-                continue
-            found_bytes += size
-            room = max(0, room - size)
-            topic, _ = part.key
-            if topic not in topics:
-                topics[topic] = FetchableTopicResponse(
-                    topic=topic if isinstance(topic, str) else "",
-                    topic_id=topic if not isinstance(topic, str) else Uuid(bytes(16)),
-                    partitions=[],
-                )
-            topics[topic].partitions.append(data)
-        for part in quiet:
-            session.marked.pop(part, None)
-        return FetchResponse(session_id=session.id, responses=list(topics.values())), is_due
-
-    @staticmethod
-    def _is_urgent(part: StandingPart, data: PartitionData) -> bool:
-        """Whether the follower serves readers that wait for this high watermark, or a deletion waits until it
-        has the log start.
-        """
-        return not data.error_code and (
-            part.asked.high_watermark < data.high_watermark
-            or part.told_log_start not in (UNKNOWN, data.log_start_offset)
-        )
-
-    @staticmethod
-    def _has_more(part: StandingPart) -> bool:
-        partition = part.partition
-        return partition is not None and part.asked.fetch_offset < partition.log.log_end_offset
+        return FetchResponse(session_id=session.id, responses=list(topics.values()))
 
     def _data(self, part: StandingPart, room: int, *, at_least_one: bool) -> PartitionData:
         """What the response says about one partition."""
@@ -280,20 +232,18 @@ class _ParkedReplicaFetch:
                     raise PartitionUnavailable(ErrorCode(part.error))
                 partition.leader_for(asked.current_leader_epoch)
                 raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it led in between
-            partition.leader_for(asked.current_leader_epoch)
-            data.diverging_epoch = divergence(partition, asked)
-            if data.diverging_epoch is None:
-                log = partition.log
-                start = Offset(asked.fetch_offset)
-                if not log.log_start_offset <= start <= log.log_end_offset:
-                    raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
-                data.high_watermark = partition.high_watermark
-                data.log_start_offset = log.log_start_offset
-                if start < log.log_end_offset and not part.is_awaiting:
-                    most = min(asked.partition_max_bytes, room)
-                    given = partition.disk.read(start, log.log_end_offset, most, at_least_one=at_least_one)
-                    if given is not None:
-                        data.records = given
+            if part.diverging is not None:
+                data.diverging_epoch = part.diverging
+                return data
+            log = partition.log
+            start, end = Offset(asked.fetch_offset), log.log_end_offset
+            if not log.log_start_offset <= start <= end:
+                raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
+            data.high_watermark = partition.high_watermark
+            data.log_start_offset = log.log_start_offset
+            if start < end and not part.is_awaiting:
+                most = min(asked.partition_max_bytes, room)
+                data.records = partition.disk.read(start, end, most, at_least_one=at_least_one) or b""
         except PartitionUnavailable as unavailable:
             data.error_code = unavailable.code
         except OffsetOutOfRange:
