@@ -157,11 +157,17 @@ class Cluster:
         return set() if found is None else {int(node) for node in found.isr}
 
     def send(
-        self, node: int, *values: bytes, topic: str = "t", partition: int = 0, acks: int = -1
+        self,
+        node: int,
+        *values: bytes | None,
+        key: bytes | None = None,
+        topic: str = "t",
+        partition: int = 0,
+        acks: int = -1,
     ) -> SimulatedConnection:
         """Send records to a node, whose turn this is."""
         client = self.nodes[NodeId(node)].connect()
-        batch = bytes(build_batch([(None, value, (), self.clock.now.wall_ms) for value in values]))
+        batch = bytes(build_batch([(key, value, (), self.clock.now.wall_ms) for value in values]))
         data = [PartitionProduceData(index=partition, records=batch)]
         request = ProduceRequest(
             acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=data)]
@@ -169,7 +175,14 @@ class Cluster:
         client.send(request, 12, ProduceResponse)
         return client
 
-    def write(self, *values: bytes, topic: str = "t", partition: int = 0, acks: int = -1) -> int:
+    def write(
+        self,
+        *values: bytes | None,
+        key: bytes | None = None,
+        topic: str = "t",
+        partition: int = 0,
+        acks: int = -1,
+    ) -> int:
         """Produce to the leader of a partition, again while it has just changed; returns the error code, or
         -1 if there is no response within 10 s.
         """
@@ -180,7 +193,7 @@ class Cluster:
             if leader is None:
                 self.run(10)
                 continue
-            client = self.send(leader, *values, topic=topic, partition=partition, acks=acks)
+            client = self.send(leader, *values, key=key, topic=topic, partition=partition, acks=acks)
             while not client.replies and not client.is_closed and self.clock.now.mono_us < until_us:
                 self.run(1)
             if not client.replies:
