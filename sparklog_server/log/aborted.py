@@ -18,9 +18,10 @@ from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from sparklog.record.control import ControlType
 from sparklog_server.disk.door import Disk, DiskFile
 
+from .held_transactions import replay
 from .ongoing_transactions import OngoingTransactions, marker_of
 from .producer_recovery import producers_before
-from .segment import LOG_SUFFIX, Segment, base_offset_of, walk
+from .segment import LOG_SUFFIX, Segment, base_offset_of
 from .twins import Twins, parts_of
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex, TxnIndexCorrupt, render
 
@@ -171,20 +172,7 @@ def _made_anew(disk: Disk, segments: Sequence[Segment], segment: Segment) -> Txn
     producers, _ = producers_before(
         disk, segment.directory, segments, log_start_offset=Offset(-1), end_offset=base_offset, now_ms=0
     )
-    transactions = OngoingTransactions(producers)
-    entries: list[AbortedTxn] = []
-    for position, header in walk(segment.file, 0):
-        if header.producer_id < 0 or not header.attributes & TRANSACTIONAL_BIT:
-            continue
-        producers.appended(header, header.base_offset, header.max_timestamp, 0)
-        if header.attributes & CONTROL_BIT:
-            batch = segment.read_batch(position, header)
-            if marker_of(batch) is not None:
-                ended = transactions.judge(memoryview(batch), [(0, header)])
-                transactions.ended(ended, producers)
-                entries += ended.aborted
-        else:
-            transactions.began(header.producer_id, Offset(header.base_offset))
+    entries = replay(segment, base_offset, producers, OngoingTransactions(producers))
     return TxnIndex(disk, segment.path(TXN_INDEX_SUFFIX), base_offset, entries)
 
 

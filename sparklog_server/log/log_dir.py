@@ -216,6 +216,7 @@ class LogDir:
                     recovery_point=recovery_point,
                     was_clean=self.was_clean,
                     log_start_offset=log_start,
+                    high_watermark=self.high_watermarks.get(topic_partition, Offset(0)),
                     cleaned_to=cleaned_to.get(topic_partition, Offset(0)),
                     cuts=cuts,
                 )

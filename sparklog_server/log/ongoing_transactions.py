@@ -45,7 +45,10 @@ class OngoingTransactions:
 
     __slots__ = ("_held", "_open")
 
-    def __init__(self, producers: ProducerState) -> None:
+    def __init__(self, producers: ProducerState, held: Iterable[tuple[int, int]] = ()) -> None:
+        """`held` has (first offset, offset of the marker) of each transaction whose marker may not be
+        committed.
+        """
         starts = [
             (one.transaction_start, producer_id)
             for producer_id, one in producers.producers.items()
@@ -54,7 +57,12 @@ class OngoingTransactions:
         # Ordered: a plain dict is searched from its beginning for the first remaining key, which takes
         # milliseconds with many transactions.
         self._open = OrderedDict((producer_id, start) for start, producer_id in sorted(starts))
-        self._held: list[tuple[int, int]] = []  # a heap
+        self._held = sorted(held)  # a heap
+
+    @property
+    def held(self) -> tuple[tuple[int, int], ...]:
+        """(first offset, offset of the marker) of each transaction whose marker may not be committed."""
+        return tuple(self._held)
 
     def began(self, producer_id: int, offset: Offset) -> None:
         """Note that a batch of a transaction was appended at `offset`, its first or a later one."""
@@ -116,8 +124,8 @@ class OngoingTransactions:
             heappush(self._held, one)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """The offset below which every record is committed and of no open transaction; the high watermark
-        never decreases.
+        """The offset below which every record is committed and of no open transaction. The high watermark
+        must not decrease between two calls, except to the end of a log that was truncated.
         """
         held = self._held
         if not held and not self._open:

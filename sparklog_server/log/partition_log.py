@@ -102,7 +102,7 @@ class PartitionLog:
         self._opened_ms = now.wall_ms
         self.segments = Segments(disk, found.segments)
         self._producers: ProducerState = found.producers
-        self._transactions = OngoingTransactions(found.producers)
+        self._transactions = OngoingTransactions(found.producers, found.held)
         self._snapshot_offset = found.snapshot_offset
         self.frozen: tuple[Offset, FrozenProducers] | None = None  # for the snapshot of the next roll
         self._is_rendering = False
@@ -122,13 +122,15 @@ class PartitionLog:
         recovery_point: Offset = _START,
         was_clean: bool = False,
         log_start_offset: Offset = _START,
+        high_watermark: Offset | None = None,
         cleaned_to: Offset = _START,
         is_metadata: bool = False,
         cuts: Cuts | None = None,
     ) -> "PartitionLog":
         """Open the log in an existing directory, or create one there; recovers it after a crash (`recover`).
 
-        Raises StorageError, and LogDamaged if durable records are missing.
+        A transaction with a marker at or above `high_watermark` is not decided; None: all markers are
+        committed. Raises StorageError, and LogDamaged if durable records are missing.
         """
         found = recover(
             disk,
@@ -136,6 +138,7 @@ class PartitionLog:
             settings,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
             was_clean=was_clean,
             now_ms=now.wall_ms,
             cleaned_to=cleaned_to,
@@ -368,7 +371,9 @@ class PartitionLog:
         return self.segments.places.holds_beyond(part, limit)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """The last stable offset; the high watermark must not decrease between two calls."""
+        """The last stable offset. The high watermark must not decrease between two calls, except to the end
+        of the log that a truncation leaves.
+        """
         stable = self._transactions.last_stable_offset(high_watermark)
         return stable if stable >= high_watermark else max(stable, min(self.log_start_offset, high_watermark))
 
@@ -599,7 +604,8 @@ class PartitionLog:
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self._producers, self._snapshot_offset = truncation.producers, truncation.snapshot_offset
         self._producers.keep_times_of(known)
-        self._transactions = OngoingTransactions(self._producers)
+        held = (one for one in self._transactions.held if one[1] < self.log_end_offset)
+        self._transactions = OngoingTransactions(self._producers, held)
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
         """The files to sync before `close`, so that the next open needs no scan: data, indexes, epochs,

@@ -24,6 +24,7 @@ from .aborted import recover_aborted
 from .completeness import check_begin, check_end, check_names, check_seam, check_seams
 from .cuts import Cuts
 from .damage import LogDamaged, Unsound, log_dir_of, next_sound_batch, unsound_in
+from .held_transactions import held_transactions
 from .leader_epoch_cache import LeaderEpochCache
 from .log_config import LogConfig
 from .offset_index import OffsetIndex
@@ -53,6 +54,7 @@ _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 class Recovered(NamedTuple):
     """The state of a log from its files. `unsynced` are files that the next sync must include.
 
+    `held` are the transactions whose markers may not be committed: see `OngoingTransactions`.
     `holes` are ranges of offsets between segments that a cleaner may have left. `leftovers` are files of
     segments that retention removed: they prove where the log begins, and may be removed once the log start
     offset and the epochs are durable.
@@ -68,6 +70,7 @@ class Recovered(NamedTuple):
     unsynced: list[DiskFile]
     holes: Sequence[tuple[Offset, Offset]] = ()
     leftovers: Sequence[str] = ()
+    held: Sequence[tuple[int, int]] = ()
 
 
 def recover(
@@ -79,6 +82,7 @@ def recover(
     log_start_offset: Offset,
     was_clean: bool,
     now_ms: Millis,
+    high_watermark: Offset | None = None,
     cleaned_to: Offset = _START,
     is_metadata: bool = False,
     cuts: Cuts | None = None,
@@ -86,8 +90,9 @@ def recover(
     """Read the files of a partition, repair the traces of a crash, and return the state of the log. Raises
     StorageError, and LogDamaged.
 
-    Below `cleaned_to` Kafka's cleaner may have left holes between segments. The metadata log has no missing
-    offsets between batches, and its snapshots tell whether it begins too late.
+    Markers at or above `high_watermark` may not be committed; None: all are. Below `cleaned_to` Kafka's
+    cleaner may have left holes between segments. The metadata log has no missing offsets between batches, and
+    its snapshots tell whether it begins too late.
     """
     cuts = Cuts(disk, lambda: [directory], now_ms) if cuts is None else cuts
     settle_swaps(disk, directory)
@@ -163,6 +168,13 @@ def recover(
         now_ms=now_ms,
     )
     producers.expire(now_ms, settings.producer_id_expiration_ms)
+    durable_end = end_offset if was_clean and doubtful >= len(segments) else min(recovery_point, end_offset)
+    held: list[tuple[int, int]] = []
+    if high_watermark is not None:
+        # Where only synced records count as committed, the high watermark restarts at the recovery point if
+        # that is lower.
+        decided_to = Offset(max(log_start_offset, min(high_watermark, durable_end)))
+        held = held_transactions(disk, directory, segments, decided_to, end_offset)
     return Recovered(
         segments,
         epochs,
@@ -170,10 +182,11 @@ def recover(
         snapshot_offset,
         log_start_offset,
         end_offset,
-        end_offset if was_clean and doubtful >= len(segments) else min(recovery_point, end_offset),
+        durable_end,
         unsynced,
         holes,
         leftovers,
+        held,
     )
 
 

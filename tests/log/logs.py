@@ -63,6 +63,7 @@ def open_log(
     recovery_point: int = 0,
     was_clean: bool = False,
     log_start_offset: int = 0,
+    high_watermark: int | None = None,
 ) -> PartitionLog:
     """The log in `data/t-0`; its directory is created if necessary."""
     disk.make_directory(DIRECTORY)
@@ -76,6 +77,7 @@ def open_log(
         recovery_point=Offset(recovery_point),
         was_clean=was_clean,
         log_start_offset=Offset(log_start_offset),
+        high_watermark=None if high_watermark is None else Offset(high_watermark),
     )
 
 
