@@ -198,7 +198,12 @@ class Brokers:
                 f"Another broker is registered with id {node} and still alive.",
             )
         _check_features(image, request)
-        was_clean = existing is not None and request.previous_broker_epoch == existing.epoch
+        # A directory that was reported offline may have lost records before it came back.
+        was_clean = (
+            existing is not None
+            and request.previous_broker_epoch == existing.epoch
+            and {Uuid(one) for one in request.log_dirs} <= set(existing.directories)
+        )
         records: list[Message] = []
         if existing is None:
             # A single broker leads while it is fenced (decision 0005); from the second registration on, its

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import Final
 
 _IS_HERE: Final = sys.platform == "linux"
@@ -45,6 +46,13 @@ class _Mallinfo(ctypes.Structure):
             "keepcost",
         )
     ]
+
+
+def boot_id() -> str:
+    """The id that the kernel chose when this machine was started; empty where there is none (macOS)."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
 
 
 def set_malloc_options() -> None:
