@@ -257,7 +257,6 @@ ssl.truststore.type | STRING | b | - | JKS | The form of that file.
 telemetry.max.bytes | INT | r | 1.. | 1048576 | The most metrics a client may push at once.
 transaction.state.log.load.buffer.size | INT | r | 1.. | 5242880 |
     How much of `__transaction_state` is read at a time when a coordinator starts.
-unclean.leader.election.interval.ms | LONG | r | 1.. | 300000 | How often leaderless partitions are looked at for an unclean election.
 unstable.api.versions.enable | BOOLEAN | r | - | false | Serve versions of APIs that Kafka has not released.
 unstable.feature.versions.enable | BOOLEAN | r | - | false | Allow levels of features that Kafka has not released.
 """  # noqa: E501
