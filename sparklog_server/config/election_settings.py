@@ -6,12 +6,28 @@ from typing import Annotated
 
 import msgspec
 
+from .kinds import boolean as _boolean
 from .kinds import long as _long
 
 
 class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The intervals of the controller's elections."""
+    """The controller's elections by time. Durations as in their names."""
 
+    is_balanced: Annotated[
+        bool,
+        _boolean(
+            "auto.leader.rebalance.enable",
+            "Whether the controller gives leaderships back to the preferred replicas that are in sync.",
+        ),
+    ] = True
+    balance_interval_s: Annotated[
+        int,
+        _long(
+            "leader.imbalance.check.interval.seconds",
+            "How often leaderships are given back to preferred replicas.",
+            1,
+        ),
+    ] = 300
     unclean_interval_ms: Annotated[
         int,
         _long(

@@ -55,7 +55,7 @@ def leaderless_elected(
     election, or an earlier leadership did not finish them.
     """
     changes: list[Message] = []
-    for topic_id, index, partition, rules in _partitions(
+    for topic_id, index, partition, rules in partitions_where(
         image, settings_for, lambda partition: partition.leader == NO_LEADER
     ):
         change = change_of(
@@ -148,7 +148,7 @@ def _changes_without(
     the ELR if its records may be lost.
     """
     changes: list[Message] = []
-    for topic_id, index, partition, rules in _partitions(image, settings_for, is_affected):
+    for topic_id, index, partition, rules in partitions_where(image, settings_for, is_affected):
         change = change_of(
             partition,
             topic_id,
@@ -163,7 +163,7 @@ def _changes_without(
     return changes
 
 
-def _partitions(
+def partitions_where(
     image: MetadataImage, settings_for: SettingsFor, is_wanted: Callable[[PartitionImage], bool]
 ) -> Iterator[tuple[Uuid, int, PartitionImage, ElectionRules]]:
     """(topic id, index, partition, rules) for the wanted partitions, in creation order of the topics."""

@@ -39,7 +39,10 @@ def elected(elections: TimedElections, world: World, ms: int) -> dict[int, int]:
 
 
 def test_partitions_without_a_leader_are_looked_at_in_each_interval() -> None:
-    world, elections = leaderless(1), TimedElections(ElectionSettings(unclean_interval_ms=60_000))
+    world, elections = (
+        leaderless(1),
+        TimedElections(ElectionSettings(is_balanced=False, unclean_interval_ms=60_000)),
+    )
     elections.activate(at(1_000))
     assert elections.deadline() == 61_000_000
     assert elected(elections, world, 60_999) == {}
@@ -49,9 +52,38 @@ def test_partitions_without_a_leader_are_looked_at_in_each_interval() -> None:
     assert elections.deadline() == 181_000_000
 
 
+def test_leaderships_go_back_to_the_preferred_replicas_that_are_in_sync() -> None:
+    world = World()
+    for node in (1, 2, 3):
+        world.run(f"register {node} life={node}")
+        world.run(f"heartbeat {node}")
+    world.run("create t assign=1,2,3;1,3,2;2,1,3 config.min.insync.replicas=1")
+    world.run("heartbeat 1 want-fence")
+    world.run("heartbeat 1")
+    world.run("alter-isr 2 t-0=1,2,3")  # the preferred replica of partition 1 is not in sync
+    elections = TimedElections(ElectionSettings(balance_interval_s=10))
+    elections.activate(at(0))
+    assert elections.deadline() == 10_000_000
+    assert elected(elections, world, 9_999) == {}
+    assert elected(elections, world, 10_000) == {0: 1}
+    assert elections.deadline() == 20_000_000
+    assert elected(elections, world, 20_000) == {}
+    world.run("alter-isr 3 t-1=1,2,3")
+    assert elected(elections, world, 30_000) == {1: 1}
+
+
+def test_leaderships_stay_where_the_balance_is_off() -> None:
+    elections = TimedElections(ElectionSettings(is_balanced=False, balance_interval_s=1))
+    elections.activate(at(0))
+    assert elections.deadline() == 300_000_000
+
+
 def test_more_elections_than_one_step_holds_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timed_elections, "ELECTIONS_MAX", 2)
-    world, elections = leaderless(5), TimedElections(ElectionSettings(unclean_interval_ms=1))
+    world, elections = (
+        leaderless(5),
+        TimedElections(ElectionSettings(is_balanced=False, unclean_interval_ms=1)),
+    )
     elections.activate(at(0))
     assert elected(elections, world, 1) == {0: 1, 1: 1}
     assert elections.deadline() == 1_000
