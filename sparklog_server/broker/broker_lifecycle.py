@@ -140,7 +140,7 @@ class BrokerLifecycle:
                 self._register_until_us = None
                 self._context.broker_epoch = reply.broker_epoch
                 for directory in self._context.partitions.directories:
-                    directory.log_dir.broker_epoch = reply.broker_epoch
+                    directory.log_dir.registered(reply.broker_epoch)
                 self.beat(now)
             elif code is _FULL or not (self._is_alone or code in _FINAL):
                 self._refusal = code

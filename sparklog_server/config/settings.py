@@ -15,6 +15,7 @@ from sparklog.errors import SettingsError
 
 from .cleaner_settings import CleanerSettings
 from .connection_settings import ConnectionSettings
+from .election_settings import ElectionSettings
 from .group_settings import GroupDefaults
 from .internal_topic_settings import InternalTopicSettings
 from .keys import Key, Kind, Update, fields_of
@@ -347,6 +348,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     metadata_log: MetadataLogSettings = MetadataLogSettings()
     quorum: QuorumSettings = QuorumSettings()
     replica: ReplicaSettings = ReplicaSettings()
+    elections: ElectionSettings = ElectionSettings()
     internal_topics: InternalTopicSettings = InternalTopicSettings()
     groups: GroupDefaults = GroupDefaults()
     transactions: TransactionDefaults = TransactionDefaults()
@@ -406,6 +408,7 @@ PARTS: dict[str, type[msgspec.Struct]] = {
     "metadata_log": MetadataLogSettings,
     "quorum": QuorumSettings,
     "replica": ReplicaSettings,
+    "elections": ElectionSettings,
     "internal_topics": InternalTopicSettings,
     "groups": GroupDefaults,
     "transactions": TransactionDefaults,

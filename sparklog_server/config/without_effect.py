@@ -16,7 +16,6 @@ alter.config.policy.class.name | CLASS | r | - | <none> | A Java class that judg
 alter.log.dirs.replication.quota.window.num | INT | r | 1.. | 11 | How many samples the quota on moves between data directories remembers.
 alter.log.dirs.replication.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of that quota lasts.
 authorizer.class.name | STRING | r | - |  | The Java class that decides who may do what.
-auto.leader.rebalance.enable | BOOLEAN | r | - | true | Give leaderships back to preferred replicas from time to time.
 background.threads | INT | c | 1.. | 10 | Threads for background work; here jobs have a pool of their own.
 broker.id | INT | r | - | -1 | The old name of `node.id`.
 client.quota.callback.class | CLASS | r | - | <none> | A Java class that computes client quotas.
@@ -95,7 +94,6 @@ internal.metadata.log.segment.bytes | INT | r | - | <none> | A metadata segment 
 internal.metadata.max.batch.size.in.bytes | INT | r | - | 8388608 | The largest batch of the metadata log, for tests.
 kafka.metrics.polling.interval.secs | INT | r | 1.. | 10 | How often Kafka's own metrics reporters are called.
 kafka.metrics.reporters | LIST | r | - |  | Java classes that report metrics.
-leader.imbalance.check.interval.seconds | LONG | r | 1.. | 300 | How often the balance of leaderships is looked at.
 log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | The memory of compaction for reading and writing, over all threads.
 log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | How long a broker that cannot report a failed data directory goes on before it stops.
 max.connections.per.ip.overrides | STRING | c | - |  | Other limits for certain addresses, as address:count, comma separated.
@@ -257,7 +255,6 @@ ssl.truststore.type | STRING | b | - | JKS | The form of that file.
 telemetry.max.bytes | INT | r | 1.. | 1048576 | The most metrics a client may push at once.
 transaction.state.log.load.buffer.size | INT | r | 1.. | 5242880 |
     How much of `__transaction_state` is read at a time when a coordinator starts.
-unclean.leader.election.interval.ms | LONG | r | 1.. | 300000 | How often leaderless partitions are looked at for an unclean election.
 unstable.api.versions.enable | BOOLEAN | r | - | false | Serve versions of APIs that Kafka has not released.
 unstable.feature.versions.enable | BOOLEAN | r | - | false | Allow levels of features that Kafka has not released.
 """  # noqa: E501

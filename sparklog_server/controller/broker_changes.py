@@ -41,12 +41,21 @@ def broker_left(
     return _changes_without(image, node_id, settings_for, is_affected)
 
 
-def broker_returned(image: MetadataImage, node_id: NodeId | None, settings_for: SettingsFor) -> list[Message]:
+def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor) -> list[Message]:
     """The changes when a broker can lead again: it takes the partitions without a leader that it is eligible
-    for. Without a broker: the elections that an earlier leadership began and did not finish.
+    for.
+    """
+    return leaderless_elected(image, settings_for, returning=node_id)
+
+
+def leaderless_elected(
+    image: MetadataImage, settings_for: SettingsFor, *, returning: NodeId | None = None
+) -> list[Message]:
+    """The elections of the partitions without a leader: a broker returns, a setting allows an unclean
+    election, or an earlier leadership did not finish them.
     """
     changes: list[Message] = []
-    for topic_id, index, partition, rules in _partitions(
+    for topic_id, index, partition, rules in partitions_where(
         image, settings_for, lambda partition: partition.leader == NO_LEADER
     ):
         change = change_of(
@@ -54,7 +63,7 @@ def broker_returned(image: MetadataImage, node_id: NodeId | None, settings_for: 
             topic_id,
             index,
             rules=rules,
-            is_acceptable=acceptable(image, partition, returning=node_id),
+            is_acceptable=acceptable(image, partition, returning=returning),
         )
         if change is not None:
             changes.append(change)
@@ -139,7 +148,7 @@ def _changes_without(
     the ELR if its records may be lost.
     """
     changes: list[Message] = []
-    for topic_id, index, partition, rules in _partitions(image, settings_for, is_affected):
+    for topic_id, index, partition, rules in partitions_where(image, settings_for, is_affected):
         change = change_of(
             partition,
             topic_id,
@@ -154,7 +163,7 @@ def _changes_without(
     return changes
 
 
-def _partitions(
+def partitions_where(
     image: MetadataImage, settings_for: SettingsFor, is_wanted: Callable[[PartitionImage], bool]
 ) -> Iterator[tuple[Uuid, int, PartitionImage, ElectionRules]]:
     """(topic id, index, partition, rules) for the wanted partitions, in creation order of the topics."""

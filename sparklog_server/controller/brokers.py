@@ -85,7 +85,9 @@ class Brokers:
         is_fenced, should_shut_down = broker.is_fenced, False
         if broker.is_fenced:
             should_shut_down = request.want_shut_down
-            if not request.want_shut_down and not request.want_fence and is_caught_up:
+            # With a directory that has just gone offline, the next heartbeat does: the elections see it then.
+            wants_fence = request.want_fence or _offline_directories(broker, request)
+            if not request.want_shut_down and not wants_fence and is_caught_up:
                 is_fenced = False
                 records.append(_change(broker, fenced=-1))
                 records += broker_returned(image, broker.node_id, settings_for)
@@ -198,7 +200,12 @@ class Brokers:
                 f"Another broker is registered with id {node} and still alive.",
             )
         _check_features(image, request)
-        was_clean = existing is not None and request.previous_broker_epoch == existing.epoch
+        # A directory that was reported offline may have lost records before it came back.
+        was_clean = (
+            existing is not None
+            and request.previous_broker_epoch == existing.epoch
+            and {Uuid(one) for one in request.log_dirs} <= set(existing.directories)
+        )
         records: list[Message] = []
         if existing is None:
             # A single broker leads while it is fenced (decision 0005); from the second registration on, its
@@ -318,12 +325,17 @@ def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) ->
             )
 
 
+def _offline_directories(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Uuid]:
+    """The directories that have gone offline since the last heartbeat."""
+    return [directory for directory in broker.directories if directory in request.offline_log_dirs]
+
+
 def _directories_changed(
     image: MetadataImage, broker: BrokerImage, request: BrokerHeartbeatRequest, settings_for: SettingsFor
 ) -> list[Message]:
     """The records for directories that went offline or were cordoned since the last heartbeat."""
     records: list[Message] = []
-    offline = [directory for directory in broker.directories if directory in request.offline_log_dirs]
+    offline = _offline_directories(broker, request)
     for directory in offline:
         records += broker_left(image, broker.node_id, settings_for, directory=Uuid(directory))
     if offline:

@@ -31,12 +31,13 @@ from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, Metad
 from sparklog_server.metadata.records import FeatureLevelRecord, NoOpRecord, ProducerIdsRecord
 from sparklog_server.outcome import Outcome, Refused
 
-from .broker_changes import broker_returned
+from .broker_changes import leaderless_elected
 from .brokers import Brokers
 from .configs import ToldConfigs, layers_in
 from .min_isr import with_cluster_level
 from .names import unified
 from .sessions import Probe, Sessions
+from .timed_elections import TimedElections
 
 if TYPE_CHECKING:
     from .quorum_port import QuorumPort
@@ -64,6 +65,7 @@ class Controller:
             own_node, settings.inter_broker_listener_name, settings.broker_session_timeout_ms
         )
         self._brokers = Brokers(own_node, cluster_id, self.sessions)
+        self._elections = TimedElections(settings.elections)
         # Topic names with `.` or `_` by their unified form, oldest first: metric names cannot tell them
         # apart.
         self._colliding: dict[str, dict[str, None]] = {}
@@ -79,6 +81,7 @@ class Controller:
     def activate(self, now: Instant) -> None:
         """Begin a leadership; `pending` contains the records of earlier leaders."""
         self.sessions.activate(self.pending, now)
+        self._elections.activate(now)
         self._idle_since_us = now.mono_us
         self._is_new = True
         self._probes = []
@@ -102,6 +105,7 @@ class Controller:
         outcome = self._decided(command, next_offset, now)
         if outcome.records:
             self._idle_since_us = now.mono_us
+            self._elections.decided(outcome.records, now)
         return outcome
 
     def _decided(self, command: Message, next_offset: Offset, now: Instant) -> Outcome[Message, Message]:
@@ -150,16 +154,19 @@ class Controller:
 
     def tick(self, now: Instant) -> tuple[Message, ...]:
         """The records that are due by time: at most one broker is fenced at a time, so that the next decision
-        sees the effect; in a log that was idle for long, one by which the lag of the other nodes shows.
+        sees the effect; elections; in a log that was idle for long, one by which the lag of the other nodes
+        shows.
         """
         self._probes += self.sessions.due_probes(self.pending, now)
         if self._is_new and self._has_company:
             # The elections for a broker that returned may take several batches: the last leader may have
             # written only the first.
             self._is_new = False
-            if unfinished := broker_returned(self.pending, None, self._settings_for):
+            if unfinished := leaderless_elected(self.pending, self._settings_for):
                 return tuple(unfinished)
         records = self._brokers.fence_silent(self.pending, now, self._settings_for)
+        if not records and self._has_company:
+            records = self._elections.due(self.pending, self._settings_for, now)
         idle_until_us = self._idle_until_us()
         if not records and idle_until_us is not None and idle_until_us <= now.mono_us:
             records = (NoOpRecord(),)
@@ -177,7 +184,9 @@ class Controller:
     def deadline(self) -> Micros | None:
         """The time of the next call of `tick`."""
         sessions_us = self.sessions.deadline()
-        return earlier(sessions_us, self._idle_until_us()) if self._has_company else sessions_us
+        if not self._has_company:
+            return sessions_us
+        return earlier(earlier(sessions_us, self._idle_until_us()), self._elections.deadline())
 
     def _idle_until_us(self) -> Micros | None:
         """The time of the next NoOpRecord, and of the first call of `tick`; None for a node alone."""

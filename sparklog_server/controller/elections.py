@@ -29,8 +29,6 @@ SettingsFor = Callable[[str], TopicSettings]
 IsAcceptable = Callable[[NodeId], bool]
 
 _RECOVERING = 1
-_DIRECTORY_LOST = Uuid(bytes(15) + b"\x02")
-_RESERVED_DIRECTORIES = 100
 
 
 class Election(Enum):
@@ -168,13 +166,10 @@ def _record_last_leader(partition: PartitionImage, record: PartitionChangeRecord
 
 
 def has_replica_online(partition: PartitionImage, broker: BrokerImage) -> bool:
-    """Whether the directory of the broker's replica is online; an unassigned one counts as online
-    (KIP-858).
-    """
+    """Whether the directory of the broker's replica is online."""
     directory = partition.directory_of(broker.node_id)
     assert directory is not None
-    is_reserved = int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES
-    return directory != _DIRECTORY_LOST if is_reserved else directory in broker.directories
+    return broker.has_online(directory)
 
 
 def acceptable(

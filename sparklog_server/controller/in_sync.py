@@ -22,7 +22,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import PartitionChangeRecord
 from sparklog_server.outcome import Outcome
 
-from .elections import ElectionRules, SettingsFor, acceptable, change_of, rules_for
+from .elections import ElectionRules, SettingsFor, acceptable, change_of, has_replica_online, rules_for
 
 _RECOVERED, _RECOVERING = 0, 1
 _ANY_EPOCH = -1
@@ -97,7 +97,7 @@ def _refusal(
     states = _states_in(asked)
     if not _is_valid(partition, [state.broker_id for state in states], asked.leader_recovery_state):
         return ErrorCode.INVALID_REQUEST
-    if not all(_is_eligible(image, state) for state in states):
+    if not all(_is_eligible(image, partition, state) for state in states):
         return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
 
@@ -113,10 +113,17 @@ def _is_valid(partition: PartitionImage, isr: Sequence[int], recovery_state: int
     return recovery_state == _RECOVERED
 
 
-def _is_eligible(image: MetadataImage, state: BrokerState) -> bool:
-    """Whether the broker may be in sync: it is active, and the leader means its present incarnation."""
+def _is_eligible(image: MetadataImage, partition: PartitionImage, state: BrokerState) -> bool:
+    """Whether the replica may be in sync: its broker is active, the leader means the present incarnation of
+    that, and its directory is online.
+    """
     broker = image.brokers.get(NodeId(state.broker_id))
-    return broker is not None and broker.is_active and state.broker_epoch in (_ANY_EPOCH, broker.epoch)
+    return (
+        broker is not None
+        and broker.is_active
+        and state.broker_epoch in (_ANY_EPOCH, broker.epoch)
+        and has_replica_online(partition, broker)
+    )
 
 
 def _states_in(asked: AlterPartitionRequestPartitionData) -> list[BrokerState]:

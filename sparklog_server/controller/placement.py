@@ -1,16 +1,19 @@
 """Replica placement for new partitions: striped over racks, and over the brokers of each rack.
 
 Racks supply the first replica in turn, and after a round of all racks the brokers within each rotate too,
-which spreads leaders evenly. After a round of all brokers of a rack, its followers shift by one, so that the
-leaderships of a broker that fails go to all other brokers and not to its neighbour. Unfenced brokers come
-first, and a fenced one never gets the first replica. With racks A, B, C of two brokers and three replicas:
+which spreads leaders evenly. The leaderships of a broker that fails go to all brokers of other racks, or of
+the only one, and not to its neighbour: after a round of all brokers, the order of the other racks shifts by
+one, and after a round of these, the followers within each rack. Unfenced brokers come first, and a fenced one
+never gets the first replica. With racks A, B, C of two brokers and three replicas:
 
     partition 0: A0 B0 C0      1: B0 C0 A0      2: C0 A0 B0
               3: A1 B1 C1      4: B1 C1 A1      5: C1 A1 B1
-              6: A0 B1 C1      7: B0 C1 A1      8: C0 A1 B1     (shifted)
+              6: A0 C0 B0      7: B0 A0 C0      8: C0 B0 A0     (other racks shifted)
+             12: A0 B1 C1     13: B0 C1 A1     14: C0 A1 B1     (followers shifted)
 """
 
 from collections.abc import Callable, Mapping
+from itertools import cycle
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, Uuid
@@ -57,17 +60,20 @@ class Placer:
         taken: list[NodeId] = []
         rack_count = len(self._racks)
         first = next(
-            offset for offset in range(rack_count) if self._racks[(self._turn + offset) % rack_count][0]
+            rack for offset in range(rack_count) if self._racks[rack := (self._turn + offset) % rack_count][0]
         )
-        position = self._turn + first
-        while len(taken) < replica_count:
-            unfenced, fenced = self._racks[position % rack_count]
-            node = self._next_of(unfenced, taken)
+        others = max(rack_count - 1, 1)
+        shift, rack_shift = divmod(self._turn // rack_count // len(self._racks[first][0]), others)
+        order = [first, *((first + 1 + (rack_shift + rank) % others) % rack_count for rank in range(others))]
+        for rack in cycle(order[:rack_count]):
+            unfenced, fenced = self._racks[rack]
+            node = self._next_of(unfenced, taken, shift)
             if node is None and taken:
-                node = self._next_of(fenced, taken)
+                node = self._next_of(fenced, taken, shift)
             if node is not None:
                 taken.append(node)
-            position += 1
+            if len(taken) == replica_count:
+                break
         self._turn += 1
         return tuple(taken)
 
@@ -90,7 +96,7 @@ class Placer:
                 f"Unable to replicate the partition {replica_count} time(s): {reason}",
             )
 
-    def _next_of(self, nodes: list[NodeId], taken: list[NodeId]) -> NodeId | None:
+    def _next_of(self, nodes: list[NodeId], taken: list[NodeId], shift: int) -> NodeId | None:
         """The next free node of a rack: in rotation for the first replica, shifted for the followers."""
         start = self._turn // len(self._racks)
         free = [
@@ -100,7 +106,7 @@ class Placer:
         ]
         if not free:
             return None
-        return free[start // len(nodes) % len(free)] if taken else free[0]
+        return free[shift % len(free)] if taken else free[0]
 
 
 class DirectoryChooser:

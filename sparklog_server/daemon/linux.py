@@ -47,6 +47,17 @@ class _Mallinfo(ctypes.Structure):
     ]
 
 
+def boot_id() -> str:
+    """The id that the kernel chose when this machine was started; empty where there is none (macOS)."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY)
+        try:
+            return os.read(descriptor, 64).decode().strip()
+        finally:
+            os.close(descriptor)
+    return ""
+
+
 def set_malloc_options() -> None:
     """Have the allocator keep memory for large frames. No effect with allocators other than glibc's."""
     with contextlib.suppress(AttributeError):

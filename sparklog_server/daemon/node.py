@@ -6,6 +6,7 @@ from time import perf_counter_ns
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.descriptors import raise_limit, shared
+from sparklog_server.daemon.linux import boot_id
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.server import REFUSALS, Server, entropy, prepare_process
 from sparklog_server.disk.door import StorageError
@@ -36,7 +37,7 @@ def run_node(
         or shares.connections < settings.connections.max_connections
     ):
         log.trace("descriptor-limit-low", limit=limit, files=shares.files, connections=shares.connections)
-    disk = OsDisk(open_files_max=shares.files)
+    disk = OsDisk(open_files_max=shares.files, boot_id=boot_id())
     if not settings.is_alone:
         refuse_unformatted(disk, settings.metadata_log_dir)
     server = Server(

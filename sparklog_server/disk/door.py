@@ -89,6 +89,12 @@ class DiskFile(Protocol):
 class Disk(Protocol):
     """A file system in which changes are durable only once they are synced."""
 
+    @property
+    def boot_id(self) -> str:
+        """The boot of the machine: while it stays the same, written bytes can be read, synced or not. Empty
+        where it is unknown.
+        """
+
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for appending and reading; with `create`, a missing file is created empty."""
 

@@ -30,8 +30,11 @@ class OsDisk:
     that they open.
     """
 
-    def __init__(self, *, open_files_max: int = OPEN_FILES_MAX, is_read_only: bool = False) -> None:
+    def __init__(
+        self, *, open_files_max: int = OPEN_FILES_MAX, is_read_only: bool = False, boot_id: str = ""
+    ) -> None:
         """`is_read_only` is for tools that examine files which they must not change."""
+        self.boot_id = boot_id
         self._is_read_only = is_read_only
         self._descriptors = Descriptors(open_files_max, is_read_only=is_read_only)
         self._locks: dict[str, int] = {}

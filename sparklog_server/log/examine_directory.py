@@ -15,6 +15,7 @@ from sparklog_server.disk.door import Disk, DiskFile, StorageError
 from sparklog_server.metadata.batches import records_of
 
 from .ballast import FILE_NAME as BALLAST_FILE
+from .boot_file import FILE_NAME as BOOT_FILE
 from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
 from .examine import Finding, Unsound, sound_batches
 from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of
@@ -141,7 +142,7 @@ def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
                     is_mended=True,
                 )
             )
-        elif name not in partitions and name not in (LOCK_FILE, BALLAST_FILE):
+        elif name not in partitions and name not in (LOCK_FILE, BALLAST_FILE, BOOT_FILE):
             own.findings += _of_file(disk, f"{path}/{name}", name, looking)
     for checkpoint, offsets in checkpoints.items():
         own.findings += [

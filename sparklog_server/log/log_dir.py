@@ -6,6 +6,7 @@
     log-start-offset-checkpoint        only where it is above 0
     .sparklog-ballast                  occupies room, for a start on a full disk
     .kafka_cleanshutdown               the last stop was clean: removed on opening, before the first append
+    .sparklog-boot                     the boot of the machine in which the broker was registered last
     <topic>-<n>/                       a partition
     <topic>-<n>.<uuid>-delete/         a partition whose removal was interrupted
     <topic>-<n>.<uuid>-future/         the copy of a partition that moves here from another data directory
@@ -26,6 +27,7 @@ from sparklog_server.disk.door import Disk, DiskFile, StorageError
 from . import ballast
 from .absent import DELETE_SUFFIX, STRAY_SUFFIX, Absent, damage_of, doomed_name
 from .beginning import Wanted, begin_logs
+from .boot_file import epoch_of_boot, forget_boot, write_boot
 from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, Checkpoints, Damaged
 from .cuts import Cut, Cuts
 from .damage import is_of_log_alone
@@ -97,7 +99,7 @@ class LogDir:
         self.is_recovered = False
         self.was_clean = False
         self.broker_epoch = _NO_BROKER_EPOCH  # of this process, once the broker is registered
-        self.previous_broker_epoch = _NO_BROKER_EPOCH  # of the previous process, if it stopped cleanly
+        self.previous_broker_epoch = _NO_BROKER_EPOCH  # of the previous process, if all that it wrote is here
         self.damaged: dict[TopicPartition, Damaged] = {}
         self.futures: dict[TopicPartition, list[Future]] = {}  # found on opening and not handled yet
         self.cuts: list[Cut] = []  # truncations by recovery on opening
@@ -135,11 +137,12 @@ class LogDir:
                 entropy=entropy,
             )
             mark = disk.read(f"{path}/{CLEAN_SHUTDOWN_FILE}")
+            boot_epoch = epoch_of_boot(disk, path)
         except BaseException:
             disk.unlock(path)
             raise
         log_dir.was_clean = mark is not None
-        log_dir.previous_broker_epoch = _epoch_of(mark)
+        log_dir.previous_broker_epoch = max(_epoch_of(mark), boot_epoch)
         return log_dir
 
     @classmethod
@@ -160,6 +163,16 @@ class LogDir:
         take_all(log_dir.recover(settings_for or (lambda _: defaults), now))
         return log_dir
 
+    def registered(self, broker_epoch: int) -> None:
+        """The broker has this epoch, under which it may acknowledge records."""
+        self.broker_epoch = broker_epoch
+        if not self.damaged:
+            write_boot(self._disk, self.path, broker_epoch)
+
+    def failed(self) -> None:
+        """The disk failed, so that written bytes may be lost while the machine runs."""
+        forget_boot(self._disk, self.path)
+
     def recover(self, settings_for: Callable[[str], LogConfig], now: Instant) -> Steps[None]:
         """Open every log, one in each step. A damaged log is not changed, and is in `damaged`.
 
@@ -172,6 +185,8 @@ class LogDir:
             self._disk.unlock(self.path)
             raise
         self.keep_ballast()
+        if self.damaged:
+            self.failed()
         self.is_recovered = True
 
     def _open_logs(self, settings_for: Callable[[str], LogConfig], now: Instant) -> Steps[None]:

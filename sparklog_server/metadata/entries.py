@@ -21,6 +21,8 @@ from .records import (
 NO_NODE = NodeId(NO_LEADER)
 DIRECTORY_MIGRATING = Uuid(bytes(16))
 """The directory of a replica is unknown: the record is older than KIP-858."""
+_DIRECTORY_LOST = Uuid(bytes(15) + b"\x02")
+_RESERVED_DIRECTORIES = 100
 
 
 class Endpoint(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +53,13 @@ class BrokerImage(msgspec.Struct, frozen=True):
     def is_active(self) -> bool:
         """Whether the broker may lead and be in sync."""
         return not self.is_fenced and not self.is_in_controlled_shutdown
+
+    def has_online(self, directory: Uuid) -> bool:
+        """Whether a directory that is assigned to a replica is online; an unassigned one counts as online
+        (KIP-858).
+        """
+        is_reserved = int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES
+        return directory != _DIRECTORY_LOST if is_reserved else directory in self.directories
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """The client address of that listener; None if the broker has no such listener."""
@@ -86,10 +95,6 @@ class PartitionImage(msgspec.Struct, frozen=True, gc=False):
     def directory_of(self, node_id: NodeId) -> Uuid | None:
         """The assigned directory of a replica; None if the node has no replica of the partition."""
         return self.directories[self.replicas.index(node_id)] if node_id in self.replicas else None
-
-    def offline_replicas(self, brokers: Mapping[NodeId, BrokerImage]) -> tuple[NodeId, ...]:
-        """The replicas whose broker is unknown or fenced."""
-        return tuple(node for node in self.replicas if node not in brokers or brokers[node].is_fenced)
 
 
 class TopicImage(msgspec.Struct, frozen=True):

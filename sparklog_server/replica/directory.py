@@ -434,6 +434,7 @@ class ReplicaDirectory:
         self._dirty.pop(partition, None)
         self._cuts.pop(partition, None)
         self.has_offline = True
+        self.log_dir.failed()
         partition.go_offline()
         partition.log.close()
 
@@ -447,6 +448,7 @@ class ReplicaDirectory:
         if self.error is None:
             self.error = without_frames(error)
             self._failed.append(self.log_dir.directory_id)
+            self.log_dir.failed()
             self._agenda.has_deadlines = True
             remedy = {"remedy": error.remedy} if error.remedy else {}
             self._trace("log-directory-offline", path=self.log_dir.path, reason=str(error), **remedy)

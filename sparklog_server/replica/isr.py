@@ -9,7 +9,7 @@ proposed change (KIP-497).
 from collections.abc import Mapping
 from enum import Enum
 
-from sparklog.model import NodeId
+from sparklog.model import NodeId, Uuid
 from sparklog_server.metadata.entries import BrokerImage
 
 
@@ -92,10 +92,15 @@ class InSyncRules:
         self.lag_max_us = lag_max_us
         self.brokers: Mapping[NodeId, BrokerImage] = {}
 
-    def is_eligible(self, node: NodeId, broker_epoch: int) -> bool:
-        """Whether a replica may join an ISR: its broker is neither fenced nor stopping (KIP-841), and the
-        replica has fetched in the registered incarnation (KIP-903). A fetch before version 15 has no broker
-        epoch, -1.
+    def is_eligible(self, node: NodeId, broker_epoch: int, directory: Uuid) -> bool:
+        """Whether a replica may join an ISR: its broker is neither fenced nor stopping (KIP-841), the replica
+        has fetched in the registered incarnation (KIP-903), and its directory is online. A fetch before
+        version 15 has no broker epoch, -1.
         """
         broker = self.brokers.get(node)
-        return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
+        return (
+            broker is not None
+            and broker.is_active
+            and broker_epoch in (-1, broker.epoch)
+            and broker.has_online(directory)
+        )

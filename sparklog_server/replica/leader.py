@@ -56,6 +56,8 @@ class LeaderReplica:
             for node in placement.replicas
             if node != node_id
         }
+        for node, progress in self.followers.items():
+            progress.directory = placement.directories[placement.replicas.index(node)]
 
     @property
     def is_alone(self) -> bool:
@@ -89,7 +91,7 @@ class LeaderReplica:
                 node in maximal
                 or (
                     progress.is_caught_up(log_end, now, rules.lag_max_us)
-                    and rules.is_eligible(node, progress.broker_epoch)
+                    and rules.is_eligible(node, progress.broker_epoch, progress.directory)
                 )
             ):
                 committed = progress.log_end_offset
@@ -105,7 +107,7 @@ class LeaderReplica:
             and replica not in self.isr.committed
             and progress.log_end_offset >= high_watermark
             and progress.log_end_offset >= self.epoch_start
-            and rules.is_eligible(replica, progress.broker_epoch)
+            and rules.is_eligible(replica, progress.broker_epoch, progress.directory)
         )
 
     def lagging(self, log_end: Offset, rules: InSyncRules, now: Instant) -> tuple[NodeId, ...]:

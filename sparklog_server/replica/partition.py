@@ -208,7 +208,8 @@ class Partition:
             self.home.mark_dirty(self, 0, now)
 
     def go_offline(self) -> None:
-        """Serve no requests until the process restarts: the disk has failed."""
+        """Serve no requests, and fetch nothing, until the process restarts: the disk has failed."""
+        self._noted.placed[self] = None
         self._resign(ErrorCode.KAFKA_STORAGE_ERROR, None)
 
     def close(self) -> None:

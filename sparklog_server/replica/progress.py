@@ -1,6 +1,7 @@
 """The progress of a follower, as its leader knows it."""
 
 from sparklog.model import Instant, Micros, Offset
+from sparklog_server.metadata.entries import DIRECTORY_MIGRATING
 
 NEVER: Micros = Micros(-1 << 62)
 """The time of a fetch that never was."""
@@ -21,12 +22,14 @@ class FollowerProgress:
         "_leader_end_at_fetch",
         "broker_epoch",
         "caught_up_us",
+        "directory",
         "log_end_offset",
         "log_start_offset",
     )
 
     def __init__(self, caught_up_us: Micros) -> None:
         self.broker_epoch = -1
+        self.directory = DIRECTORY_MIGRATING  # assigned to the replica
         self.log_end_offset = _UNKNOWN
         self.log_start_offset = _UNKNOWN
         self.caught_up_us = caught_up_us

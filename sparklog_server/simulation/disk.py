@@ -198,6 +198,7 @@ class SimulatedDisk:
         self.fault: Fault | None = None
         self.is_read_only = False
         self.boot = 0
+        self._power_cuts = 0
         self.used_bytes = 0
         self._directories: dict[str, None] = {}
         self._live: dict[str, _Content] = {}
@@ -209,9 +210,15 @@ class SimulatedDisk:
 
     # -- crashes and faults
 
+    @property
+    def boot_id(self) -> str:
+        """The boot of the machine: it changes when unsynced bytes may be lost."""
+        return f"boot-{self._power_cuts}"
+
     def crash(self, random: Random) -> None:
         """Cut the power: everything synced stays, and part of the rest, as `random` decides."""
         self.restart()
+        self._power_cuts += 1
         for old, new in reversed(self._unlasting):
             if random.random() < 0.5:
                 self._move(self._live, new, old)
@@ -254,6 +261,7 @@ class SimulatedDisk:
     def restore(self, image: DiskImage) -> None:
         """Kill the process and go back to an older state of the disk; all of it is durable."""
         self.restart()
+        self._power_cuts += 1
         self._unlasting.clear()
         self._unlasting_removals.clear()
         self._directories = dict(image.directories)

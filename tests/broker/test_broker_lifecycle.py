@@ -57,8 +57,9 @@ class Life:
         self.effects: list[Effect] = []
         self.traces: list[str] = []
         self.left_at_us: int | None = None
+        self.epochs: list[int] = []
         self.directory = SimpleNamespace(
-            log_dir=SimpleNamespace(broker_epoch=-1, directory_id=DIRECTORY),
+            log_dir=SimpleNamespace(registered=self.epochs.append, directory_id=DIRECTORY),
             is_cordoned=False,
             sync_began_us=None,
         )
@@ -159,7 +160,7 @@ def test_a_lone_broker_whose_logs_are_recovered_while_a_heartbeat_waits_sends_an
 
 def test_a_broker_of_a_cluster_sends_heartbeats_with_its_epoch_and_its_offset() -> None:
     one = Life().started()
-    assert one.directory.log_dir.broker_epoch == EPOCH
+    assert one.epochs == [EPOCH]
     one.context.image.offset = 9
     assert one.until_asked() == 2_000
     assert (one.heartbeat.broker_epoch, one.heartbeat.current_metadata_offset) == (EPOCH, 9)

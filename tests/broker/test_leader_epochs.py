@@ -50,7 +50,7 @@ def two_epochs() -> tuple[World, SimulatedConnection, int]:
         )
     first = latest_epoch(world)
     world.node.stop()
-    world.disk.remove("/data/.kafka_cleanshutdown")
+    world.disk.remove("/data/.kafka_cleanshutdown", "/data/.sparklog-boot")
     world.node.start()
     world.settle()
     client = world.node.connect()

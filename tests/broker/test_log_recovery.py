@@ -73,7 +73,7 @@ def restarted(cluster: Cluster, node: SimulatedNode) -> None:
     node.kill()
     node.job_delay_us = (50, 20_000)
     node.start()
-    cluster.run_until(lambda: cluster.is_ready)
+    cluster.run_until(lambda: cluster.is_ready and cluster.leading() is not None)
 
 
 def test_a_node_votes_and_stays_fenced_while_it_recovers() -> None:
@@ -134,7 +134,7 @@ def test_a_stop_after_recovery_without_a_controller_keeps_the_high_watermarks() 
     assert node.disk.read(MARK) is not None
     for one in (node, *cluster.others(node)):
         one.start()
-    cluster.run_until(lambda: cluster.leader is not None and cluster.is_ready)
+    cluster.run_until(lambda: cluster.is_ready and cluster.leading() is not None)
     assert read(cluster, "t") == [b"x", b"y"]
 
 

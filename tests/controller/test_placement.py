@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
@@ -51,6 +52,31 @@ def test_every_other_broker_takes_over_from_one_that_fails(racks: tuple[str, ...
         others = {NodeId(node) for node in away} - {failed}
         assert set(heirs) == others
         assert max(heirs.values()) == min(heirs.values())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_racks_alternate_and_all_others_take_over_wherever_the_placement_begins(seed: int) -> None:
+    random = Random(seed)
+    racks, size = random.randint(1, 4), random.randint(1, 3)
+    count = racks * size
+    replicas = random.randint(2, max(count, 2))
+    if replicas > count:
+        return
+    world = world_of(*(f"r{number % racks}" for number in range(count)))
+    placer = Placer(world.controller.pending.brokers, random.randbytes)
+    partitions = [placer.place(replicas) for _ in range(racks * size * size * max(racks - 1, 1) * 6)]
+    rack_of = {node: (node - 1) % racks for node in range(1, count + 1)}
+    for nodes in partitions:
+        assert len(set(nodes)) == replicas
+        assert len({rack_of[node] for node in nodes}) == min(replicas, racks)
+    led = Counter(nodes[0] for nodes in partitions)
+    assert max(led.values()) - min(led[NodeId(node)] for node in rack_of) <= 1
+    for failed in rack_of:
+        heirs = Counter(nodes[1] for nodes in partitions if nodes[0] == failed)
+        assert set(heirs) == {node for node in rack_of if racks == 1 or rack_of[node] != rack_of[failed]} - {
+            failed
+        }
+        assert max(heirs.values()) <= 2 * min(heirs.values())
 
 
 def test_a_single_replica_goes_to_each_unfenced_broker_in_turn() -> None:

@@ -142,7 +142,7 @@ class World:
                 *(Feature(*one) for one in _ranges(named.get("features", ""))),
             ],
             rack=named.get("rack"),
-            log_dirs=[directory(letter) for letter in named.get("dirs", "ABCDEFG"[int(words[0])])],
+            log_dirs=[directory(letter) for letter in named.get("dirs", "ABCDEFGHIJKLM"[int(words[0])])],
             previous_broker_epoch=int(named.get("stopped-cleanly", stopped_epoch)),
         )
         reply, lines = self._decided(request)

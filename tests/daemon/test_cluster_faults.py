@@ -14,6 +14,7 @@ import sparklog
 from sparklog import Admin, Consumer, Producer, TopicPartition
 from sparklog.local_broker import EmbeddedBroker
 from sparklog_server.cli.main import main
+from sparklog_server.log.boot_file import FILE_NAME as BOOT_FILE
 from tests.daemon.broker_process import wait_until
 
 TOPIC, PARTITIONS = "t", 3
@@ -87,6 +88,25 @@ def cluster() -> Iterator[EmbeddedBroker]:
         with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
             admin.create_topics({TOPIC: PARTITIONS})
         yield cluster
+
+
+def registrations(cluster: EmbeddedBroker) -> set[bytes]:
+    """The last registration of each node, by its boot file."""
+    return {path.read_bytes() for path in cluster.data_dir.glob(f"*/{BOOT_FILE}")}
+
+
+def test_nodes_that_are_killed_at_once_cost_no_acknowledged_record(cluster: EmbeddedBroker) -> None:
+    acknowledged: dict[int, list[tuple[int, bytes]]] = {number: [] for number in range(PARTITIONS)}
+    with producing(cluster, acknowledged):
+        wait_until(lambda: all(len(records) >= 100 for records in acknowledged.values()))
+        was = registrations(cluster)
+        assert len(was) == 3
+        for pid in cluster.pids:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not was & registrations(cluster))  # the supervisor has started them again
+        wait_until(lambda: Status(cluster).is_ok)
+    for partition, records in acknowledged.items():
+        assert sorted(records) == stored(cluster, partition)
 
 
 def test_a_killed_controller_and_a_stopped_broker_cost_no_acknowledged_record(

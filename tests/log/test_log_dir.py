@@ -145,6 +145,35 @@ def test_the_epoch_of_the_former_life_is_known_after_a_clean_stop_only() -> None
         disk.restart()
 
 
+def test_a_killed_process_proves_its_epoch_within_the_boot_of_the_machine() -> None:
+    disk = SimulatedDisk()
+    open_dir(disk).registered(17)
+    disk.restart()
+    again = open_dir(disk)
+    assert (again.was_clean, again.previous_broker_epoch) == (False, 17)
+    disk.restart()
+    open_dir(disk).failed()
+    disk.restart()
+    assert open_dir(disk).previous_broker_epoch == -1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_epoch_is_proved_after_a_loss_of_power(seed: int) -> None:
+    disk = SimulatedDisk()
+    open_dir(disk).registered(17)
+    disk.crash(Random(seed))
+    assert open_dir(disk).previous_broker_epoch == -1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version":1,"bootId":"boot-0","brokerEpoch":17}'])
+def test_a_boot_file_that_cannot_be_read_proves_nothing(content: bytes) -> None:
+    disk = SimulatedDisk()
+    open_dir(disk).registered(17)
+    disk.write("data/.sparklog-boot", content)
+    disk.restart()
+    assert open_dir(disk).previous_broker_epoch == -1
+
+
 def test_the_clean_mark_is_gone_as_soon_as_the_directory_is_open() -> None:
     disk = SimulatedDisk()
     open_dir(disk).close({}, NOW)

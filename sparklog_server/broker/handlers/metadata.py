@@ -107,6 +107,9 @@ class _Told:
             for broker in context.image.brokers.values()
             if not broker.is_fenced and broker.endpoint(call.session.listener) is not None
         }
+        self._online = {
+            directory for node in self._reachable for directory in context.image.brokers[node].directories
+        }
         self._with_operations = request.include_topic_authorized_operations
         self._creates = request.allow_auto_topic_creation and context.settings.auto_create_topics_enable
         self._missing: list[str] = []
@@ -161,7 +164,11 @@ class _Told:
     def _of_known(self, topic: TopicImage) -> MetadataResponseTopic:
         told = _topic(topic)
         for index, partition in enumerate(topic.partitions):
-            if partition.leader < 0 or not self._reachable.issuperset(partition.replicas):
+            if not (
+                partition.leader >= 0
+                and self._reachable.issuperset(partition.replicas)
+                and self._online.issuperset(partition.directories)
+            ):
                 told.partitions[index].offline_replicas = self._offline_replicas(partition)
         if self._suspected:
             _without_suspected(told, self._suspected)

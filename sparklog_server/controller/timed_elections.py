@@ -1,0 +1,64 @@
+"""Elections that no broker and no client asks for: by time, and after a change of a setting.
+
+    unclean     partitions without a leader whose topics allow an unclean election: every
+                unclean.leader.election.interval.ms, and at once after a change of
+                unclean.leader.election.enable
+    preferred   partitions whose preferred replica is in sync and does not lead: every
+                leader.imbalance.check.interval.seconds, if auto.leader.rebalance.enable
+
+(PeriodicTaskControlManager, ReplicationControlManager)
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from sparklog.model import Instant, Micros
+from sparklog.wire.schema import Message
+from sparklog_server.config.election_settings import ElectionSettings
+from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.records import ConfigRecord
+
+from .balance import balanced
+from .broker_changes import leaderless_elected
+from .elections import SettingsFor
+
+ELECTIONS_MAX: Final = 1000
+"""The elections of one step, as in Kafka; the next step follows at once."""
+_UNCLEAN_KEY: Final = "unclean.leader.election.enable"
+
+
+class TimedElections:
+    """When the next elections are due: soft state of one leadership."""
+
+    def __init__(self, settings: ElectionSettings) -> None:
+        self._is_balanced = settings.is_balanced
+        self._unclean_interval_us = settings.unclean_interval_ms * 1000
+        self._balance_interval_us = settings.balance_interval_s * 1_000_000
+        self._unclean_us = self._balance_us = Micros(0)
+
+    def activate(self, now: Instant) -> None:
+        """Begin a leadership."""
+        self._unclean_us = Micros(now.mono_us + self._unclean_interval_us)
+        self._balance_us = Micros(now.mono_us + self._balance_interval_us)
+
+    def decided(self, records: Iterable[Message], now: Instant) -> None:
+        """These records were decided on: they may allow unclean elections."""
+        if any(isinstance(one, ConfigRecord) and one.name == _UNCLEAN_KEY for one in records):
+            self._unclean_us = now.mono_us
+
+    def deadline(self) -> Micros:
+        """When `due` may have elections to hold."""
+        return min(self._unclean_us, self._balance_us) if self._is_balanced else self._unclean_us
+
+    def due(self, image: MetadataImage, settings_for: SettingsFor, now: Instant) -> tuple[Message, ...]:
+        """The records of the elections that are due, of one kind and at most ELECTIONS_MAX."""
+        records: list[Message] = []
+        if self._unclean_us <= now.mono_us:
+            records = leaderless_elected(image, settings_for)[:ELECTIONS_MAX]
+            if len(records) < ELECTIONS_MAX:
+                self._unclean_us = Micros(now.mono_us + self._unclean_interval_us)
+        if not records and self._is_balanced and self._balance_us <= now.mono_us:
+            records = balanced(image, settings_for)[:ELECTIONS_MAX]
+            if len(records) < ELECTIONS_MAX:
+                self._balance_us = Micros(now.mono_us + self._balance_interval_us)
+        return tuple(records)
