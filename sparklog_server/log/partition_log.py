@@ -553,8 +553,12 @@ class PartitionLog:
     def begin_truncation(self, offset: Offset) -> Truncation | None:
         """Remove every batch with an offset of `offset` or above from the log. Returns the job that removes
         them from the disk, None if there are none; `truncated` follows. Raises StorageError.
+
+        An epoch that begins at `offset` or above is removed even then: the leader would answer a fetch of
+        that epoch as diverging each time. The next sync saves the epochs.
         """
         if offset >= self.log_end_offset:
+            self.epochs.truncate_end(offset)
             return None
         truncation = self.segments.begin_cut(offset, self.log_start_offset)
         self._begin_truncation(truncation.cut_offset)

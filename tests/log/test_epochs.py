@@ -105,6 +105,19 @@ def test_truncation_takes_records_epochs_and_indexes_back_together() -> None:
     assert [place.base_offset for place in read_all(open_log(disk, was_clean=True))] == list(range(0, 330, 2))
 
 
+@pytest.mark.parametrize("offset", [1, 2])
+def test_a_truncation_without_records_to_remove_still_removes_the_epochs_from_there(offset: int) -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk)
+    log.append(batch(1), LeaderEpoch(4), NOW)
+    log.assign_epoch(LeaderEpoch(5), Offset(offset))  # of a leader that wrote nothing
+    sync(disk, log)
+    assert log.begin_truncation(Offset(offset)) is None
+    assert log.epochs.entries == [(4, 0)]
+    sync(disk, log)
+    assert disk.read("data/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
+
+
 def test_truncation_to_zero_leaves_an_empty_log() -> None:
     disk = SimulatedDisk()
     log = open_log(disk)
