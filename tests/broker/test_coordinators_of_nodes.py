@@ -150,13 +150,17 @@ class Producer:
         return code_of(answer.error_code)
 
 
-def formed() -> tuple[Cluster, Client]:
+def formed(*, replicas: int = 1, **given: str) -> tuple[Cluster, Client]:
+    """Three nodes, and the topic `t` with that many replicas; the internal topics have one unless `given`."""
     cluster = Cluster(
-        offsets_topic_num_partitions="6",
-        transaction_state_log_num_partitions="6",
-        offsets_topic_replication_factor="1",
-        transaction_state_log_replication_factor="1",
-        transaction_state_log_min_isr="1",
+        **{
+            "offsets_topic_num_partitions": "6",
+            "transaction_state_log_num_partitions": "6",
+            "offsets_topic_replication_factor": "1",
+            "transaction_state_log_replication_factor": "1",
+            "transaction_state_log_min_isr": "1",
+            **given,
+        }
     ).start()
     cluster.run_until(lambda: cluster.leader is not None and cluster.is_ready)
     cluster.run_until(
@@ -165,7 +169,7 @@ def formed() -> tuple[Cluster, Client]:
             for quorum in cluster.quorums
         )
     )
-    assert cluster.create(cluster.nodes[NodeId(1)], "t", _PARTITIONS) == NONE
+    assert cluster.create(cluster.nodes[NodeId(1)], "t", _PARTITIONS, replicas) == NONE
     cluster.run_until(lambda: all("t" in quorum.image.topics_by_name for quorum in cluster.quorums))
     return cluster, Client(cluster)
 
