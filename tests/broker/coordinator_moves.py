@@ -116,10 +116,10 @@ def elect(kept: Kept) -> SimulatedConnection:
 MOVES: tuple[Move, ...] = (killed, cut_off, stopped, unelected)
 
 
-def replicated(**given: str) -> tuple[Cluster, Client]:
-    """Three nodes; the topic `t` and the internal topics have three replicas each."""
+def replicated(*, replicas: int = 3, **given: str) -> tuple[Cluster, Client]:
+    """Three nodes; the internal topics have three replicas each, and the topic `t` as many by default."""
     return formed(
-        replicas=3,
+        replicas=replicas,
         **{
             "offsets_topic_replication_factor": "3",
             "transaction_state_log_replication_factor": "3",

@@ -80,9 +80,13 @@ class Client:
         raise AssertionError(f"{found}")
 
     def leader(self, topic: str, partition: int) -> SimulatedNode:
+        return self.cluster.nodes[self.leader_number(topic, partition)]
+
+    def leader_number(self, topic: str, partition: int) -> NodeId:
+        """The leader by the image of the first running node, or -1."""
         image = self.cluster.quorums[0].image.partition(TopicPartition(topic, partition))
         assert image is not None
-        return self.cluster.nodes[image.leader]
+        return image.leader
 
     def end_offset(self, topic: str, partition: int, isolation: int) -> int:
         told = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1)])
