@@ -42,7 +42,9 @@ def test_groups_and_transactions_go_on_while_kafka_and_we_coordinate_in_turns(
             client = answering(place.servers(node), place.brokers)
         if controller == "own":
             with Admin(bootstrap_servers=servers) as admin:
-                admin.update_features({"group.version": 1})  # Kafka serves the consumer protocol from there on
+                admin.update_features(
+                    {"group.version": 1}
+                )  # Kafka serves the consumer protocol from there on
         for created in client.create_topics([NewTopic(TOPIC, PARTITIONS, 3)]).values():
             created.result(20)
         producer = Transactions(servers)
