@@ -204,7 +204,13 @@ class Caller:
         errors: dict[str, BrokerError] = {}
         wanted = list(dict.fromkeys(groups))
         while left := [group for group in wanted if group not in results and group not in errors]:
-            homes, strays = self._coordinators(left, deadline, key_type)
+            try:
+                homes, strays = self._coordinators(left, deadline, key_type)
+            except (ConnectionFailed, RequestTimeout):
+                if now_us() >= deadline:
+                    raise
+                self.pause(deadline)
+                continue
             told: dict[str, V | BrokerError] = {**strays}
             for node, members in homes.items():
                 try:

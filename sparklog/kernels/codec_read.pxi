@@ -160,10 +160,10 @@ cdef PyObject* read_value(Operation* operation, Reader* reader) noexcept:
         if lacks(reader, 1):
             return NULL
         reader.position += 1
-        if start[0] < 0x80:
-            return read_struct(<Program>operation.element, reader)
-        Py_INCREF(Py_None)
-        return Py_None
+        if start[0] == 0 if operation.tag >= 0 else start[0] >= 0x80:
+            Py_INCREF(Py_None)
+            return Py_None
+        return read_struct(<Program>operation.element, reader)
     length = read_length(code, reader)
     if length < 0:
         if length == -1 and operation.is_nullable:

@@ -196,7 +196,7 @@ def _read_tag(program: Program, reader: _Reader, values: list[object]) -> None:
 
 
 def _read_value(operation: Operation, reader: _Reader) -> Any:
-    code, _, element, _, _, is_nullable, _ = operation
+    code, _, element, _, _, is_nullable, tag = operation
     if code <= UUID:
         fixed = _FIXED[code]
         return fixed.unpack_from(reader.view, reader.skip(fixed.size))[0]
@@ -205,7 +205,9 @@ def _read_value(operation: Operation, reader: _Reader) -> Any:
         return _read_struct(element, reader)
     if code == NULLABLE_STRUCT:
         assert element is not None
-        return _read_struct(element, reader) if reader.view[reader.skip(1)] < 0x80 else None
+        octet = reader.view[reader.skip(1)]
+        is_null = octet == 0 if tag >= 0 else octet >= 0x80
+        return None if is_null else _read_struct(element, reader)
     start = reader.position
     length = reader.length(code)
     if length < 0:
@@ -346,7 +348,7 @@ def _write_struct(program: Program, message: Any, writer: _Writer) -> None:
 
 
 def _write_value(operation: Operation, value: Any, writer: _Writer) -> None:
-    code, name, element, _, _, is_nullable, _ = operation
+    code, name, element, _, _, is_nullable, tag = operation
     if code <= UUID:
         writer.tail += _pack_fixed(code, value)
     elif code == STRUCT:
@@ -354,7 +356,8 @@ def _write_value(operation: Operation, value: Any, writer: _Writer) -> None:
         _write_struct(element, value, writer)
     elif code == NULLABLE_STRUCT:
         assert element is not None
-        writer.tail.append(0xFF if value is None else 1)
+        # Kafka writes -1 for null in an int8, and 0 in the varint of a tagged field.
+        writer.tail.append(1 if value is not None else 0 if tag >= 0 else 0xFF)
         if value is not None:
             _write_struct(element, value, writer)
     elif value is None:

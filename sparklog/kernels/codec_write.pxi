@@ -232,7 +232,8 @@ cdef int write_value(Operation* operation, PyObject* value, Writer* writer) noex
     if code == STRUCT:
         return write_struct(<Program>operation.element, value, writer)
     if code == NULLABLE_STRUCT:
-        octet = 0xFF if value == Py_None else 1
+        # Kafka writes -1 for null in an int8, and 0 in the varint of a tagged field.
+        octet = 1 if value != Py_None else 0 if operation.tag >= 0 else 0xFF
         if write_octets(writer, &octet, 1) < 0:
             return -1
         return 0 if value == Py_None else write_struct(<Program>operation.element, value, writer)

@@ -118,6 +118,7 @@ class CoordinatorRuntime:
         if active is None:
             return
         self._timers.cancel(active.timer)
+        active.shard.dropped()
         self._dropped[index] = None
         self.refused.extend((token, code) for token in active.unanswered())
         self._agenda.has_coordination = True

@@ -119,3 +119,8 @@ class Shard(Protocol):
         """The tokens of unanswered commands in the order of arrival, to be refused when the shard is
         dropped.
         """
+
+    def dropped(self) -> None:
+        """Withdraw the requests to the broker that it has not begun: another broker, or another shard after
+        the next load, coordinates now.
+        """

@@ -80,9 +80,13 @@ class Client:
         raise AssertionError(f"{found}")
 
     def leader(self, topic: str, partition: int) -> SimulatedNode:
+        return self.cluster.nodes[self.leader_number(topic, partition)]
+
+    def leader_number(self, topic: str, partition: int) -> NodeId:
+        """The leader by the image of the first running node, or -1."""
         image = self.cluster.quorums[0].image.partition(TopicPartition(topic, partition))
         assert image is not None
-        return self.cluster.nodes[image.leader]
+        return image.leader
 
     def end_offset(self, topic: str, partition: int, isolation: int) -> int:
         told = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1)])
@@ -150,13 +154,17 @@ class Producer:
         return code_of(answer.error_code)
 
 
-def formed() -> tuple[Cluster, Client]:
+def formed(*, replicas: int = 1, **given: str) -> tuple[Cluster, Client]:
+    """Three nodes, and the topic `t` with that many replicas; the internal topics have one unless `given`."""
     cluster = Cluster(
-        offsets_topic_num_partitions="6",
-        transaction_state_log_num_partitions="6",
-        offsets_topic_replication_factor="1",
-        transaction_state_log_replication_factor="1",
-        transaction_state_log_min_isr="1",
+        **{
+            "offsets_topic_num_partitions": "6",
+            "transaction_state_log_num_partitions": "6",
+            "offsets_topic_replication_factor": "1",
+            "transaction_state_log_replication_factor": "1",
+            "transaction_state_log_min_isr": "1",
+            **given,
+        }
     ).start()
     cluster.run_until(lambda: cluster.leader is not None and cluster.is_ready)
     cluster.run_until(
@@ -165,7 +173,7 @@ def formed() -> tuple[Cluster, Client]:
             for quorum in cluster.quorums
         )
     )
-    assert cluster.create(cluster.nodes[NodeId(1)], "t", _PARTITIONS) == NONE
+    assert cluster.create(cluster.nodes[NodeId(1)], "t", _PARTITIONS, replicas) == NONE
     cluster.run_until(lambda: all("t" in quorum.image.topics_by_name for quorum in cluster.quorums))
     return cluster, Client(cluster)
 

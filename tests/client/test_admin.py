@@ -186,6 +186,15 @@ def test_a_question_whose_answer_is_lost_is_asked_again(pair: Pair, admin: Admin
     assert admin.list_group_offsets(["a1"]) == {"a1": {}}
 
 
+def test_a_coordinator_is_looked_for_again_when_the_answer_is_lost(pair: Pair, admin: Admin) -> None:
+    lost = [True, True]
+    pair.serve("DeleteGroups", deleted)
+    pair.serve("FindCoordinator", lambda request: None if lost and lost.pop() else pair.coordinators(request))
+    admin.delete_groups(["a1"])
+    assert len(pair.asked("FindCoordinator")) == 3
+    assert len(pair.asked("DeleteGroups")) == 1
+
+
 def test_coordinators_of_old_brokers_are_asked_for_one_at_a_time(pair: Pair, admin: Admin) -> None:
     pair.speak(FindCoordinator=(0, 3))
     pair.serve("DeleteGroups", deleted)

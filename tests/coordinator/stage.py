@@ -117,7 +117,7 @@ class WordShard:
         self.undecided: dict[int, list[tuple[bytes, bytes]]] = {}
         self.replayed: list[Offset] = []
         self.waits: list[object] = []
-        self.is_loaded = False
+        self.is_loaded = self.is_dropped = False
         self.deleted: list[str] = []
 
     def replay(self, key: bytes, value: bytes | None, offset: Offset) -> None:
@@ -179,6 +179,9 @@ class WordShard:
 
     def waiting(self) -> list[object]:
         return self.waits
+
+    def dropped(self) -> None:
+        self.is_dropped = True
 
 
 class Stage:

@@ -105,6 +105,13 @@ KAFKAS_BYTES: list[tuple[Message, Message, int | None, str, str]] = [
         "0278 00 00",
     ),
     (
+        ConsumerGroupMemberMetadataKey("g", "m"),
+        ConsumerGroupMemberMetadataValue(client_id="c", client_host="/h", classic_member_metadata=None),
+        None,
+        "0005 000167 00016d",
+        "0000 00 00 0263 032f68 01 00 ffffffff 00 01 00 01 00",
+    ),
+    (
         ConsumerGroupCurrentMemberAssignmentKey("g", "m"),
         ConsumerGroupCurrentMemberAssignmentValue(2, 1, 1, [CurrentTopicPartitions(ID, [0], [2])], []),
         None,

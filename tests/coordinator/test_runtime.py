@@ -90,6 +90,7 @@ def test_who_waits_when_leadership_is_lost_is_refused(stage: Stage) -> None:
         (put(b"a", b"1"), ErrorCode.NOT_COORDINATOR),
         (("wait",), ErrorCode.NOT_COORDINATOR),
     ]
+    assert stage.shard.is_dropped
     assert stage.decide("get") is ErrorCode.NOT_COORDINATOR
     assert stage.turn_ends() == []
 

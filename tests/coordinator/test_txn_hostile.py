@@ -53,6 +53,17 @@ def test_markers_that_are_due_by_a_shard_loaded_anew_are_so_no_more_once_those_o
     assert world.run("end a commit v=3") == [f"-> a end {ErrorCode.NONE.name}"]
 
 
+def test_markers_of_a_shard_that_is_dropped_before_they_are_begun_are_not_written() -> None:
+    # Another broker may have led the partition since, and the next transaction of the producer be open: the
+    # marker would have the epoch of the leadership of that moment, which fences nothing.
+    world = about_to_end(version=3)
+    due = world.due["a"]
+    world.shard.dropped()
+    assert due.end.is_over
+    world.reload()
+    assert not world.due["a"].end.is_over
+
+
 def crowd(*, count: int = 450) -> TxnWorld:
     """A shard loaded with more ids than it completes at once: of every three, one is in PREPARE_COMMIT, and
     two are ongoing.

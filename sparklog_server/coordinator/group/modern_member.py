@@ -128,7 +128,12 @@ class ModernMember(msgspec.Struct, frozen=True):
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ModernMember":
-        """The member after a record of its subscription."""
+        """The member after a record of its subscription.
+
+        Empty metadata count as null: earlier versions of sparklog omitted the field of members that do not
+        speak the classic protocol, and no member that does has a session timeout of 0.
+        """
+        said = value.classic_member_metadata
         return msgspec.structs.replace(
             self,
             instance_id=value.instance_id,
@@ -139,7 +144,7 @@ class ModernMember(msgspec.Struct, frozen=True):
             topics=names_of(value.subscribed_topic_names),
             pattern=value.subscribed_topic_regex or "",
             assignor=value.server_assignor,
-            classic=value.classic_member_metadata,
+            classic=said if said is not None and said.session_timeout_ms else None,
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ModernMember":

@@ -10,6 +10,8 @@ are recognised: `decode_record` returns None for them, and they stay in the log 
 from functools import lru_cache
 from typing import Annotated, ClassVar, NamedTuple
 
+import msgspec
+
 from sparklog.errors import DecodeError
 from sparklog.wire.codec import decode, encode
 from sparklog.wire.schema import (
@@ -173,6 +175,9 @@ class ClassicMemberMetadata(Message):
 class ConsumerGroupMemberMetadataValue(Message):
     """The subscription of a member; with `classic_member_metadata` it speaks the classic protocol in a
     consumer group.
+
+    As in Kafka, a null `classic_member_metadata` is written, and a record without the field has the empty
+    one: the default of a struct, nullable or not, is the empty struct.
     """
 
     versions: ClassVar = Versions(0, 0, flexible=0)
@@ -185,7 +190,9 @@ class ConsumerGroupMemberMetadataValue(Message):
     subscribed_topic_regex: NullableStr = None
     rebalance_timeout_ms: Int32 = -1
     server_assignor: NullableStr = None
-    classic_member_metadata: Annotated[ClassicMemberMetadata | None, nullable(0), tagged(0)] = None
+    classic_member_metadata: Annotated[ClassicMemberMetadata | None, nullable(0), tagged(0)] = msgspec.field(
+        default_factory=ClassicMemberMetadata
+    )
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message):

@@ -284,6 +284,9 @@ class GroupShard:
     def waiting(self) -> list[Token]:
         return [*self._classic.waiting(), *self._modern.waiting()]
 
+    def dropped(self) -> None:
+        """A group asks nothing of the broker."""
+
 
 class NoModernGroups:
     """A shard without KIP-848 groups: their requests get the answer of a Kafka broker without the feature."""

@@ -16,7 +16,9 @@ from sparklog.wire.schema import Message
 
 
 class End:
-    """The end of one transaction; `is_over` once every partition has its marker: no other may be written."""
+    """The end of one transaction; `is_over` once every partition has its marker, or the shard is dropped: no
+    other marker may be begun.
+    """
 
     __slots__ = ("is_over",)
 

@@ -281,3 +281,6 @@ class TxnShard:
 
     def waiting(self) -> list[Token]:
         return self._transitions.completions.waiting()
+
+    def dropped(self) -> None:
+        self._transitions.completions.withdraw()

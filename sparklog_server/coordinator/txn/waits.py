@@ -119,6 +119,11 @@ class Completions:
         for completing in self._holding.values():
             completing.held = [held for held in completing.held if held.token is not token]
 
+    def withdraw(self) -> None:
+        """Let no marker be written whose writing has not begun."""
+        for completing in self._by_id.values():
+            completing.end.is_over = True
+
     def waiting(self) -> list[Token]:
         """The tokens of all held requests; their order has no meaning."""
         held = [*self._released, *(one for completing in self._holding.values() for one in completing.held)]
