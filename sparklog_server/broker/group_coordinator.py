@@ -13,12 +13,12 @@ from sparklog_server.agenda import Agenda
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.coordinator_shards import CoordinatorShards, compacted_topic
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
-from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.group.group_config import GroupConfig
 from sparklog_server.coordinator.group.joining_clients import JoiningClients
+from sparklog_server.coordinator.placement import OFFSETS_TOPIC
 from sparklog_server.coordinator.shard import Shard
 from sparklog_server.replica.directory import Trace
 

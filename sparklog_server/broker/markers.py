@@ -15,9 +15,9 @@ from sparklog.model import Instant, Offset, TopicPartition
 from sparklog.record.control import ControlType, Marker
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.broker.session import Wakeable
 from sparklog_server.broker.txn_marker import Done, TxnMarker
+from sparklog_server.coordinator.placement import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.transactional import append_marker

@@ -23,11 +23,11 @@ from sparklog.wire.messages.add_partitions_to_txn import (
 from sparklog_server.agenda import Agenda
 from sparklog_server.broker.coordinator_shards import CoordinatorShards, compacted_topic
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
-from sparklog_server.broker.internal_topics import TRANSACTIONS_TOPIC
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.coordinator.command import Command, Token
+from sparklog_server.coordinator.placement import TRANSACTIONS_TOPIC
 from sparklog_server.coordinator.txn.events import Answer as Outcome
 from sparklog_server.coordinator.txn.events import MarkersDue, MarkersWritten, Verdict, VerdictDue
 from sparklog_server.coordinator.txn.states import FINISHED

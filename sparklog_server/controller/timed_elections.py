@@ -14,13 +14,13 @@ from typing import Final
 
 from sparklog.model import Instant, Micros
 from sparklog.wire.schema import Message
-from sparklog_server.config.election_settings import ElectionSettings
+from sparklog_server.config.replica_settings import ElectionSettings
+from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import ConfigRecord
 
-from .balance import balanced
-from .broker_changes import leaderless_elected
-from .elections import SettingsFor
+from .broker_changes import leaderless_elected, partitions_where
+from .elections import Election, SettingsFor, acceptable, change_of
 
 ELECTIONS_MAX: Final = 1000
 """The elections of one step, as in Kafka; the next step follows at once."""
@@ -58,7 +58,28 @@ class TimedElections:
             if len(records) < ELECTIONS_MAX:
                 self._unclean_us = Micros(now.mono_us + self._unclean_interval_us)
         if not records and self._is_balanced and self._balance_us <= now.mono_us:
-            records = balanced(image, settings_for)[:ELECTIONS_MAX]
+            records = _balanced(image, settings_for)[:ELECTIONS_MAX]
             if len(records) < ELECTIONS_MAX:
                 self._balance_us = Micros(now.mono_us + self._balance_interval_us)
         return tuple(records)
+
+
+def _balanced(image: MetadataImage, settings_for: SettingsFor) -> list[Message]:
+    """The elections of the preferred replicas that are in sync and do not lead."""
+    changes: list[Message] = []
+    for topic_id, index, partition, rules in partitions_where(image, settings_for, _is_imbalanced):
+        change = change_of(
+            partition,
+            topic_id,
+            index,
+            rules=rules,
+            is_acceptable=acceptable(image, partition),
+            election=Election.PREFERRED,
+        )
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def _is_imbalanced(partition: PartitionImage) -> bool:
+    return partition.leader != partition.replicas[0] and partition.replicas[0] in partition.isr

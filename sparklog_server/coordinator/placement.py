@@ -1,6 +1,13 @@
-"""The partition of an internal topic that a group id or transactional id belongs to."""
+"""The internal topics, and the partition of one that a group id or transactional id belongs to.
+
+Clients may read internal topics, and write and truncate them only through the requests of their coordinators.
+"""
 
 from functools import lru_cache
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
 
 
 def partition_for(key: str, partition_count: int) -> int:

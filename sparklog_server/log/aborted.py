@@ -18,7 +18,6 @@ from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from sparklog.record.control import ControlType
 from sparklog_server.disk.door import Disk, DiskFile
 
-from .held_transactions import replay
 from .ongoing_transactions import OngoingTransactions, marker_of
 from .producer_recovery import producers_before
 from .segment import LOG_SUFFIX, Segment, base_offset_of
@@ -172,6 +171,8 @@ def _made_anew(disk: Disk, segments: Sequence[Segment], segment: Segment) -> Txn
     producers, _ = producers_before(
         disk, segment.directory, segments, log_start_offset=Offset(-1), end_offset=base_offset, now_ms=0
     )
+    from .held_transactions import replay  # only a lost index needs it
+
     entries = replay(segment, base_offset, producers, OngoingTransactions(producers))
     return TxnIndex(disk, segment.path(TXN_INDEX_SUFFIX), base_offset, entries)
 

@@ -9,19 +9,20 @@ start, something else removed it, and its partition is damaged.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.effects import Steps
 from sparklog.model import Offset, TopicPartition, Uuid
-from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
+from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_lines, render_offsets
 from sparklog_server.disk.door import Disk, StorageError, replace_all
 
 from . import ballast
 from .partition_log import PartitionLog
-from .recovery_points import RECOVERY_POINT_FILE, write_recovery_points
 
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
+RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
+_LINES_PER_STEP = 256
 _NOTHING = Offset(-1)
 _NO_LIMITS: Mapping[TopicPartition, Offset] = {}
 
@@ -169,3 +170,18 @@ class Checkpoints:
         """Write the checkpoints at once. Blocks. Raises StorageError."""
         self.job(high_watermarks, limits)()
         self.written()
+
+
+def write_recovery_points(
+    disk: Disk, path: str, recovery_points: Mapping[TopicPartition, Offset]
+) -> Steps[None]:
+    """Write the recovery points into the directory at `path`, twice a second for thousands of partitions: in
+    steps, which block and raise StorageError.
+    """
+    lines: list[str] = []
+    for topic_partition, offset in recovery_points.items():
+        if len(lines) % _LINES_PER_STEP == 0:
+            yield
+        lines.append(f"{topic_partition.topic} {topic_partition.partition} {offset}")
+    yield
+    disk.write(f"{path}/{RECOVERY_POINT_FILE}", render_lines(lines))

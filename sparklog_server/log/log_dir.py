@@ -28,7 +28,7 @@ from . import ballast
 from .absent import DELETE_SUFFIX, STRAY_SUFFIX, Absent, damage_of, doomed_name
 from .beginning import Wanted, begin_logs
 from .boot_file import epoch_of_boot, forget_boot, write_boot
-from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, Checkpoints, Damaged
+from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE, Checkpoints, Damaged
 from .cuts import Cut, Cuts
 from .damage import is_of_log_alone
 from .futures import Future, future_name, may_be_further, partition_of, partition_of_future
@@ -46,7 +46,6 @@ from .identity import (
 )
 from .log_config import LogConfig
 from .partition_log import PartitionLog
-from .recovery_points import RECOVERY_POINT_FILE
 from .removal import Removal, removal
 
 __all__ = [

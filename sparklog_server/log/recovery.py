@@ -24,7 +24,6 @@ from .aborted import recover_aborted
 from .completeness import check_begin, check_end, check_names, check_seam, check_seams
 from .cuts import Cuts
 from .damage import LogDamaged, Unsound, log_dir_of, next_sound_batch, unsound_in
-from .held_transactions import held_transactions
 from .leader_epoch_cache import LeaderEpochCache
 from .log_config import LogConfig
 from .offset_index import OffsetIndex
@@ -174,7 +173,10 @@ def recover(
         # Where only synced records count as committed, the high watermark restarts at the recovery point if
         # that is lower.
         decided_to = Offset(max(log_start_offset, min(high_watermark, durable_end)))
-        held = held_transactions(disk, directory, segments, decided_to, end_offset)
+        if decided_to < end_offset:
+            from .held_transactions import held_transactions  # a first start needs none
+
+            held = held_transactions(disk, directory, segments, decided_to, end_offset)
     return Recovered(
         segments,
         epochs,

@@ -10,8 +10,7 @@ from sparklog.wire.messages.find_coordinator import FindCoordinatorResponse
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
-from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
-from sparklog_server.coordinator.placement import partition_for
+from sparklog_server.coordinator.placement import OFFSETS_TOPIC, partition_for
 from tests.broker.groups import (
     COMMIT,
     FIND,

@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.model import Instant, Micros, Millis
-from sparklog_server.config.election_settings import ElectionSettings
+from sparklog_server.config.replica_settings import ElectionSettings
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.controller import timed_elections
 from sparklog_server.controller.timed_elections import TimedElections

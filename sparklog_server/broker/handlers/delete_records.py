@@ -18,8 +18,8 @@ from sparklog.wire.messages.delete_records import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
-from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.coordinator.placement import INTERNAL_TOPICS
 from sparklog_server.replica.log_start import delete_records as raise_log_start
 from sparklog_server.replica.log_start import deletion_end
 from sparklog_server.replica.partition import Partition

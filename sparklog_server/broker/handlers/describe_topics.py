@@ -11,11 +11,11 @@ from sparklog.wire.messages.describe_topic_partitions import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.operations import operations_on_topic
 from sparklog_server.broker.session import Call
 from sparklog_server.controller.elections import has_replica_online
 from sparklog_server.controller.names import check_name
+from sparklog_server.coordinator.placement import INTERNAL_TOPICS
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Refused

@@ -21,10 +21,10 @@ from sparklog.wire.messages.write_txn_markers import (
 )
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
 from sparklog_server.broker.markers import Markers
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.txn_marker import Outcomes, TxnMarker
+from sparklog_server.coordinator.placement import OFFSETS_TOPIC
 
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms, after which the sender has given up
 

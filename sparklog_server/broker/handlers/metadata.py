@@ -20,11 +20,11 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.coordinators import make_topic
-from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.operations import operations_on_cluster, operations_on_topic
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.controller.names import check_name
+from sparklog_server.coordinator.placement import INTERNAL_TOPICS
 from sparklog_server.metadata.entries import PartitionImage, TopicImage
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.disks import has_room

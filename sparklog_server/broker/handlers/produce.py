@@ -29,9 +29,9 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.produce_verified import NO_PROOFS, Proofs, refuse_all, verify
-from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.coordinator.placement import INTERNAL_TOPICS
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
 from sparklog_server.log.validate_steps import ValidationMemory, check_all

@@ -28,9 +28,9 @@ from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resour
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_requests import Refusal, ask_shard, gather
 from sparklog_server.broker.handlers.coordinators import make_topic
-from sparklog_server.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.transaction_coordinator import is_there
+from sparklog_server.coordinator.placement import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.coordinator.txn.answers import listed, partitions_of, refused_add, told
 from sparklog_server.coordinator.txn.events import AddOffsets
 from sparklog_server.outcome import Refused
