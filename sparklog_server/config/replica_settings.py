@@ -1,11 +1,12 @@
-"""A part of `settings`: the replication of partitions. Each field with a key is the definition of a broker
-key.
+"""Two parts of `settings`: the replication of partitions, and the elections of their leaders. Each field with
+a key is the definition of a broker key.
 """
 
 from typing import Annotated
 
 import msgspec
 
+from .kinds import boolean as _boolean
 from .kinds import integer as _int
 from .kinds import long as _long
 
@@ -61,3 +62,32 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int("replica.socket.timeout.ms", "How long a follower waits for a response."),
     ] = 30_000
+
+
+class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The controller's elections by time. Durations as in their names."""
+
+    is_balanced: Annotated[
+        bool,
+        _boolean(
+            "auto.leader.rebalance.enable",
+            "Whether the controller gives leaderships back to the preferred replicas that are in sync.",
+        ),
+    ] = True
+    balance_interval_s: Annotated[
+        int,
+        _long(
+            "leader.imbalance.check.interval.seconds",
+            "How often leaderships are given back to preferred replicas.",
+            1,
+        ),
+    ] = 300
+    unclean_interval_ms: Annotated[
+        int,
+        _long(
+            "unclean.leader.election.interval.ms",
+            "How often the controller holds an election for partitions without a leader whose topics allow "
+            "an unclean one. A change of unclean.leader.election.enable does so at once.",
+            1,
+        ),
+    ] = 300_000

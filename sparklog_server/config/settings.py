@@ -15,7 +15,6 @@ from sparklog.errors import SettingsError
 
 from .cleaner_settings import CleanerSettings
 from .connection_settings import ConnectionSettings
-from .election_settings import ElectionSettings
 from .group_settings import GroupDefaults
 from .internal_topic_settings import InternalTopicSettings
 from .keys import Key, Kind, Update, fields_of
@@ -27,7 +26,7 @@ from .kinds import text as _text
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
 from .metadata_log_settings import MetadataLogSettings
 from .quorum_settings import QuorumSettings
-from .replica_settings import ReplicaSettings
+from .replica_settings import ElectionSettings, ReplicaSettings
 from .roles import check_roles, is_alone
 from .synonyms import key_of_synonym, topic_defaults_of
 from .together import check_together

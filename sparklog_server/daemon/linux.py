@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 import threading
-from pathlib import Path
 from typing import Final
 
 _IS_HERE: Final = sys.platform == "linux"
@@ -51,7 +50,11 @@ class _Mallinfo(ctypes.Structure):
 def boot_id() -> str:
     """The id that the kernel chose when this machine was started; empty where there is none (macOS)."""
     with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY)
+        try:
+            return os.read(descriptor, 64).decode().strip()
+        finally:
+            os.close(descriptor)
     return ""
 
 
