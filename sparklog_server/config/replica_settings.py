@@ -1,5 +1,5 @@
-"""A part of `settings`: the replication of partitions and the elections of their leaders. Each field with a
-key is the definition of a broker key.
+"""Two parts of `settings`: the replication of partitions, and the elections of their leaders. Each field with
+a key is the definition of a broker key.
 """
 
 from typing import Annotated

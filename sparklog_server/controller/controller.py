@@ -37,10 +37,10 @@ from .configs import ToldConfigs, layers_in
 from .min_isr import with_cluster_level
 from .names import unified
 from .sessions import Probe, Sessions
-from .timed_elections import TimedElections
 
 if TYPE_CHECKING:
     from .quorum_port import QuorumPort
+    from .timed_elections import TimedElections
 
 PRODUCER_IDS_PER_BLOCK = 1000
 
@@ -65,7 +65,7 @@ class Controller:
             own_node, settings.inter_broker_listener_name, settings.broker_session_timeout_ms
         )
         self._brokers = Brokers(own_node, cluster_id, self.sessions)
-        self._elections = TimedElections(settings.elections)
+        self._elections: TimedElections | None = None  # None for a node alone
         # Topic names with `.` or `_` by their unified form, oldest first: metric names cannot tell them
         # apart.
         self._colliding: dict[str, dict[str, None]] = {}
@@ -81,7 +81,7 @@ class Controller:
     def activate(self, now: Instant) -> None:
         """Begin a leadership; `pending` contains the records of earlier leaders."""
         self.sessions.activate(self.pending, now)
-        self._elections.activate(now)
+        self._elections = None
         self._idle_since_us = now.mono_us
         self._is_new = True
         self._probes = []
@@ -105,7 +105,8 @@ class Controller:
         outcome = self._decided(command, next_offset, now)
         if outcome.records:
             self._idle_since_us = now.mono_us
-            self._elections.decided(outcome.records, now)
+            if self._elections is not None:
+                self._elections.decided(outcome.records, now)
         return outcome
 
     def _decided(self, command: Message, next_offset: Offset, now: Instant) -> Outcome[Message, Message]:
@@ -166,6 +167,10 @@ class Controller:
                 return tuple(unfinished)
         records = self._brokers.fence_silent(self.pending, now, self._settings_for)
         if not records and self._has_company:
+            if self._elections is None:
+                from .timed_elections import TimedElections  # as in `decide`
+
+                self._elections = TimedElections(self._settings.elections, now)
             records = self._elections.due(self.pending, self._settings_for, now)
         idle_until_us = self._idle_until_us()
         if not records and idle_until_us is not None and idle_until_us <= now.mono_us:
@@ -186,7 +191,8 @@ class Controller:
         sessions_us = self.sessions.deadline()
         if not self._has_company:
             return sessions_us
-        return earlier(earlier(sessions_us, self._idle_until_us()), self._elections.deadline())
+        elections_us = None if self._elections is None else self._elections.deadline()
+        return earlier(earlier(sessions_us, self._idle_until_us()), elections_us)
 
     def _idle_until_us(self) -> Micros | None:
         """The time of the next NoOpRecord, and of the first call of `tick`; None for a node alone."""

@@ -30,14 +30,10 @@ _UNCLEAN_KEY: Final = "unclean.leader.election.enable"
 class TimedElections:
     """When the next elections are due: soft state of one leadership."""
 
-    def __init__(self, settings: ElectionSettings) -> None:
+    def __init__(self, settings: ElectionSettings, now: Instant) -> None:
         self._is_balanced = settings.is_balanced
         self._unclean_interval_us = settings.unclean_interval_ms * 1000
         self._balance_interval_us = settings.balance_interval_s * 1_000_000
-        self._unclean_us = self._balance_us = Micros(0)
-
-    def activate(self, now: Instant) -> None:
-        """Begin a leadership."""
         self._unclean_us = Micros(now.mono_us + self._unclean_interval_us)
         self._balance_us = Micros(now.mono_us + self._balance_interval_us)
 

@@ -15,12 +15,12 @@ from sparklog_server.disk.door import Disk, DiskFile, StorageError
 from sparklog_server.metadata.batches import records_of
 
 from .ballast import FILE_NAME as BALLAST_FILE
-from .boot_file import FILE_NAME as BOOT_FILE
 from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
 from .examine import Finding, Unsound, sound_batches
 from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of
 from .examine_promises import Promises, WrittenAt, check_promises, hole_finding, tail_finding
 from .examine_segment import RESTORE, SegmentCheck, check_segment, log_path, read_bounded, with_indexes
+from .identity import BOOT_FILE
 from .leader_epoch_cache import LeaderEpochCache
 from .log_dir import (
     CLEAN_SHUTDOWN_FILE,

@@ -1,17 +1,28 @@
-"""The identities in a data directory: the cluster, node and directory ids in `meta.properties`, and the topic
-ids in `partition.metadata`.
+"""The identities in a data directory: the cluster, node and directory ids in `meta.properties`, the topic ids
+in `partition.metadata`, and the boot of the machine in `.sparklog-boot`.
+
+The last one, `{"version":0,"bootId":…,"brokerEpoch":…}`, tells a process that was killed from a machine
+that lost power. A process that is killed leaves every byte that it wrote in the page cache. A broker
+writes the boot id of the machine and its broker epoch when it is registered, before it acknowledges a
+record. If the next process finds the same boot id, the directory still contains every record that was
+acknowledged under that broker epoch. The file need not be durable: after a loss of power the boot id
+differs. See docs/decisions/0018-a-killed-process-loses-nothing.md.
 """
 
+import contextlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from sparklog.model import ZERO_UUID, NodeId, Uuid
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_properties, render_properties
-from sparklog_server.disk.door import Disk, DiskFile
+from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
 META_FILE = "meta.properties"
 META_VERSION = "1"
 PARTITION_METADATA_FILE = "partition.metadata"
+BOOT_FILE = ".sparklog-boot"
 META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
 
 
@@ -138,3 +149,39 @@ def _check_meta(path: str, meta: Mapping[str, str], *, node_id: NodeId, cluster_
         )
     if meta.get("node.id") != str(node_id):
         raise DirectoryRefused(path, f"belongs to node {meta.get('node.id')}, but this is node {node_id}")
+
+
+class _Boot(msgspec.Struct, rename="camel", tag_field="version", tag=0):
+    boot_id: str
+    broker_epoch: int
+
+
+def write_boot(disk: Disk, directory: str, broker_epoch: int) -> None:
+    """Write the file where the boot id is known. A disk that fails leaves a file that proves nothing."""
+    if not disk.boot_id:
+        return
+    with contextlib.suppress(StorageError):
+        file = disk.open(f"{directory}/{BOOT_FILE}", create=True)
+        file.truncate(0)
+        file.append(msgspec.json.encode(_Boot(disk.boot_id, broker_epoch)))
+        file.close()
+
+
+def forget_boot(disk: Disk, directory: str) -> None:
+    """Empty the file: the disk failed, and the kernel may have dropped written pages."""
+    with contextlib.suppress(StorageError):
+        file = disk.open(f"{directory}/{BOOT_FILE}")
+        file.truncate(0)
+        file.close()
+
+
+def epoch_of_boot(disk: Disk, directory: str) -> int:
+    """The broker epoch of the process before if the machine has kept the page cache since, else -1. Raises
+    StorageError.
+    """
+    content = disk.read(f"{directory}/{BOOT_FILE}")
+    try:
+        boot = msgspec.json.decode(content or b"", type=_Boot)
+    except ValueError:
+        return -1
+    return boot.broker_epoch if disk.boot_id and boot.boot_id == disk.boot_id else -1

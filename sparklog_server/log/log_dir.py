@@ -27,7 +27,6 @@ from sparklog_server.disk.door import Disk, DiskFile, StorageError
 from . import ballast
 from .absent import DELETE_SUFFIX, STRAY_SUFFIX, Absent, damage_of, doomed_name
 from .beginning import Wanted, begin_logs
-from .boot_file import epoch_of_boot, forget_boot, write_boot
 from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE, Checkpoints, Damaged
 from .cuts import Cut, Cuts
 from .damage import is_of_log_alone
@@ -39,9 +38,12 @@ from .identity import (
     DirectoryRefused,
     decode_uuid,
     encode_uuid,
+    epoch_of_boot,
+    forget_boot,
     new_uuid,
     read_meta,
     read_topic_id,
+    write_boot,
     write_topic_id,
 )
 from .log_config import LogConfig

@@ -6,11 +6,11 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, TopicPartition
-from sparklog_server.log.boot_file import FILE_NAME
+from sparklog_server.log.identity import BOOT_FILE
 from sparklog_server.metadata.entries import PartitionImage
 from tests.broker.clusters import Cluster
 
-BOOT = f"/data/{FILE_NAME}"
+BOOT = f"/data/{BOOT_FILE}"
 
 
 def written(seed: int, **given: str) -> tuple[Cluster, list[bytes]]:

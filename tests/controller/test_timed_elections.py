@@ -39,11 +39,8 @@ def elected(elections: TimedElections, world: World, ms: int) -> dict[int, int]:
 
 
 def test_partitions_without_a_leader_are_looked_at_in_each_interval() -> None:
-    world, elections = (
-        leaderless(1),
-        TimedElections(ElectionSettings(is_balanced=False, unclean_interval_ms=60_000)),
-    )
-    elections.activate(at(1_000))
+    world = leaderless(1)
+    elections = TimedElections(ElectionSettings(is_balanced=False, unclean_interval_ms=60_000), at(1_000))
     assert elections.deadline() == 61_000_000
     assert elected(elections, world, 60_999) == {}
     assert elected(elections, world, 61_000) == {0: 1}
@@ -61,8 +58,7 @@ def test_leaderships_go_back_to_the_preferred_replicas_that_are_in_sync() -> Non
     world.run("heartbeat 1 want-fence")
     world.run("heartbeat 1")
     world.run("alter-isr 2 t-0=1,2,3")  # the preferred replica of partition 1 is not in sync
-    elections = TimedElections(ElectionSettings(balance_interval_s=10))
-    elections.activate(at(0))
+    elections = TimedElections(ElectionSettings(balance_interval_s=10), at(0))
     assert elections.deadline() == 10_000_000
     assert elected(elections, world, 9_999) == {}
     assert elected(elections, world, 10_000) == {0: 1}
@@ -73,18 +69,14 @@ def test_leaderships_go_back_to_the_preferred_replicas_that_are_in_sync() -> Non
 
 
 def test_leaderships_stay_where_the_balance_is_off() -> None:
-    elections = TimedElections(ElectionSettings(is_balanced=False, balance_interval_s=1))
-    elections.activate(at(0))
+    elections = TimedElections(ElectionSettings(is_balanced=False, balance_interval_s=1), at(0))
     assert elections.deadline() == 300_000_000
 
 
 def test_more_elections_than_one_step_holds_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timed_elections, "ELECTIONS_MAX", 2)
-    world, elections = (
-        leaderless(5),
-        TimedElections(ElectionSettings(is_balanced=False, unclean_interval_ms=1)),
-    )
-    elections.activate(at(0))
+    world = leaderless(5)
+    elections = TimedElections(ElectionSettings(is_balanced=False, unclean_interval_ms=1), at(0))
     assert elected(elections, world, 1) == {0: 1, 1: 1}
     assert elections.deadline() == 1_000
     assert elected(elections, world, 2) == {2: 1, 3: 1}
