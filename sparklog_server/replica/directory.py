@@ -290,14 +290,9 @@ class ReplicaDirectory:
             return
         self.checkpoints_done = self.checkpoints_begun
         self.log_dir.checkpoints.written()
-        cuts, self._cuts = self._cuts, {}
-        for partition, (offset, start) in cuts.items():
-            if partition not in self.partitions:
-                continue
-            if start is None:
-                self.cut(partition, offset, now)
-            else:
-                self.restart(partition, start, now)
+        self.begin_cuts(now)
+        if any(self._is_vouched(partition, offset) for partition, (offset, _) in self._cuts.items()):
+            self.checkpoint_now(now)  # the truncation was requested after this one had begun
         for partition, log_start in starts:
             if partition in self.partitions:
                 partition.log_start_written(log_start)
@@ -350,14 +345,14 @@ class ReplicaDirectory:
 
     def cut(self, partition: Partition, offset: Offset, now: Instant) -> bool:
         """Begin the truncation of the log of a follower to `offset`: now, or once no checkpoint covers the
-        removed records. Records that replace them must not count as durable after a crash.
+        removed records, because those that replace them must not count as durable after a crash, and no
+        compacted segments are being renamed.
 
         Returns whether it has begun; `take_truncations` returns its job then, unless there is nothing to
         remove.
         """
-        if self.log_dir.checkpoints.is_vouched(partition.topic_partition, offset):
+        if offset < partition.log.log_end_offset and self._must_wait(partition, offset, now):
             self._cuts[partition] = offset, None
-            self.checkpoint_now(now)
             return False
         try:
             truncation = partition.log.begin_truncation(offset)
@@ -372,9 +367,8 @@ class ReplicaDirectory:
     def restart(self, partition: Partition, offset: Offset, now: Instant) -> bool:
         """Begin to remove all records of the log of a follower, which starts anew at `offset`: as `cut`."""
         log_start = partition.log.log_start_offset
-        if self.log_dir.checkpoints.is_vouched(partition.topic_partition, log_start):
+        if self._must_wait(partition, log_start, now):
             self._cuts[partition] = log_start, offset
-            self.checkpoint_now(now)
             return False
         try:
             restart = partition.log.begin_restart(offset, now)
@@ -384,6 +378,26 @@ class ReplicaDirectory:
         partition.cut_to(offset)
         self._truncations.append((partition, restart))
         return True
+
+    def _must_wait(self, partition: Partition, offset: Offset, now: Instant) -> bool:
+        if self._is_vouched(partition, offset):
+            self.checkpoint_now(now)
+            return True
+        return partition.log.segments.is_swapping
+
+    def _is_vouched(self, partition: Partition, offset: Offset) -> bool:
+        return self.log_dir.checkpoints.is_vouched(partition.topic_partition, offset)
+
+    def begin_cuts(self, now: Instant) -> None:
+        """Begin the truncations that no checkpoint and no swap of compacted segments delays any more."""
+        for partition, (offset, start) in tuple(self._cuts.items()):
+            if self._is_vouched(partition, offset) or partition.log.segments.is_swapping:
+                continue
+            del self._cuts[partition]
+            if start is None:
+                self.cut(partition, offset, now)
+            else:
+                self.restart(partition, start, now)
 
     def forget_cut(self, partition: Partition) -> None:
         """Drop a truncation that has not begun: the partition has a new role."""

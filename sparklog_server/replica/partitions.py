@@ -261,9 +261,9 @@ class Partitions:
         if home.log_dir.checkpoints.is_vouched(topic_partition):
             home.checkpoint_now(now)
             return True
-        if topic_partition in self.retention.renaming or self._openings.holds(topic_partition):
-            return True
-        return self.moving.holds(topic_partition, home) or self.cleaning.holds(topic_partition, home)
+        held = topic_partition in self.retention.renaming or self._openings.holds(topic_partition)
+        held = held or self.truncations.holds(topic_partition)
+        return held or self.moving.holds(topic_partition, home) or self.cleaning.holds(topic_partition, home)
 
     def _begin(self, wanted: Wanted, home: ReplicaDirectory, now: Instant) -> None:
         try:
@@ -440,13 +440,13 @@ class Partitions:
     def _checkpointed(self, directory: ReplicaDirectory, result: StorageError | None, now: Instant) -> None:
         self._checkpoints_running -= 1
         directory.checkpoint_finished(result, now)
-        self.truncations.begin(now)
         for removal in directory.take_forgotten():
             self._removals.add(removal)
         self.retention.log_starts_written()
 
     def _job_finished(self, now: Instant) -> None:
         """Process the end of a job, which may have released a file or a name."""
+        self.truncations.begin(now)
         self.moving.advance(now)
         if self._waiting:
             waiting, self._waiting = self._waiting, {}

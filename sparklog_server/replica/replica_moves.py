@@ -376,6 +376,8 @@ class ReplicaMoves:
         move.is_due = False
         if log.is_syncing or log.segments.is_swapping or move.topic_partition in self._retention.renaming:
             return
+        if log.is_truncating or move.home.is_cut_due(partition):
+            return
         if not log.segments.is_all_settled:
             self._settle_soon(move, now)
             return

@@ -1,13 +1,14 @@
 """Truncations of the logs of followers: one job for each.
 
-cut, restart ─► the directory: no checkpoint covers the removed records ─► job ─► done: appends again
-                     └── one does: a checkpoint first ──────────────────┘
+cut, restart ─► the directory: nothing delays it ─────────────────────────► job ─► done: appends again
+                     └── a checkpoint covers the removed records, or ──┘
+                         compacted segments are being renamed: first that
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sparklog.model import Instant, Offset
+from sparklog.model import Instant, Offset, TopicPartition
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.truncation import Restart, Truncation
@@ -30,12 +31,16 @@ class Truncations:
         self._directories = directories
         self._jobs = jobs
         self._apply = done
-        self._running = 0
+        self._running: dict[TopicPartition, None] = {}
 
     @property
     def is_quiet(self) -> bool:
         """Whether no job runs."""
-        return self._running == 0
+        return not self._running
+
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """Whether a job works on the files of that name; the partition may be deleted by now."""
+        return topic_partition in self._running
 
     def cut(self, partition: Partition, offset: Offset, now: Instant) -> None:
         """Remove the records at `offset` and above."""
@@ -54,8 +59,9 @@ class Truncations:
     def begin(self, now: Instant) -> None:
         """Run the jobs of the truncations that have begun."""
         for directory in self._directories:
+            directory.begin_cuts(now)
             for partition, truncation in directory.take_truncations():
-                self._running += 1
+                self._running[partition.topic_partition] = None
                 self._jobs.run(truncation.run, partial(self._finished, directory, partition, truncation))
 
     def _finished(
@@ -66,7 +72,7 @@ class Truncations:
         result: StorageError | None,
         now: Instant,
     ) -> None:
-        self._running -= 1
+        self._running.pop(partition.topic_partition, None)
         if partition not in directory.partitions or directory.error is not None:
             return
         directory.truncated(partition, truncation, result)

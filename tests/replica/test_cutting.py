@@ -220,6 +220,20 @@ def test_a_cut_above_what_any_checkpoint_says_is_made_at_once() -> None:
     assert world.partition.log.log_end_offset == 42
 
 
+def test_a_cut_waits_until_compacted_segments_have_their_names() -> None:
+    world = World()
+    world.append(6, b"x")
+    segments = world.partition.log.segments
+    segments.is_swapping = True
+    assert not world.cut(4)
+    world.directory.begin_cuts(NOW)
+    assert world.partition.log.log_end_offset == 6
+    segments.is_swapping = False
+    world.directory.begin_cuts(NOW)
+    world.run_truncations()
+    assert world.partition.log.log_end_offset == 4
+
+
 def test_a_cut_is_forgotten_with_its_partition_and_with_its_directory() -> None:
     world = World().filled()
     assert not world.cut(10)
