@@ -1,5 +1,10 @@
 """The demo's promise: a flight that is missing or doubled anywhere is noticed."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
@@ -7,6 +12,7 @@ from pyspark.sql import SparkSession
 import sparklog
 from examples import flights as demo
 from tests.spark.frames import texts, write
+from tests.tools import PROJECT
 
 pytestmark = pytest.mark.spark
 
@@ -31,3 +37,30 @@ def test_a_missing_and_a_doubled_flight_end_the_demo(spark: SparkSession) -> Non
         write(texts(spark, ['{"id":2}']), servers, "flights")
         with pytest.raises(demo.FlightsLost, match="holds 4 records of 3 flights"):
             demo.count_back(spark, servers, THREE, delays)
+
+
+JOB = """
+import sys
+from pathlib import Path
+from examples import flights
+flights.OUTPUT = Path(sys.argv[1])
+with flights.quiet_spark() as spark:
+    flights.run(spark, sys.argv[2])
+"""
+"""The job of the demo in a directory, with the brokers at an address."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_demo_counts_every_flight_back_with_three_nodes(tmp_path: Path) -> None:
+    with sparklog.embedded(nodes=3) as cluster:
+        done = subprocess.run(
+            [sys.executable, "-c", JOB, str(tmp_path), cluster.bootstrap_servers],
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+            capture_output=True,
+            text=True,
+            timeout=290,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert (tmp_path / "delays.html").exists()
