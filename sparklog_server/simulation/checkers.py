@@ -103,15 +103,17 @@ class _Facts:
         return txn.number in self.numbers_read
 
     def open_until(self, txn: Transaction) -> int:
-        """The time until which it was certainly open: no request for its end or for its transactional id, and
-        no timeout.
+        """The time until which it was certainly open: no request for its end or for its transactional id, no
+        timeout, and no step of a wall clock.
         """
+        stepped_us = self.history.stepped_us
+        stepped = [] if stepped_us is None else [max(stepped_us, txn.begun_us)]
         fences = [
             max(one.asked_us, txn.begun_us)
             for one in self.initialized[txn.transactional_id]
             if one.is_doubtful or one.told_us is None or one.told_us > txn.begun_us
         ]
-        return min([txn.ended_us or _FOREVER, txn.begun_us + txn.timeout_us, *fences])
+        return min([txn.ended_us or _FOREVER, txn.begun_us + txn.timeout_us, *stepped, *fences])
 
 
 def _all_polls(history: History) -> list[Poll]:

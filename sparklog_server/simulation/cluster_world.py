@@ -116,6 +116,8 @@ class _Run:
         clock = VirtualClock()
         producers = TransactionClients(clients, self.notes, clock)
         self.history = producers.history
+        steps_us = [START_US + one.at_ms * 1000 for one in scenario.faults if one.kind is Kind.STEP]
+        self.history.stepped_us = min(steps_us, default=None)
         steps += [producers.reader, *(partial(producers.transactor, number=number) for number in range(IDS))]
         self._steps = {NodeId(101 + number): one for number, one in enumerate(steps)}
         self._broker_class = broker_class

@@ -142,6 +142,10 @@ class History:
     final_committed: list[Poll] = field(default_factory=list)
     final_all: list[Poll] = field(default_factory=list)
     final_offsets: list[OffsetRead] = field(default_factory=list)
+    stepped_us: int | None = None
+    """When a wall clock stepped for the first time; from then on a coordinator may see the time-out of any
+    transaction, whose times are those of wall clocks.
+    """
     events: list[tuple[int, str]] = field(default_factory=list)
     """Events of the broker: (microseconds, text)."""
 
