@@ -17,7 +17,7 @@ from tests.compatibility.kafka_tools import kafka_tool
 from tests.daemon.broker_process import wait_until
 
 PARTITIONS, TRANSACTIONS = 3, 20
-FEATURES = {"eligible.leader.replicas.version": 0, "share.version": 0, "streams.version": 0}
+FEATURES = {"share.version": 0, "streams.version": 0}
 """Levels that our broker supports, in place of those that a new cluster of Kafka has."""
 PROGRAM = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
 

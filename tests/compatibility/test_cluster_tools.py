@@ -15,6 +15,7 @@ from tests.compatibility.kafka_tools import all_that_is_said, kafka_tool
 from tests.compatibility.test_groups_tools import NEW_PROTOCOL
 from tests.compatibility.test_transactions_java import COPIER, from_to
 from tests.compatibility.test_transactions_own import read
+from tests.daemon.broker_process import wait_until
 
 pytestmark = pytest.mark.compat
 
@@ -24,6 +25,7 @@ FEATURES = "org.apache.kafka.tools.FeatureCommand"
 STORAGE = "kafka.tools.StorageTool"
 SHELL = "org.apache.kafka.shell.MetadataShell"
 NODES = ["1", "2", "3"]
+TOPIC = "led-by-all-nodes"
 PARTITIONS = 60
 RECORDS = [f"record-{number}" for number in range(100)]
 
@@ -45,7 +47,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
         sparklog.embedded(nodes=3, data_dir=data_dir, **settings) as cluster,
         Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
     ):
-        admin.create_topics({"t": PARTITIONS})
+        admin.create_topics({TOPIC: PARTITIONS})
         controllers = [f"{one.host}:{one.port}" for one in admin.describe_quorum().endpoints]
         yield Three(
             admin.describe_cluster().cluster_id,
@@ -86,7 +88,7 @@ def test_controllers_tell_the_features_of_the_cluster(three: Three) -> None:
 
 
 def test_partitions_are_led_by_all_nodes_and_serve_kafkas_clients(three: Three) -> None:
-    described = kafka_tool(tools.TOPICS, *three.at_brokers, "--describe", "--topic", "t")
+    described = kafka_tool(tools.TOPICS, *three.at_brokers, "--describe", "--topic", TOPIC)
     places = re.findall(r"Leader: (\d)\tReplicas: ([\d,]+)\tIsr: ([\d,]+)", described)
     leaders = [leader for leader, _, _ in places]
     assert [leaders.count(node) for node in NODES] == [PARTITIONS // 3] * 3
@@ -94,10 +96,10 @@ def test_partitions_are_led_by_all_nodes_and_serve_kafkas_clients(three: Three) 
         assert replicas[0] == leader
         assert sorted(replicas.split(",")) == sorted(isr.split(",")) == NODES
     given = "".join(f"{one}\n" for one in RECORDS)
-    kafka_tool(tools.CONSOLE_PRODUCER, *three.at_brokers, "--topic", "t", given=given)
+    kafka_tool(tools.CONSOLE_PRODUCER, *three.at_brokers, "--topic", TOPIC, given=given)
     group = ("--group", "readers", "--from-beginning", "--max-messages", str(len(RECORDS)))
     read = kafka_tool(
-        tools.CONSOLE_CONSUMER, *three.at_brokers, "--topic", "t", *group, complaints=[NEW_PROTOCOL]
+        tools.CONSOLE_CONSUMER, *three.at_brokers, "--topic", TOPIC, *group, complaints=[NEW_PROTOCOL]
     )
     assert sorted(read.splitlines()) == sorted(RECORDS)
 
@@ -138,6 +140,7 @@ def test_the_files_of_a_node_are_read(three: Three, tmp_path: Path) -> None:
     assert f"cluster.id={three.id}" in told
     assert "node.id=2" in told
     metadata = node / "__cluster_metadata-0"
+    wait_until(lambda: TOPIC.encode() in max(metadata.glob("*.checkpoint")).read_bytes())
     formatted, *_, newest = sorted(metadata.glob("*.checkpoint"))
     log = metadata / f"{0:020}.log"
     dumped = kafka_tool(
@@ -151,7 +154,13 @@ def test_the_files_of_a_node_are_read(three: Three, tmp_path: Path) -> None:
     copied = tmp_path / "copied" / newest.name  # Kafka's shell locks the directory, as the node does
     copied.parent.mkdir()
     copied.write_bytes(newest.read_bytes())
-    # It complains of the control records of a snapshot, those of Kafka's own too.
-    found = all_that_is_said(SHELL, "--snapshot", copied, "find", "/image").splitlines()
-    assert {f"/image/topics/byName/t/{number}" for number in range(PARTITIONS)} <= set(found)
-    assert {f"/image/cluster/controllers/{node}" for node in NODES} <= set(found)
+
+    def lists_the_image() -> bool:
+        """It may list before its loader has what its reader has read; it complains of the control records
+        of a snapshot, those of Kafka's own too.
+        """
+        found = set(all_that_is_said(SHELL, "--snapshot", copied, "find", "/image").splitlines())
+        expected = {f"/image/topics/byName/{TOPIC}/{number}" for number in range(PARTITIONS)}
+        return expected | {f"/image/cluster/controllers/{node}" for node in NODES} <= found
+
+    wait_until(lists_the_image)
