@@ -31,10 +31,10 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog_server.agenda import Agenda
 from sparklog_server.broker.context import Context
+from sparklog_server.metadata.entries import Assignment
 from sparklog_server.metadata.features import unsupported
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
-from sparklog_server.replica.replica_move import Assignment
 
 TOLD_AT_ONCE_MAX: Final = 2_000
 """For how many replicas one request tells where they lie: a controller refuses a request that is too large

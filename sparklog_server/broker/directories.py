@@ -48,12 +48,7 @@ def open_log_dirs(
         except StorageError as error:
             if path == settings.metadata_log_dir or isinstance(error, DirectoryInUse):
                 raise
-            trace(
-                "log-directory-offline",
-                path=path,
-                reason=str(error),
-                **({"remedy": error.remedy} if error.remedy else {}),
-            )
+            trace("log-directory-offline", path=path, **error.fields)
             failed = error
             continue
         cluster_id = log_dir.cluster_id
@@ -84,8 +79,7 @@ def recover_logs(
                 reason="left by compaction or by a missing file",
             )
     for topic_partition, damaged in log_dir.damaged.items():
-        remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}
-        trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error), **remedy)
+        trace("partition-offline", partition=str(topic_partition), **damaged.error.fields)
     found.opened(log_dir)
 
 
@@ -106,7 +100,7 @@ def close_without_logs(log_dir: LogDir, trace: Trace, now: Instant) -> None:
     try:
         log_dir.close({}, now)
     except StorageError as error:
-        trace("log-directory-offline", path=log_dir.path, reason=str(error))
+        trace("log-directory-offline", path=log_dir.path, **error.fields)
 
 
 def registration(

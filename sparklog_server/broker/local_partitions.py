@@ -13,6 +13,7 @@ from sparklog_server.config.together import is_cordoned
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
+from sparklog_server.metadata.entries import Assignments
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.isr import InSyncRules
@@ -37,7 +38,7 @@ def open_partitions(
     directories that fail.
     """
     settings = live.settings
-
+    assignments: Assignments = {}
     directories = [
         ReplicaDirectory(
             log_dir,
@@ -49,6 +50,7 @@ def open_partitions(
             reserve_bytes=settings.sparklog_disk_reserve_bytes,
             # Not that of the metadata log: the controller would have to record its failure in that log.
             failed=failed if log_dir.path != settings.metadata_log_dir else [],
+            assignments=assignments,
             trace=trace,
         )
         for log_dir in log_dirs
@@ -67,6 +69,7 @@ def open_partitions(
         first_check_ms=settings.log_initial_task_delay_ms,
         check_interval_ms=settings.log_retention_check_interval_ms,
         cleaning_limits=cleaning_limits(settings),
+        assignments=assignments,
         move_bytes_per_second_max=move_rate_max(live.layers),
         is_missing_directories=len(log_dirs) < len(settings.log_dirs),
         entropy=entropy,

@@ -15,7 +15,7 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.schema import INT64_MAX, Message
-from sparklog_server.metadata.entries import BrokerImage
+from sparklog_server.metadata.entries import BrokerImage, is_reserved
 from sparklog_server.metadata.features import METADATA_VERSION, unsupported
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import (
@@ -36,9 +36,6 @@ from .broker_changes import (
 )
 from .elections import SettingsFor
 from .sessions import Session, Sessions
-
-_RESERVED_DIRECTORIES = 100
-"""Directory ids below this number are reserved (unassigned, lost, migrating)."""
 
 
 class Brokers:
@@ -289,7 +286,7 @@ def _is_successor(existing: BrokerImage, request: BrokerRegistrationRequest) -> 
 def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
     if not request.log_dirs:
         raise Refused(ErrorCode.INVALID_REGISTRATION, "No directories specified in request")
-    if any(int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES for directory in request.log_dirs):
+    if any(is_reserved(Uuid(directory)) for directory in request.log_dirs):
         raise Refused(ErrorCode.INVALID_REGISTRATION, "Reserved directory ID in request")
     if len(set(request.log_dirs)) != len(request.log_dirs):
         raise Refused(ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID in request")

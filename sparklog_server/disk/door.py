@@ -33,6 +33,11 @@ class StorageError(Exception):
         self.is_full = is_full
         self.remedy = remedy
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """The reason and, if known, the remedy, as fields of a log line."""
+        return {"reason": str(self)} | ({"remedy": self.remedy} if self.remedy else {})
+
 
 class OutOfDescriptors(StorageError):
     """The process, or the system, has no descriptor left, which is not a fault of the disk. Nothing was

@@ -3,7 +3,7 @@ partition make and change its entry. Entries never change.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -21,8 +21,26 @@ from .records import (
 NO_NODE = NodeId(NO_LEADER)
 DIRECTORY_MIGRATING = Uuid(bytes(16))
 """The directory of a replica is unknown: the record is older than KIP-858."""
-_DIRECTORY_LOST = Uuid(bytes(15) + b"\x02")
+DIRECTORY_LOST = Uuid(bytes(15) + b"\x02")
+"""The directory of a replica that its broker cannot serve: it is offline, and no directory is named."""
 _RESERVED_DIRECTORIES = 100
+
+
+def is_reserved(directory: Uuid) -> bool:
+    """Whether an id has a meaning of its own and can be that of no directory (KIP-858)."""
+    return int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES
+
+
+class Assignment(NamedTuple):
+    """The directory that a replica is in, or is about to be in, as its broker reports it (KIP-858)."""
+
+    topic_id: Uuid
+    partition: int
+    directory_id: Uuid
+
+
+Assignments: TypeAlias = dict[tuple[Uuid, int], Assignment]
+"""By topic id and partition: what a broker has yet to report."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, gc=False):
@@ -58,8 +76,7 @@ class BrokerImage(msgspec.Struct, frozen=True):
         """Whether a directory that is assigned to a replica is online; an unassigned one counts as online
         (KIP-858).
         """
-        is_reserved = int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES
-        return directory != _DIRECTORY_LOST if is_reserved else directory in self.directories
+        return directory != DIRECTORY_LOST if is_reserved(directory) else directory in self.directories
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """The client address of that listener; None if the broker has no such listener."""

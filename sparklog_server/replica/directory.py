@@ -24,6 +24,7 @@ from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.removal import Removal
 from sparklog_server.log.truncation import Restart, Truncation
+from sparklog_server.metadata.entries import DIRECTORY_LOST, Assignment, Assignments
 from sparklog_server.replica.disk_reserve import DiskReserve
 from sparklog_server.replica.durability import LINGER_US
 from sparklog_server.replica.partition import Partition
@@ -48,6 +49,7 @@ class ReplicaDirectory:
 
     __slots__ = (
         "_agenda",
+        "_assignments",
         "_broken_frames",
         "_checkpoint_at_us",
         "_checkpoint_interval_us",
@@ -93,6 +95,7 @@ class ReplicaDirectory:
         unsynced_bytes_max: int,
         reserve_bytes: int,
         failed: list[Uuid],
+        assignments: Assignments,
         trace: Trace,
     ) -> None:
         """`failed` receives the directory id when the disk fails."""
@@ -120,6 +123,7 @@ class ReplicaDirectory:
         self.is_cordoned = False  # it accepts no new partitions
         self._broken_frames: dict[tuple[str, int], None] = {}  # positions that were reported
         self._failed = failed
+        self._assignments = assignments
         self.room = DiskReserve(log_dir.path, log_dir.room, agenda, reserve_bytes=reserve_bytes, trace=trace)
         self._trace = trace
         self.partitions: dict[Partition, None] = {}
@@ -433,24 +437,27 @@ class ReplicaDirectory:
         return found | {partition.topic_partition: partition.high_watermark for partition in self.partitions}
 
     def partition_failed(self, partition: Partition, error: StorageError) -> None:
-        """Take a partition offline because a file of it cannot be read; the directory then gets no mark of a
-        clean stop.
+        """Take a partition offline because a file of it cannot be read, and report that; the directory then
+        gets no mark of a clean stop.
         """
         if partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
             return
         if isinstance(error, OutOfDescriptors):
             self._trace("out-of-descriptors", path=self.log_dir.path, reason=str(error))
             return
-        remedy = {"remedy": error.remedy} if error.remedy else {}
-        self._trace(
-            "partition-offline", partition=str(partition.topic_partition), reason=str(error), **remedy
-        )
+        self._trace("partition-offline", partition=str(partition.topic_partition), **error.fields)
         self._dirty.pop(partition, None)
         self._cuts.pop(partition, None)
         self.has_offline = True
         self.log_dir.failed()
+        self.lost(partition.log.topic_id, partition.topic_partition.partition)
         partition.go_offline()
         partition.log.close()
+
+    def lost(self, topic_id: Uuid, index: int) -> None:
+        """Report a log here that cannot be served, so that another replica leads."""
+        self._assignments[topic_id, index] = Assignment(topic_id, index, DIRECTORY_LOST)
+        self._agenda.has_deadlines = True
 
     def storage_failed(self, error: StorageError) -> None:
         """The disk failed: take every partition of the directory offline. A lack of descriptors is not a
@@ -464,8 +471,7 @@ class ReplicaDirectory:
             self._failed.append(self.log_dir.directory_id)
             self.log_dir.failed()
             self._agenda.has_deadlines = True
-            remedy = {"remedy": error.remedy} if error.remedy else {}
-            self._trace("log-directory-offline", path=self.log_dir.path, reason=str(error), **remedy)
+            self._trace("log-directory-offline", path=self.log_dir.path, **error.fields)
         self.has_offline = True
         self._dirty = {}
         self._in_flight = []

@@ -12,10 +12,8 @@ from enum import Enum
 from sparklog.model import ZERO_UUID, Instant, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
+from sparklog_server.metadata.entries import DIRECTORY_LOST, is_reserved
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
-
-RESERVED_DIRECTORIES = 100
-"""Directory ids below this are no directories: unassigned, lost, migrating (KIP-858)."""
 
 
 class Usable(Enum):
@@ -68,7 +66,7 @@ class Homes:
         is_lost = (
             chosen is None
             and assigned is not None
-            and int.from_bytes(assigned, "big") >= RESERVED_DIRECTORIES
+            and (assigned == DIRECTORY_LOST or not is_reserved(assigned))
         )
         if is_lost and (self._is_missing or len(online) < len(self._directories)):
             return None
@@ -193,13 +191,7 @@ class Homes:
             if is_wanted:
                 log_dir.promote(topic_partition, future, self._settings_for(topic_partition.topic), now)
                 if (damaged := log_dir.damaged.get(topic_partition)) is not None:
-                    remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}
-                    self._trace(
-                        "partition-offline",
-                        partition=str(topic_partition),
-                        reason=str(damaged.error),
-                        **remedy,
-                    )
+                    self._trace("partition-offline", partition=str(topic_partition), **damaged.error.fields)
                 return
 
     def use(
@@ -220,6 +212,7 @@ class Homes:
                     path=log_dir.set_aside(topic_partition),
                 )
             elif topic_partition in log_dir.damaged:
+                home.lost(topic_id, topic_partition.partition)
                 return Usable.NEVER
             elif found.topic_id == ZERO_UUID:
                 # A crash came before the first sync of partition.metadata: the directory was created for the

@@ -21,7 +21,7 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.metadata.entries import Assignments, PartitionImage
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.disks import look_for_room
@@ -62,6 +62,7 @@ class Partitions:
         first_check_ms: int,
         check_interval_ms: int,
         cleaning_limits: CleaningLimits,
+        assignments: Assignments,
         move_bytes_per_second_max: float,
         is_missing_directories: bool,
         entropy: Callable[[int], bytes],
@@ -109,6 +110,7 @@ class Partitions:
             agenda,
             cleaning=self.cleaning,
             retention=self.retention,
+            assignments=assignments,
             bytes_per_second_max=move_bytes_per_second_max,
             trace=trace,
         )
@@ -374,11 +376,8 @@ class Partitions:
             partition.close()
             self.moving.removed(partition)
         for directory in self.directories:
-            removed = [
-                partition
-                for partition in partitions.values()
-                if directory.partitions.pop(partition, partition) is None
-            ]
+            here = directory.partitions
+            removed = [one for one in partitions.values() if here.pop(one, one) is None]
             if directory.error is None:
                 doomed = [one for one in directory.log_dir.damaged if one.topic == topic]
                 for partition in removed:

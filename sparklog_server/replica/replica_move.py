@@ -40,14 +40,6 @@ class Left(NamedTuple):
     segments: tuple[Offset, ...]
 
 
-class Assignment(NamedTuple):
-    """The directory that a replica is in, or is about to be in."""
-
-    topic_id: Uuid
-    partition: int
-    directory_id: Uuid
-
-
 class ReplicaMove:
     """The progress of one move. Invariants: `copied` has the bytes of each segment's log that the copy is
     known to contain, `whole` the segments with all their files, and `found` those left by an earlier process;

@@ -18,10 +18,11 @@ from sparklog_server.log.ballast import rename_all
 from sparklog_server.log.copying import Copied, Copying, SourceFailed, catch_up, copy
 from sparklog_server.log.futures import segments_in
 from sparklog_server.log.removal import removal
+from sparklog_server.metadata.entries import Assignment, Assignments
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.log_cleaner import LogCleaner
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.replica_move import CATCH_UP_BYTES, Assignment, Left, ReplicaMove, Stage
+from sparklog_server.replica.replica_move import CATCH_UP_BYTES, Left, ReplicaMove, Stage
 from sparklog_server.replica.retention import Retention
 
 _Result = TypeVar("_Result")
@@ -53,11 +54,12 @@ class ReplicaMoves:
         *,
         cleaning: LogCleaner,
         retention: Retention,
+        assignments: Assignments,
         bytes_per_second_max: float,
         trace: Trace,
     ) -> None:
         self.bytes_per_second_max = bytes_per_second_max
-        self.assignments: dict[tuple[Uuid, int], Assignment] = {}
+        self.assignments = assignments
         self.wishes: dict[TopicPartition, ReplicaDirectory] = {}
         self._disk = disk
         self._cleaning = cleaning

@@ -9,9 +9,11 @@ from sparklog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
+from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog_server.metadata.entries import PartitionImage
 from tests.broker.clusters import Cluster
+from tests.broker.world import FETCH_BY_NAME, fetch
 
 PARTITIONS = 6
 NODES = (1, 2, 3)
@@ -82,3 +84,28 @@ def test_the_replicas_in_a_failed_directory_are_offline_and_others_lead() -> Non
     cluster.run_until(lambda: all(len(partition(cluster, index).isr) == 3 for index in range(PARTITIONS)))
     cluster.run(200)
     assert offline(cluster, 2) == [[]] * PARTITIONS
+
+
+def test_another_replica_leads_a_partition_whose_file_its_leader_cannot_read() -> None:
+    cluster = filled()
+    led = [index for index in range(PARTITIONS) if partition(cluster, index).leader == 1]
+    unreadable, *readable = led
+    node = cluster.nodes[NodeId(1)]
+    directory = next(one for one in ("/data", "/more") if node.disk.list(f"{one}/t-{unreadable}"))
+    before = partition(cluster, unreadable).directory_of(NodeId(1))
+    node.disk.fault = lambda call, path: (
+        "I/O error" if call == "read" and path.startswith(f"{directory}/t-{unreadable}/") else None
+    )
+    node.connect().send(fetch("t", 0, partition=unreadable, max_wait_ms=0), FETCH_BY_NAME, FetchResponse)
+    cluster.run_until(lambda: partition(cluster, unreadable).leader not in (1, -1))
+    cluster.run(200)
+    assert cluster.write(b"z", partition=unreadable) == ErrorCode.NONE
+    assert [partition(cluster, index).leader for index in readable] == [1] * len(readable)
+    for other in NODES:
+        assert offline(cluster, other) == [[1] if index == unreadable else [] for index in range(PARTITIONS)]
+    node.kill(is_power_cut=False)
+    node.disk.fault = None
+    node.start()
+    cluster.run_until(lambda: len(partition(cluster, unreadable).isr) == 3)
+    assert partition(cluster, unreadable).directory_of(NodeId(1)) == before
+    cluster.run_until(lambda: cluster.values(1, "t", unreadable) == [b"x", b"z"])

@@ -46,6 +46,7 @@ class World:
             unsynced_bytes_max=1 << 30,
             reserve_bytes=0,
             failed=[],
+            assignments={},
             trace=lambda *_, **__: None,
         )
 
