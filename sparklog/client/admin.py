@@ -65,9 +65,11 @@ class Admin:
     """A blocking administration client. One call at a time; not safe for use from several threads.
 
     Every call returns or raises within `default_api_timeout_ms`: BrokerError (with `.code`),
-    ConnectionFailed, RequestTimeout or UnknownTopic. A read is retried while its error is retriable; a change
-    is sent once, unless no broker received it. A call for several items performs all that it can; if some
-    fail it raises ItemsFailed, a BrokerError with `.errors` and `.results` by item.
+    ConnectionFailed, RequestTimeout or UnknownTopic. A read is retried while its error is retriable. A
+    change whose response is lost is sent again, as by Kafka's AdminClient: the error may then be that of the
+    second request, as TOPIC_ALREADY_EXISTS for a topic that the first one created. Only a change on one named
+    broker is sent once. A call for several items performs all that it can; if some fail it raises
+    ItemsFailed, a BrokerError with `.errors` and `.results` by item.
     """
 
     def __init__(self, **settings: Unpack[AdminOptions]) -> None:

@@ -107,13 +107,23 @@ class Caller:
         node: NodeId | None = None,
         version_max: int | None = None,
     ) -> R:
-        """Send one request. Raises UnsupportedByBroker also if no version of the broker can express it."""
-        try:
-            return self.network.call(request, reply, node=node, deadline=deadline, version_max=version_max)
-        except UnicodeEncodeError:
-            raise  # a name with a lone surrogate, which no version can encode
-        except ValueError:
-            raise UnsupportedByBroker(api_of(type(request))) from None
+        """Send one request; to any broker, unless `node` is given, until there is a response.
+
+        Raises UnsupportedByBroker also if no version of the broker can express it.
+        """
+        while True:
+            try:
+                return self.network.call(
+                    request, reply, node=node, deadline=deadline, version_max=version_max
+                )
+            except UnicodeEncodeError:
+                raise  # a name with a lone surrogate, which no version can encode
+            except ValueError:
+                raise UnsupportedByBroker(api_of(type(request))) from None
+            except (ConnectionFailed, RequestTimeout):
+                if node is not None or now_us() >= deadline:
+                    raise
+            self.pause(deadline)
 
     def ask(
         self,
@@ -192,12 +202,10 @@ class Caller:
         ask: Callable[[NodeId, list[str]], Mapping[str, V | BrokerError]],
         deadline: Micros,
         *,
-        is_change: bool = False,
         key_type: int = GROUP_KEY,
     ) -> dict[str, V]:
         """Send one request to each coordinator for its groups (or transactional ids, by `key_type`), again if
-        it is no longer the coordinator. Raises ItemsFailed by group. A change whose response was lost is not
-        repeated: the error of the connection is raised.
+        it is no longer the coordinator or its response is lost. Raises ItemsFailed by group.
         """
         self.know_brokers(deadline)
         results: dict[str, V] = {}
@@ -218,7 +226,7 @@ class Caller:
                 except BrokerGone:
                     continue  # nothing was sent
                 except (ConnectionFailed, RequestTimeout):
-                    if is_change or now_us() >= deadline:
+                    if now_us() >= deadline:
                         raise
             is_late = now_us() >= deadline
             for group, answer in told.items():

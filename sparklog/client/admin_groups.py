@@ -224,7 +224,7 @@ def delete_groups(caller: Caller, groups: Iterable[str]) -> None:
             told.group_id: refusal(told.error_code, f"group {told.group_id!r}") or True for told in results
         }
 
-    caller.of_coordinators(groups, delete, deadline, is_change=True)
+    caller.of_coordinators(groups, delete, deadline)
 
 
 # -- offsets -------------------------------------------------------------------------------------------------
@@ -444,7 +444,7 @@ def _of_partitions(
     group.
     """
     try:
-        caller.of_coordinators([group], ask, deadline, is_change=True)
+        caller.of_coordinators([group], ask, deadline)
     except ItemsFailed as failed:
         raise failed.errors[group] from None
 

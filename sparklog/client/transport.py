@@ -200,6 +200,8 @@ class Network:
             if key.data is None:
                 continue  # the wake-up ends the wait of this thread
             link: Link = key.data
+            if link.stream is None:
+                continue  # closed by an earlier event: its broker has left
             if link.connection.state is _CONNECTING:
                 self._opening(link)
                 continue

@@ -170,11 +170,26 @@ def test_a_group_that_moved_is_asked_for_where_it_is_now(pair: Pair, admin: Admi
     assert answers == []
 
 
-def test_a_change_whose_answer_is_lost_is_not_sent_again(pair: Pair, admin: Admin) -> None:
-    pair.serve("DeleteGroups", lambda _: None)
+def test_a_change_whose_answer_is_lost_is_sent_again(pair: Pair, admin: Admin) -> None:
+    lost = [True, True]
+    pair.serve("DeleteGroups", lambda request: None if lost and lost.pop() else deleted(request))
+    admin.delete_groups(["a1"])
+    assert len(pair.asked("DeleteGroups")) == 3
+
+
+def test_a_change_at_any_broker_whose_answer_is_lost_is_sent_again(pair: Pair, admin: Admin) -> None:
+    lost = [True]
+    answer = DeleteTopicsResponse(responses=[DeletableTopicResult(name="t")])
+    pair.serve("DeleteTopics", lambda _: None if lost and lost.pop() else answer)
+    admin.delete_topics(["t"])
+    assert len(pair.asked("DeleteTopics")) == 2
+
+
+def test_a_change_at_one_named_broker_is_sent_once(pair: Pair, admin: Admin) -> None:
+    pair.serve("IncrementalAlterConfigs", lambda _: None)
     with pytest.raises(ConnectionFailed):
-        admin.delete_groups(["a1"])
-    assert len(pair.asked("DeleteGroups")) == 1
+        admin.alter_configs({ConfigResource("broker", "1"): [ConfigChange("log.retention.ms", "1")]})
+    assert len(pair.asked("IncrementalAlterConfigs")) == 1
 
 
 def test_a_question_whose_answer_is_lost_is_asked_again(pair: Pair, admin: Admin) -> None:
