@@ -213,7 +213,7 @@ class _Watch:
         if not isinstance(process, BrokerProcess):
             return
         if not self._notes.lost:
-            self._replicas.check(machine.node, process.broker)
+            self._replicas.check(machine.node, process.broker._partitions)
         image = process.broker._quorum.image
         before = self._seen.get(machine.node)
         if image is before:

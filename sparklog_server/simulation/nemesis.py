@@ -11,6 +11,7 @@ The seed also selects which kinds of faults occur, so some runs have many faults
 from collections.abc import Sequence
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from sparklog.model import NodeId
 from sparklog_server.simulation.clock import START_US
@@ -19,9 +20,6 @@ from sparklog_server.simulation.randomness import random_for
 from sparklog_server.simulation.scenario import Fault, Kind, Scenario
 from sparklog_server.simulation.world import Machine, World
 
-_CHAOS_MS = 10_000
-_CORE_MS = 10_000
-_HEALED_MS = 8_000
 _BEGIN_MS = 200
 _FOR_MS = (20, 5_000)
 _FAULTS_MAX = 16
@@ -32,6 +30,14 @@ USUAL = tuple(kind for kind in Kind if kind not in (Kind.LOSE, Kind.OLDER))
 """The kinds from which a quorum recovers whole, however many nodes they hit."""
 
 
+class Phases(NamedTuple):
+    """How long each phase of a run lasts, in milliseconds."""
+
+    chaos_ms: int = 10_000
+    core_ms: int = 10_000
+    healed_ms: int = 8_000
+
+
 def drawn(
     world: str,
     seed: int,
@@ -40,6 +46,7 @@ def drawn(
     *,
     kinds: Sequence[Kind] = USUAL,
     faults_max: int = _FAULTS_MAX,
+    phases: Phases = Phases(),  # noqa: B008 - immutable
 ) -> Scenario:
     """The scenario of a seed; `kinds` are those that may happen.
 
@@ -50,14 +57,15 @@ def drawn(
     core = tuple(sorted(random.sample(voters, len(voters) // 2 + 1)))
     rest = [node for node in nodes if node not in core]
     observers = [node for node in nodes if node not in voters]
-    healed_ms = _CHAOS_MS + _CORE_MS
+    chaos_ms = phases.chaos_ms
+    healed_ms = chaos_ms + phases.core_ms
     happening = [kind for kind in kinds if random.random() < 0.4] or [random.choice(kinds)]
     faults = []
     for _ in range(random.randint(1, faults_max)):
         kind = random.choice(happening)
-        at_ms = random.randint(_BEGIN_MS, _CHAOS_MS - _FOR_MS[0])
+        at_ms = random.randint(_BEGIN_MS, chaos_ms - _FOR_MS[0])
         low, high = _FOR_MS
-        for_ms = min(int(low * (high / low) ** random.random()), _CHAOS_MS - at_ms)
+        for_ms = min(int(low * (high / low) ** random.random()), chaos_ms - at_ms)
         among = {Kind.LOSE: rest, Kind.OLDER: observers}.get(kind, nodes)
         fault = _fault(random, kind, at_ms, for_ms, among, nodes)
         if fault is not None:
@@ -65,7 +73,7 @@ def drawn(
     for node in rest:
         lasting = random.choice((None, *_LASTING))
         if lasting is not None:
-            at_ms = random.randint(_BEGIN_MS, _CHAOS_MS)
+            at_ms = random.randint(_BEGIN_MS, chaos_ms)
             others = [node, *(random.sample(core, random.randint(1, len(core))))]
             fault = _fault(random, lasting, at_ms, healed_ms - at_ms, [node], others)
             if fault is not None:
@@ -76,9 +84,9 @@ def drawn(
         tuple(nodes),
         tuple(voters),
         core,
-        _CHAOS_MS,
+        chaos_ms,
         healed_ms,
-        healed_ms + _HEALED_MS,
+        healed_ms + phases.healed_ms,
         tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.kind.value))),
     )
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from sparklog.model import LeaderEpoch, NodeId, Offset, TopicPartition
 from sparklog.record.batch import iterate_headers
-from sparklog_server.broker.broker import Broker
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.partitions import Partitions
 from sparklog_server.simulation.ledger import Committed, Ledger
 from sparklog_server.simulation.world import Violation
 
@@ -32,16 +32,20 @@ class ReplicaLedger:
         """How many leaderships the watched partitions had."""
         return len(self._leaders)
 
+    def of(self, at: TopicPartition) -> Ledger:
+        """The committed batches of a watched partition."""
+        return self._ledgers[at]
+
     def ended(self, node: NodeId) -> None:
         """The process of the node has ended: the next one is checked from the start of its logs."""
         for one in self._ledgers:
             self._shown.pop((node, one), None)
             self._ends.pop((node, one), None)
 
-    def check(self, node: NodeId, broker: Broker) -> None:
+    def check(self, node: NodeId, partitions: Partitions) -> None:
         """Check the replicas that have changed in a turn. Raises Violation."""
         for at, ledger in self._ledgers.items():
-            partition = broker._partitions.find(at.topic, at.partition)
+            partition = partitions.find(at.topic, at.partition)
             if partition is not None and not partition.log.is_closed:
                 self._check(node, at, partition, ledger)
 

@@ -17,12 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from sparklog_server.simulation import cluster_world, raft_world
+from sparklog_server.simulation import cluster_world, raft_world, replica_world
 from sparklog_server.simulation.scenario import Scenario, written
 from sparklog_server.simulation.shrink import shrink
 from sparklog_server.simulation.world import Violation
 
-WORLDS = {"raft": raft_world, "cluster": cluster_world}
+WORLDS = {"raft": raft_world, "cluster": cluster_world, "replica": replica_world}
 PLACE = Path("build/simulation")
 _CHUNK = 25
 _SHRUNK_MAX = 5

@@ -1,0 +1,229 @@
+"""Replication alone in a world: brokers reduced to their replicas under a model of the controller, with
+producers, over the same machines, network and faults as whole clusters, and an order of magnitude faster.
+
+chaos ──────────────────────► all is healed ──► nothing is written ──► end ──► checked
+producers write all the time                    replicas catch up               all are in sync and equal
+
+A replica behind a slow connection joins an ISR only when there is nothing new, as in Kafka.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+from sparklog.effects import Sync
+from sparklog.model import NodeId, Offset, Ticket, TopicPartition
+from sparklog.record.batch import iterate_headers
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.replica.partition import Partition
+from sparklog_server.simulation import nemesis
+from sparklog_server.simulation.clock import START_US, VirtualClock
+from sparklog_server.simulation.nemesis import Nemesis, Phases
+from sparklog_server.simulation.post import Post
+from sparklog_server.simulation.randomness import random_for
+from sparklog_server.simulation.replica_controller import TOPIC, Habits, ModelController
+from sparklog_server.simulation.replica_ledger import ReplicaLedger
+from sparklog_server.simulation.replica_process import LOG_DIR, PORT, ReplicaProcess
+from sparklog_server.simulation.replica_producer import Acked, ReplicaProducer
+from sparklog_server.simulation.scenario import Kind, Scenario
+from sparklog_server.simulation.world import Machine, Process, Violation, World
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
+PHASES = Phases(chaos_ms=4_000, core_ms=0, healed_ms=4_500)
+_PARTITIONS_MAX = 3
+_READ_BYTES = 1 << 20
+_QUIET_MS = 1_500
+_KINDS = tuple(kind for kind in nemesis.USUAL if kind is not Kind.STEP)
+
+
+class Outcome(NamedTuple):
+    """The result of a run. `reached` counts the interesting states that it has seen."""
+
+    failure: Violation | None
+    events: int
+    digest: int
+    reached: dict[str, int]
+
+
+def drawn(seed: int) -> Scenario:
+    """The scenario of a seed: three to five nodes."""
+    count = random_for(seed, "shape").choice((3, 3, 4, 5))
+    nodes = [NodeId(node + 1) for node in range(count)]
+    return nemesis.drawn("replica", seed, nodes, nodes, kinds=_KINDS, phases=PHASES)
+
+
+def run(scenario: Scenario, *, trace: Callable[[str], None] | None = None) -> Outcome:
+    """Run a scenario to its end, or to the first violation."""
+    run = _Run(scenario)
+    run.world.trace = trace
+    failure = None
+    try:
+        run.to_end()
+    except Violation as violation:
+        failure = violation
+    except AssertionError as error:
+        failure = Violation("assertion", str(error))
+    return Outcome(failure, run.world.events, run.world.digest, dict(run.reached()))
+
+
+@lru_cache(maxsize=64)
+def _settings(node: int, flush: str) -> BrokerSettings:
+    given = {
+        "node.id": str(node),
+        "process.roles": "broker",
+        "listeners": f"PLAINTEXT://n{node}:{PORT}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "100@n100:9093",
+        "log.dirs": LOG_DIR,
+        "log.roll.ms": "1000",
+        "log.message.timestamp.after.max.ms": str(1 << 60),  # clocks drift
+        "min.insync.replicas": "2",
+        "replica.fetch.wait.max.ms": "300",
+        "replica.lag.time.max.ms": "1500",
+        "replica.socket.timeout.ms": "2000",
+        "sparklog.ack.flush": flush,
+    }
+    return BrokerSettings.of(given, is_insecure_allowed=True)
+
+
+class _Run:
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        random = random_for(scenario.seed, "replicas")
+        kinds = {fault.kind for fault in scenario.faults}
+        # What only the page cache of a machine has is lost with its power.
+        self._flush = "always" if Kind.POWER in kinds else random.choice(("auto", "never", "always"))
+        count = random.randint(1, _PARTITIONS_MAX)
+        self._partitions = [TopicPartition(TOPIC, index) for index in range(count)]
+        self.post = Post()
+        self.controller = ModelController(
+            random_for(scenario.seed, "controller"),
+            Habits.drawn(random),
+            _settings(1, self._flush).topics,
+            CLUSTER_ID,
+            count,
+        )
+        self._acked: dict[int, list[Acked]] = {}
+        self._healed: Counter[int] = Counter()
+        self._producers = {
+            NodeId(101 + 2 * index + number): (index, acks)
+            for index in range(count)
+            for number, acks in enumerate((-1, 1))
+        }
+        self.ledger = ReplicaLedger(tuple(self._partitions))
+        nodes = (*scenario.nodes, *self._producers)
+        self.world = World(scenario.seed, nodes, self._process, _Watch(self), VirtualClock())
+        self.controller.attach(self.world, scenario.nodes)
+        Nemesis(self.world, scenario.faults)
+
+    def _process(self, machine: Machine) -> Process:
+        known = self._producers.get(machine.node)
+        nodes = self._scenario.nodes
+        if known is None:
+            settings = _settings(machine.node, self._flush)
+            return ReplicaProcess(machine, settings, CLUSTER_ID, self.post, self.controller)
+        partition, acks = known
+        random = random_for(self._scenario.seed, f"producer {machine.node}")
+        acked = partial(self._acknowledged, partition)
+        until_us = START_US + (self._scenario.end_ms - _QUIET_MS) * 1000
+        return ReplicaProducer(
+            machine, random, self.post, nodes, partition, acks=acks, acked=acked, until_us=until_us
+        )
+
+    def _acknowledged(self, partition: int, batch: Acked) -> None:
+        """Everything that is acknowledged has been committed before. Raises Violation."""
+        known = self.ledger.of(self._partitions[partition]).batches.get(batch.base)
+        if known is None or known.crc != batch.crc:
+            raise Violation("acknowledged", f"{self._partitions[partition]}: {batch}, committed is {known}")
+        self._acked.setdefault(partition, []).append(batch)
+        if self.world.clock.us > START_US + self._scenario.healed_ms * 1000:
+            self._healed[partition] += 1
+
+    def to_end(self) -> None:
+        """Run all phases. Raises Violation."""
+        scenario = self._scenario
+        self.world.start()
+        self._run_until(scenario.healed_ms)
+        self.controller.calm_down()
+        self._run_until(scenario.end_ms)
+        for index, at in enumerate(self._partitions):
+            if not self._healed[index]:
+                raise Violation("not-writable", f"{at} took no record after the end of all faults")
+            self._check_replicas(at)
+
+    def _run_until(self, ms: int) -> None:
+        self.world.run(until_us=START_US + ms * 1000)
+
+    def _check_replicas(self, at: TopicPartition) -> None:
+        """All replicas are in sync, and have one log below the lowest end."""
+        image = self.controller.image.partition(at)
+        if image is None or set(image.isr) != set(image.replicas):
+            raise Violation("not-in-sync", f"{at}: {image}")
+        replicas = {node: self._replica(node, at) for node in image.replicas}
+        end = min(one.log.log_end_offset for one in replicas.values())
+        logs = {node: _batches(one, end) for node, one in replicas.items()}
+        committed = self.ledger.of(at)
+        if committed.end > end:
+            raise Violation(
+                "follower-behind", f"{at} is committed to {committed.end}, a replica ends at {end}"
+            )
+        for node, log in logs.items():
+            if log != logs[image.leader]:
+                raise Violation("logs-differ", f"{at}: nodes {node} and {image.leader}")
+
+    def _replica(self, node: NodeId, at: TopicPartition) -> Partition:
+        process = self.world.machines[node].process
+        found = process.partitions.find(*at) if isinstance(process, ReplicaProcess) else None
+        if found is None:
+            raise Violation("node-down", f"node {node} has no {at}: {self.world.machines[node].halts}")
+        return found
+
+    def reached(self) -> Counter[str]:
+        """How often each interesting state was there."""
+        counts = Counter(self.watch_counts)
+        counts["acknowledged"] = sum(map(len, self._acked.values()))
+        counts["leaderships"] = self.ledger.led
+        counts["truncations"] = self.ledger.cuts
+        return counts
+
+    watch_counts: Counter[str]
+
+
+def _batches(partition: Partition, end: Offset) -> list[tuple[int, int, int]]:
+    """Base offset, leader epoch and checksum of every batch below `end`."""
+    found, start = [], partition.log.log_start_offset
+    while start < end:
+        part = partition.log.read(start, end, _READ_BYTES, at_least_one=True)
+        assert part is not None
+        for _, header in iterate_headers(part.read()):
+            found.append((header.base_offset, header.leader_epoch, header.crc))
+            start = Offset(header.next_offset)
+    return found
+
+
+class _Watch:
+    """Checks the replicas of a node after each of its turns."""
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        run.watch_counts = Counter()
+
+    def check(self, machine: Machine) -> None:
+        """A turn of the machine has ended."""
+        if isinstance(machine.process, ReplicaProcess):
+            self._run.ledger.check(machine.node, machine.process.partitions)
+
+    def ended(self, machine: Machine) -> None:
+        """The process of the machine has ended."""
+        self._run.ledger.ended(machine.node)
+        self._run.controller.ended(machine.node)
+
+    def disk_replaced(self, machine: Machine) -> None:
+        """No disk is replaced here."""
+
+    def sync_begins(self, machine: Machine, sync: Sync) -> None:
+        """Nothing depends on a sync."""
+
+    def sync_ended(self, machine: Machine, ticket: Ticket) -> None:
+        """Nothing depends on a sync."""

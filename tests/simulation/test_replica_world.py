@@ -1,0 +1,28 @@
+"""Replication alone over simulated machines: no seed breaks a rule, and the seeds reach what is rare."""
+
+import pytest
+
+from sparklog_server.simulation import replica_world
+
+SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 200, 20, 2_200
+
+
+def failed(seeds: range) -> dict[int, str]:
+    outcomes = {seed: replica_world.run(replica_world.drawn(seed)).failure for seed in seeds}
+    return {seed: str(failure) for seed, failure in outcomes.items() if failure is not None}
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_OF_A_TEST))
+def test_no_seed_breaks_a_rule(first: int) -> None:
+    assert failed(range(first, first + SEEDS_OF_A_TEST)) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(SEEDS, LONG_SEEDS, 200))
+def test_no_later_seed_breaks_a_rule(first: int) -> None:
+    assert failed(range(first, first + 200)) == {}
+
+
+def test_a_run_repeats() -> None:
+    scenario = replica_world.drawn(1)
+    assert replica_world.run(scenario) == replica_world.run(scenario)
