@@ -119,7 +119,7 @@ class Replication:
         if self._truncations.done:
             truncated, self._truncations.done = self._truncations.done, {}
             for one in truncated:
-                self._fetch_on(one)
+                self._fetch_on(one, now)
         if noted.synced:
             synced, noted.synced = noted.synced, {}
             for one in synced:
@@ -202,13 +202,12 @@ class Replication:
             return None
         return self._fetchers[known[0]], known[1]
 
-    def _fetch_on(self, partition: Partition) -> None:
+    def _fetch_on(self, partition: Partition, now: Instant) -> None:
         """A truncation is done."""
         found = self._follower_of(partition)
         if found is not None and not partition.log.is_truncating:
             fetcher, follower = found
-            follower.fetch_again()
-            fetcher.changed(follower.key)
+            fetcher.go_on(follower, now)
 
     # -- fetches
 
@@ -262,6 +261,16 @@ class Replication:
         )
         self._truncations.cut(partition, offset, now)
 
+    def restart(self, follower: Follower, offset: Offset, now: Instant) -> None:
+        """Begin the log of a follower anew by a job."""
+        self._trace(
+            "replica-begins-anew",
+            partition=str(follower.partition.topic_partition),
+            log_start_offset=offset,
+            log_end_offset=follower.partition.log.log_end_offset,
+        )
+        self._truncations.restart(follower.partition, offset, now)
+
     def seek(self, follower: Follower, now: Instant) -> None:
         """The fetch offset of a follower is outside its leader's log: find where that begins."""
         self._list_offset(follower, _EARLIEST_LOCAL, now)
@@ -306,13 +315,7 @@ class Replication:
             return
         offset, log_end = Offset(parts[0].offset), follower.partition.log.log_end_offset
         if timestamp == _EARLIEST_LOCAL and offset > log_end:
-            self._trace(
-                "replica-begins-anew",
-                partition=str(follower.partition.topic_partition),
-                log_start_offset=offset,
-                log_end_offset=log_end,
-            )
-            self._truncations.restart(follower.partition, offset, now)
+            self.restart(follower, offset, now)
         elif timestamp == _EARLIEST_LOCAL:
             self._list_offset(follower, _LATEST, now)
         elif offset < log_end:

@@ -65,6 +65,9 @@ class Cutting(Protocol):
     def seek(self, follower: Follower, now: Instant) -> None:
         """Find where the leader's log begins and ends: the fetch offset is outside it."""
 
+    def restart(self, follower: Follower, offset: Offset, now: Instant) -> None:
+        """Begin the empty log of a follower anew at `offset`, and append what it awaits."""
+
 
 class Fetcher:
     """Invariants: one request is in flight at most; `_told` is what the leader's session has; a response
@@ -114,6 +117,17 @@ class Fetcher:
     def changed(self, key: FollowedKey) -> None:
         """A partition may be fetched on: its sync or its truncation is done."""
         self._changed[key] = None
+
+    def go_on(self, follower: Follower, now: Instant) -> None:
+        """The truncation of a partition is done: append what it awaits, and fetch on."""
+        records, follower.awaited = follower.awaited, None
+        follower.fetch_again()
+        self._changed[follower.key] = None
+        if records is not None:
+            try:
+                follower.partition.append_as_follower(records, follower.leader_epoch, now)
+            except (RecordsRefused, PartitionUnavailable):
+                self.rest(follower, self._limits.backoff_us, now)
 
     def find(self, key: FollowedKey) -> Follower | None:
         """The follower of a partition; None if this broker is not its source."""
@@ -292,6 +306,10 @@ class Fetcher:
         records = data.records
         try:
             if isinstance(records, (bytes, bytearray, memoryview)) and len(records):
+                if (base := follower.base_below(records)) is not None:
+                    follower.phase, follower.awaited = Phase.CUTTING, bytes(records)
+                    self._cutting.restart(follower, base, now)
+                    return
                 follower.partition.append_as_follower(records, asked.leader_epoch, now)
             follower.partition.leader_told(Offset(data.high_watermark), Offset(data.log_start_offset), now)
         except RecordsRefused as refused:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from sparklog.model import LeaderEpoch, Micros, Offset, OffsetAndEpoch, Uuid
+from sparklog.record.batch import HEADER_SIZE, read_header
 from sparklog_server.replica.partition import Partition
 
 
@@ -33,7 +34,7 @@ class Position(NamedTuple):
 class Follower:
     """One followed partition in one leader epoch. `again_us` is set exactly while RESTING."""
 
-    __slots__ = ("again_us", "leader_epoch", "partition", "phase", "topic_id")
+    __slots__ = ("again_us", "awaited", "leader_epoch", "partition", "phase", "topic_id")
 
     def __init__(self, partition: Partition, topic_id: Uuid, leader_epoch: LeaderEpoch) -> None:
         self.partition = partition
@@ -41,6 +42,7 @@ class Follower:
         self.leader_epoch = leader_epoch
         self.phase = Phase.CUTTING if partition.log.is_truncating else Phase.FETCHING
         self.again_us: Micros | None = None
+        self.awaited: bytes | None = None  # appended when the log begins anew
 
     @property
     def key(self) -> "FollowedKey":
@@ -64,6 +66,17 @@ class Follower:
     def fetch_again(self) -> None:
         """Fetch the partition: its rest is over, or its truncation is done."""
         self.phase, self.again_us = Phase.FETCHING, None
+
+    def base_below(self, records: bytes | bytearray | memoryview) -> Offset | None:
+        """The base offset of the first of these batches if it begins below the start of this log, which is
+        empty, and ends behind that: records were deleted at the leader up to the middle of a batch.
+        """
+        log = self.partition.log
+        if log.log_start_offset < log.log_end_offset or len(records) < HEADER_SIZE:
+            return None
+        header = read_header(records)
+        spans = header.base_offset < log.log_end_offset < header.next_offset
+        return Offset(header.base_offset) if spans else None
 
     def truncation_offset(self, diverging: OffsetAndEpoch) -> Offset:
         """The offset at which to truncate this log, given the end of the leader's greatest epoch that is not

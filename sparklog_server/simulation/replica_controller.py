@@ -205,8 +205,12 @@ class ModelController:
         )
         for topic in self.image.topics_by_id.values():
             for number, one in enumerate(topic.partitions):
-                if not set(one.isr) <= set(one.replicas) or (one.leader >= 0 and one.leader not in one.isr):
-                    raise Violation("isr", f"partition {number}: leader {one.leader}, ISR {one.isr}")
+                if not set(one.isr) <= set(one.replicas) or set(one.isr) & set(one.eligible_leader_replicas):
+                    raise Violation("isr", f"partition {number}: {one}")
+                if one.leader >= 0 and (
+                    one.leader not in one.isr or not self.image.brokers[one.leader].is_active
+                ):
+                    raise Violation("leader", f"partition {number}: {one}")
         for machine in self._world.machines.values():
             if machine.node in self._nodes:
                 self._publish(machine)

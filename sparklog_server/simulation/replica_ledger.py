@@ -61,7 +61,9 @@ class ReplicaLedger:
         key = node, at
         self.cuts += log_end < self._ends.get(key, Offset(0))
         self._ends[key] = log_end
-        shown = self._shown.get(key, Offset(0))
+        shown = max(self._shown.get(key, Offset(0)), partition.log.log_start_offset)
+        if shown == high_watermark > ledger.end:
+            ledger.deleted(high_watermark)
         if high_watermark > shown:
             self._show(node, partition, shown, ledger)
         self._shown[key] = high_watermark
@@ -73,5 +75,7 @@ class ReplicaLedger:
             assert part is not None, f"{partition.topic_partition} has no batch at {start}"
             for _, header in iterate_headers(part.read()):
                 base, limit = Offset(header.base_offset), Offset(header.next_offset)
+                if ledger.end < base <= partition.log.log_start_offset:
+                    ledger.deleted(base)
                 ledger.committed(node, Committed(base, limit, LeaderEpoch(header.leader_epoch), header.crc))
                 start = limit

@@ -10,6 +10,7 @@ from sparklog.model import Instant, Micros, NodeId, SessionId, Ticket, Uuid, ear
 from sparklog.wire.frame import Framer
 from sparklog.wire.messages.alter_partition import AlterPartitionRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationResponse
+from sparklog.wire.messages.delete_records import DeleteRecordsRequest
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsRequest
 from sparklog.wire.messages.produce import ProduceRequest
@@ -19,6 +20,7 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.directories import recover_logs, registration
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
+from sparklog_server.broker.handlers.delete_records import delete_records
 from sparklog_server.broker.handlers.offsets import list_offsets
 from sparklog_server.broker.handlers.produce import produce
 from sparklog_server.broker.handlers.replica_fetch import fetch_as_replica
@@ -43,6 +45,7 @@ _HANDLERS: dict[type[Message], tuple[Callable[..., Message | Parked], int, int]]
     FetchRequest: (fetch_as_replica, 1, 17),
     ListOffsetsRequest: (list_offsets, 2, 10),
     ProduceRequest: (produce, 0, 12),
+    DeleteRecordsRequest: (delete_records, 21, 2),
 }
 """By request: its handler, API key and version."""
 _HEARTBEAT_US = 200_000

@@ -1,7 +1,7 @@
 """A producer in a world of replicas: one batch in flight, sent again until it is acknowledged.
 
 With acks=all it is idempotent, and each acknowledgement must find the batch among the committed ones. With
-acks=1 a batch may be lost, and nothing is expected of it.
+acks=1 a batch may be lost, and nothing is expected of it; this producer sometimes deletes committed records.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,12 @@ from sparklog.effects import Effect, LinkId, Loss
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, NodeId, Offset, SessionId, Ticket
 from sparklog.record.batch import build_batch
+from sparklog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from sparklog.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -29,6 +35,8 @@ _PORT = 9092
 _PATIENCE_US = 2_500_000
 _TIMEOUT_MS = 1_500
 _CRC = slice(17, 21)
+_DELETES, _SOME = 0.03, 0.7
+_ALL = -1
 _DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 _ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.FENCED_LEADER_EPOCH)
 _IMPOSSIBLE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
@@ -68,6 +76,7 @@ class ReplicaProducer:
         self._pace_us = random.choice((5_000, 30_000, 150_000))
         self._leader = random.choice(nodes)
         self._sequence = 0
+        self._reached = 0  # an offset in the log
         self._batch = b""
 
     def start(self, now: Instant) -> list[Effect]:
@@ -90,6 +99,12 @@ class ReplicaProducer:
         return self._due_us if self._due_us is not None else self._links.deadline_us
 
     def _send(self, now: Instant) -> None:
+        if self._acks > 0 and self._random.random() < _DELETES:
+            offset = self._random.randint(0, self._reached) if self._random.random() < _SOME else _ALL
+            asked = DeleteRecordsPartition(partition_index=self._partition, offset=offset)
+            topics = [DeleteRecordsTopic(name=TOPIC, partitions=[asked])]
+            self._ask(DeleteRecordsRequest(topics=topics, timeout_ms=_TIMEOUT_MS), now)
+            return
         if not self._batch:
             is_idempotent = self._acks < 0
             values = [b"%d" % self._random.getrandbits(30) for _ in range(self._random.randint(1, 3))]
@@ -103,16 +118,18 @@ class ReplicaProducer:
             )
             self._count = len(values)
         data = PartitionProduceData(index=self._partition, records=memoryview(bytearray(self._batch)))
-        request = ProduceRequest(
-            acks=self._acks,
-            timeout_ms=_TIMEOUT_MS,
-            topic_data=[TopicProduceData(name=TOPIC, topic_id=TOPIC_ID, partition_data=[data])],
-        )
+        topic_data = [TopicProduceData(name=TOPIC, topic_id=TOPIC_ID, partition_data=[data])]
+        self._ask(ProduceRequest(acks=self._acks, timeout_ms=_TIMEOUT_MS, topic_data=topic_data), now)
+
+    def _ask(self, request: Message, now: Instant) -> None:
         address = f"n{self._leader}", _PORT
         then = partial(self._answered, self._leader)
         self._links.ask(address, "produce", request, then, now, timeout_us=_PATIENCE_US)
 
     def _answered(self, asked: NodeId, answer: Message | Loss, now: Instant) -> None:
+        if isinstance(answer, DeleteRecordsResponse):
+            self._rest(now, self._random.randint(1_000, 100_000))
+            return
         if not isinstance(answer, ProduceResponse):
             self._elsewhere(None)
             self._rest(now, self._random.randint(1_000, 100_000))
@@ -137,6 +154,7 @@ class ReplicaProducer:
             if told.base_offset >= 0:
                 self._acked(Acked(Offset(told.base_offset), crc))
             self._sequence += self._count
+        self._reached = max(self._reached, told.base_offset)
         self._batch = b""
         if self._machine.world.clock.us < self._until_us:
             self._rest(now, int(self._random.expovariate(1 / self._pace_us)))

@@ -111,14 +111,38 @@ def test_a_follower_that_was_away_for_longer_than_the_retention_begins_anew() ->
     assert offsets(cluster, away)[-1] == offsets(cluster, cluster.leading() or 0)[-1]
 
 
-def test_deleted_records_are_gone_from_every_replica_before_the_answer() -> None:
-    cluster = replicated()
-    assert cluster.write(b"a", b"b", b"c") == 0
+def delete(cluster: Cluster, offset: int) -> None:
+    """Delete the records below `offset` at the leader."""
     client = cluster.nodes[NodeId(cluster.leading() or 0)].connect()
-    asked = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])
+    asked = DeleteRecordsTopic(
+        name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)]
+    )
     client.send(DeleteRecordsRequest(topics=[asked], timeout_ms=30_000), 2, DeleteRecordsResponse)
     cluster.run_until(lambda: bool(client.replies))
     answer = client.replies[0]
     assert isinstance(answer, DeleteRecordsResponse)
     assert answer.topics[0].partitions[0].error_code == 0
+
+
+def test_a_follower_begins_anew_within_a_batch_whose_first_records_are_deleted() -> None:
+    cluster = replicated()
+    assert cluster.write(b"x") == 0
+    away = next(node for node in (1, 2, 3) if node != cluster.leading())
+    cluster.nodes[NodeId(away)].kill(is_power_cut=False)
+    cluster.run_until(lambda: away not in cluster.isr())
+    assert [cluster.write(*values) for values in ((b"y",), (b"a", b"b", b"c"), (b"d",))] == [0, 0, 0]
+    delete(cluster, 4)
+    cluster.nodes[NodeId(away)].start()
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
+    cluster.run_until(lambda: starts(cluster) == {1: 4, 2: 4, 3: 4})
+    assert offsets(cluster, away)[-2:] == [4, 5]
+    cluster.nodes[NodeId(away)].kill(is_power_cut=False)
+    cluster.nodes[NodeId(away)].start()
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3} and starts(cluster).get(away) == 4)
+
+
+def test_deleted_records_are_gone_from_every_replica_before_the_answer() -> None:
+    cluster = replicated()
+    assert cluster.write(b"a", b"b", b"c") == 0
+    delete(cluster, 2)
     assert starts(cluster) == {1: 2, 2: 2, 3: 2}
