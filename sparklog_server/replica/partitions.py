@@ -409,6 +409,7 @@ class Partitions:
         if look_for_room(self.directories, self.retention, self._removals, now):
             awaiting, self._awaits_room = self._awaits_room, {}
             self._openings.go_on_renaming()
+            self.truncations.go_on()
             self._open(awaiting, now)
         self.retention.begin_due(self, now)
         self._removals.begin_due(now)

@@ -32,6 +32,7 @@ class Truncations:
         self._jobs = jobs
         self._apply = done
         self._running: dict[TopicPartition, None] = {}
+        self._put_off: list[tuple[ReplicaDirectory, Partition, Truncation | Restart]] = []
 
     @property
     def is_quiet(self) -> bool:
@@ -61,8 +62,20 @@ class Truncations:
         for directory in self._directories:
             directory.begin_cuts(now)
             for partition, truncation in directory.take_truncations():
-                self._running[partition.topic_partition] = None
-                self._jobs.run(truncation.run, partial(self._finished, directory, partition, truncation))
+                self._run(directory, partition, truncation)
+
+    def go_on(self) -> None:
+        """Run the jobs again that a full disk has refused."""
+        put_off, self._put_off = self._put_off, []
+        for directory, partition, truncation in put_off:
+            if partition in directory.partitions and directory.error is None:
+                self._run(directory, partition, truncation)
+
+    def _run(
+        self, directory: ReplicaDirectory, partition: Partition, truncation: Truncation | Restart
+    ) -> None:
+        self._running[partition.topic_partition] = None
+        self._jobs.run(truncation.run, partial(self._finished, directory, partition, truncation))
 
     def _finished(
         self,
@@ -74,6 +87,10 @@ class Truncations:
     ) -> None:
         self._running.pop(partition.topic_partition, None)
         if partition not in directory.partitions or directory.error is not None:
+            return
+        if result is not None and result.is_full:
+            directory.room.ran_out(result, now)
+            self._put_off.append((directory, partition, truncation))
             return
         directory.truncated(partition, truncation, result)
         if directory.error is None:

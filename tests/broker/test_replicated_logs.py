@@ -141,6 +141,24 @@ def test_a_follower_begins_anew_within_a_batch_whose_first_records_are_deleted()
     cluster.run_until(lambda: cluster.isr() == {1, 2, 3} and starts(cluster).get(away) == 4)
 
 
+def test_a_log_that_begins_anew_waits_for_room_on_a_full_disk() -> None:
+    cluster = replicated(**RETAINED)
+    put(cluster, 1)
+    away = next(node for node in (1, 2, 3) if node != cluster.leading())
+    node = cluster.nodes[NodeId(away)]
+    node.kill(is_power_cut=False)
+    cluster.run_until(lambda: away not in cluster.isr())
+    put(cluster, 8)
+    node.job_delay_us = 10_000, 10_000
+    node.start()
+    cluster.run_until(lambda: any(line.startswith("replica-begins-anew") for line in node.trace))
+    node.disk.capacity_bytes = node.disk.used_bytes
+    cluster.run(3_000)
+    assert not [line for line in node.trace if "offline" in line]
+    node.disk.capacity_bytes = None
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
+
+
 def test_deleted_records_are_gone_from_every_replica_before_the_answer() -> None:
     cluster = replicated()
     assert cluster.write(b"a", b"b", b"c") == 0
