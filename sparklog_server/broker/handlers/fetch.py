@@ -37,8 +37,10 @@ from sparklog_server.log.aborted import IndexReading
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.fetch_sessions import NO_SESSION
+from sparklog_server.replica.leader import Role
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
+from sparklog_server.replica.readable import DEBUGGING, RoleOf, any_role_of
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 # Reading an enum member through its class costs as much as two calls.
@@ -59,23 +61,35 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
     `max_wait_ms`.
     """
     state = request.replica_state
-    if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+    replica_id = request.replica_id if state is None else state.replica_id
+    if replica_id >= 0:
         # At its only use: a broker alone has no followers.
         from sparklog_server.broker.handlers.replica_fetch import fetch_as_replica
 
         return fetch_as_replica(context, call, request, now)
+    role_of = any_role_of if replica_id == DEBUGGING else Partition.leader_for
     if request.session_epoch == NO_SESSION and not request.session_id:
-        return _ParkedFetch(context, call, request, None).begin(now)
+        return _ParkedFetch(context, call, request, None, role_of).begin(now)
     session = in_session(context, call, request, now)
     if isinstance(session, FetchResponse):
         return session
-    return _ParkedFetch(context, call, request, session).begin(now)
+    return _ParkedFetch(context, call, request, session, role_of).begin(now)
 
 
 class _ParkedFetch:
     """A fetch, and its registration in the purgatories of its partitions while it waits."""
 
-    __slots__ = ("_context", "_given", "_readings", "_request", "_session", "_unread", "_watched", "call")
+    __slots__ = (
+        "_context",
+        "_given",
+        "_readings",
+        "_request",
+        "_role_of",
+        "_session",
+        "_unread",
+        "_watched",
+        "call",
+    )
 
     def __init__(
         self,
@@ -83,13 +97,16 @@ class _ParkedFetch:
         call: Call,
         request: FetchRequest,
         session: BeginningSession | ResumedSession | None,
+        role_of: RoleOf,
     ) -> None:
+        """`role_of` returns the role in which a partition may be read."""
         self.call = call
         self._context = context
         self._request = request
         self._session = session
+        self._role_of = role_of
         self._given: list[tuple[Partition, FileSlice, Offset]] = []
-        self._unread: list[tuple[Partition, IndexReading]] = []
+        self._unread: list[tuple[Partition, Role, IndexReading]] = []
         self._readings = 0
         self._watched: list[tuple[Partition, int]] = []
 
@@ -112,13 +129,14 @@ class _ParkedFetch:
 
         def was_read(result: StorageError | None, now: Instant) -> FetchResponse | Parked:
             if result is None:  # otherwise the read on the loop fails too, and names the partition
-                for partition, reading in unread:
-                    with suppress(PartitionUnavailable):
-                        partition.disk.learn(reading)
+                for partition, role, reading in unread:
+                    if partition.loss_of(role) is ErrorCode.NONE:  # else the log may have been truncated
+                        with suppress(PartitionUnavailable):
+                            partition.disk.learn(reading)
             is_wanted = self.call.answer is None and not self.call.session.is_closing
             return self.begin(now) if is_wanted else Parked.MUTING
 
-        self._context.jobs.run(self.call, partial(_run_all, [reading for _, reading in unread]), was_read)
+        self._context.jobs.run(self.call, partial(_run_all, [reading for _, _, reading in unread]), was_read)
         return Parked.MUTING
 
     def read(self) -> tuple[FetchResponse, bool]:
@@ -240,7 +258,7 @@ class _ParkedFetch:
                 part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
             return part
         try:
-            partition.leader_for(asked.current_leader_epoch)
+            self._role_of(partition, asked.current_leader_epoch)
             is_committed_only = self._request.isolation_level == _READ_COMMITTED
             high_watermark = part.high_watermark = partition.high_watermark
             part.last_stable_offset = partition.log.last_stable_offset(high_watermark)
@@ -262,7 +280,7 @@ class _ParkedFetch:
                 if given is not None and is_committed_only and self._readings < _READINGS_MAX:
                     reading = partition.log.segments.index_reading(given, start, limit)
                     if reading is not None:
-                        self._unread.append((partition, reading))
+                        self._unread.append((partition, partition.role, reading))
                         part.records = b""
                         return part
                 if given is not None:
