@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from sparklog.kernels import codec_reference
 from sparklog.record import compression
-from sparklog_server.broker import log_settings, resolver
+from sparklog_server.broker import consumer_sessions, log_settings, resolver
 from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import broker_keys
 from sparklog_server.controller import alterations, names, topics
@@ -223,6 +223,16 @@ STORAGE = [
         "The session ends with FETCH_SESSION_ID_NOT_FOUND; its follower begins another.",
         replica_sessions.PARTS_MAX,
     ),
+    Limit(
+        "max.incremental.fetch.session.cache.slots",
+        "A new session evicts one that is unused for 120 s, or a smaller one; else the consumer continues "
+        "without a session.",
+    ),
+    Limit(
+        "partitions of all fetch sessions of consumers",
+        "A new session evicts others likewise; else the consumer continues without a session.",
+        consumer_sessions.PARTS_MAX,
+    ),
     Limit("moves between log directories in one request", "The rest is refused.", moving.WISHES_MAX),
 ]
 
@@ -322,7 +332,7 @@ def page() -> str:
                 f"An idle broker takes about {IDLE_BYTES >> 20} MiB. With every bound of this table reached "
                 f"at the same time, it takes "
                 f"{memory_bytes() >> 20} MiB.\nConnections (about 3 KiB each), idempotent producers (0.7 "
-                f"KiB), groups, transactions and "
+                f"KiB), partitions of fetch sessions (0.4 KiB), groups, transactions and "
                 "partitions take additional\nmemory, in proportion to their number.\n"
             )
     return "\n".join(parts)

@@ -10,6 +10,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.active_controller import Decided
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.client_quotas import ClientQuotas
+from sparklog_server.broker.consumer_sessions import ConsumerSessions
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.links import Address, Links
@@ -93,6 +94,7 @@ class Context:
         self.quotas = quotas
         self._entropy = entropy
         self._replica_sessions: ReplicaSessions | None = None
+        self.consumer_sessions = ConsumerSessions(live.settings.fetch_session_slots, entropy)
         self.auto_creations: set[str] = set()
         self.suspects: dict[NodeId, Micros] = {}
         """The brokers whose link has just ended, and until when Metadata leaves them out."""

@@ -139,6 +139,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "fetch.max.bytes", "The maximum bytes in a Fetch response, even if the request allows more.", 1024
         ),
     ] = 57_671_680
+    fetch_session_slots: Annotated[
+        int,
+        _int(
+            "max.incremental.fetch.session.cache.slots",
+            "The maximum number of fetch sessions of consumers. Those of followers do not count.",
+            0,
+        ),
+    ] = 1000
     max_request_partition_size_limit: Annotated[
         int,
         _int(

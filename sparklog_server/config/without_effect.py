@@ -97,7 +97,6 @@ kafka.metrics.reporters | LIST | r | - |  | Java classes that report metrics.
 log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | The memory of compaction for reading and writing, over all threads.
 log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | How long a broker that cannot report a failed data directory goes on before it stops.
 max.connections.per.ip.overrides | STRING | c | - |  | Other limits for certain addresses, as address:count, comma separated.
-max.incremental.fetch.session.cache.slots | INT | r | 0.. | 1000 | The maximum number of incremental fetch sessions.
 metric.reporters | LIST | c | - | org.apache.kafka.common.metrics.JmxReporter | Java classes that report metrics.
 metrics.num.samples | INT | r | 1.. | 2 | How many samples a rate is computed from.
 metrics.recording.level | STRING | r | - | INFO | How much is measured: INFO, DEBUG or TRACE.

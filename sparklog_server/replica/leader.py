@@ -28,6 +28,12 @@ class Following(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
+def claim_refused(claimed_epoch: int, leader_epoch: LeaderEpoch) -> PartitionUnavailable:
+    """The error for a peer whose leader epoch is another one (KIP-320)."""
+    is_older = claimed_epoch < leader_epoch
+    return PartitionUnavailable(ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
 class LeaderReplica:
     """Leadership of one partition in one leader epoch, which begins at `epoch_start`, the log end offset of
     then.

@@ -22,7 +22,7 @@ from sparklog_server.metadata.entries import NO_NODE, PartitionImage
 from sparklog_server.replica.disk_guard import DirectoryDisk, DiskGuard
 from sparklog_server.replica.durability import LINGER_US, Durability
 from sparklog_server.replica.isr import InSyncRules
-from sparklog_server.replica.leader import Following, LeaderReplica, Role
+from sparklog_server.replica.leader import Following, LeaderReplica, Role, claim_refused
 from sparklog_server.replica.purgatory import Purgatory, Waiter
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
@@ -235,20 +235,14 @@ class Partition:
         if leader is None:
             raise PartitionUnavailable(self.error)
         if claimed_epoch >= 0 and claimed_epoch != leader.leader_epoch:
-            raise PartitionUnavailable(
-                ErrorCode.FENCED_LEADER_EPOCH
-                if claimed_epoch < leader.leader_epoch
-                else ErrorCode.UNKNOWN_LEADER_EPOCH
-            )
+            raise claim_refused(claimed_epoch, leader.leader_epoch)
         return leader
 
-    def loss_of(self, leader: LeaderReplica | None) -> ErrorCode:
-        """The error of a request that began under `leader`; NONE while that leadership lasts.
-
-        The high watermark outlives the leadership: after its end, an offset below it may name another record
-        than the request means.
+    def loss_of(self, role: Role) -> ErrorCode:
+        """The error of a request that began under `role`; NONE while that role lasts. The high watermark
+        outlives it: then an offset below may name another record than the request means.
         """
-        if leader is not None and self.leader is leader:
+        if role is not None and self.role is role:
             return ErrorCode.NONE
         return self.error if self.leader is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -381,7 +375,11 @@ class Partition:
             self.home.log_start_moved(now, is_awaited=False)
 
     def cut_to(self, end_offset: Offset) -> None:
-        """The log of this follower ends at `end_offset` now, or begins anew there."""
+        """The log of this follower ends at `end_offset` now, or begins anew there: for a request that began
+        before, the role has ended (`loss_of`).
+        """
+        if isinstance(self.role, Following):
+            self.role = Following(*self.role)
         self.high_watermark = max(min(self.high_watermark, end_offset), self.log.log_start_offset)
 
     # -- waiting

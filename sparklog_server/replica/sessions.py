@@ -11,10 +11,10 @@ change. A parked response is built from the marked ones.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from sparklog.model import Instant, Micros, NodeId, Offset, Uuid
+from sparklog.model import Instant, Micros, NodeId, Offset
 from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
 from sparklog.wire.messages.fetch import FetchPartition, PartitionData
-from sparklog.wire.schema import INT32_MAX
+from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, UNUSED_US, PartKey, new_id
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import NEVER, FollowerProgress
 
@@ -22,11 +22,8 @@ SESSIONS_PER_BROKER_MAX: Final = 64
 """How many sessions one follower may have: Kafka's brokers have one for each of `num.replica.fetchers`."""
 PARTS_MAX: Final = 100_000
 """How many partitions one session may name."""
-UNUSED_US: Final = 120_000_000
 UNKNOWN: Final = Offset(-2)
 """An offset that the follower was not told yet."""
-PartKey = tuple[Uuid | str, int]
-"""(topic id, or name before version 13; partition)."""
 
 
 class Parked(Protocol):
@@ -172,16 +169,12 @@ class ReplicaSession:
         self.id = session_id
         self.node = node
         self.uses_topic_ids = uses_topic_ids
-        self.epoch = 1
+        self.epoch = FIRST_EPOCH
         self.parts: dict[PartKey, StandingPart] = {}
         self.marked: dict[StandingPart, None] = {}
         self.outside: dict[StandingPart, None] = {}
         self.parked: Parked | None = None
         self.fetched_us: Micros = NEVER
-
-    def advance(self) -> None:
-        """Expect the next epoch."""
-        self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
 
     def ask(self, key: PartKey, asked: FetchPartition) -> StandingPart:
         """The part for what a request names; new, or with its new position."""
@@ -235,9 +228,7 @@ class ReplicaSessions:
                 self.end(one.id)
         if len(own) >= SESSIONS_PER_BROKER_MAX:
             self.end(min(own, key=lambda one: (one.fetched_us, one.id)).id)
-        session_id = 0
-        while session_id == 0 or session_id in self._by_id:
-            session_id = int.from_bytes(self._entropy(4), "big") & INT32_MAX
+        session_id = new_id(self._entropy, self._by_id)
         session = self._by_id[session_id] = ReplicaSession(session_id, node, uses_topic_ids=uses_topic_ids)
         return session
 

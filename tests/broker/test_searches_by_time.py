@@ -1,6 +1,9 @@
 """ListOffsets by time reads cold files beside the loop, and the reply is true when it is sent."""
 
+from msgspec.structs import replace
+
 from sparklog.errors import ErrorCode
+from sparklog.model import LeaderEpoch, NodeId, TopicPartition
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparklog.wire.messages.create_topics import (
     CreatableTopic,
@@ -131,3 +134,24 @@ def test_a_search_whose_session_goes_away_leaves_nothing_behind(world: World) ->
     assert listed(
         world.ask(world.node.connect(), latest("t", timestamp=stamps[1]), 7, ListOffsetsResponse)
     ) == (0, 1)
+
+
+def test_a_search_by_time_that_outlives_its_leadership_is_refused(world: World) -> None:
+    stamps = fill(world, 3)
+    client = world.node.connect()
+    client.send(latest("t", timestamp=stamps[1]), 7, ListOffsetsResponse)
+    broker = world.node.running
+    partition = broker._partitions.find("t", 0)
+    placement = broker._quorum.image.partition(TopicPartition("t", 0))
+    assert partition is not None
+    assert placement is not None
+    for leader, epochs in ((-1, 1), (placement.leader, 2)):  # in between, the log might have been truncated
+        partition.placed(
+            replace(
+                placement, leader=NodeId(leader), leader_epoch=LeaderEpoch(placement.leader_epoch + epochs)
+            ),
+            world.clock.now,
+        )
+    assert client.replies == []
+    world.settle()
+    assert listed(client.replies[0])[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,6 +1,8 @@
 """Kafka's own tools, unmodified, on a cluster of three nodes and on the files that it leaves."""
 
 import re
+import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +13,7 @@ import sparklog
 from sparklog import Admin, Producer
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.conftest import LiveBroker
-from tests.compatibility.kafka_tools import all_that_is_said, kafka_tool
+from tests.compatibility.kafka_tools import all_that_is_said, java_command, kafka_tool
 from tests.compatibility.test_groups_tools import NEW_PROTOCOL
 from tests.compatibility.test_transactions_java import COPIER, from_to
 from tests.compatibility.test_transactions_own import read
@@ -25,7 +27,9 @@ FEATURES = "org.apache.kafka.tools.FeatureCommand"
 STORAGE = "kafka.tools.StorageTool"
 SHELL = "org.apache.kafka.shell.MetadataShell"
 NODES = ["1", "2", "3"]
+VERIFICATION = "org.apache.kafka.tools.ReplicaVerificationTool"
 TOPIC = "led-by-all-nodes"
+COMPARED = "compared"
 PARTITIONS = 60
 RECORDS = [f"record-{number}" for number in range(100)]
 
@@ -102,6 +106,31 @@ def test_partitions_are_led_by_all_nodes_and_serve_kafkas_clients(three: Three) 
         tools.CONSOLE_CONSUMER, *three.at_brokers, "--topic", TOPIC, *group, complaints=[NEW_PROTOCOL]
     )
     assert sorted(read.splitlines()) == sorted(RECORDS)
+
+
+def test_kafkas_tool_finds_the_same_records_on_every_replica(three: Three) -> None:
+    _, bootstrap_servers = three.at_brokers
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        admin.create_topics({COMPARED: 1})
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        for record in RECORDS:
+            producer.send(COMPARED, record)
+    arguments = ("--broker-list", bootstrap_servers, "--topics-include", COMPARED, "--time", "-2")
+    command = java_command(VERIFICATION, *arguments, "--report-interval-ms", "100")
+    caught_up = f"max lag is 0 for partition {COMPARED}-0 at offset {len(RECORDS)} among 1 partitions"
+    told: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as tool:
+        limit = threading.Timer(60, tool.kill)
+        limit.start()
+        assert tool.stdout is not None
+        for line in tool.stdout:
+            told.append(line)
+            if caught_up in line:
+                break
+        limit.cancel()
+        tool.kill()
+    assert caught_up in "".join(told)
+    assert [line for line in told if "match" in line] == []
 
 
 def test_every_broker_offers_kafkas_clients_the_same(three: Three) -> None:

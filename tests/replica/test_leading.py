@@ -8,6 +8,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Offset
 from sparklog_server.replica.leader import Following
 from sparklog_server.replica.purgatory import Waiter
+from sparklog_server.replica.readable import any_role_of
 from sparklog_server.replica.unavailable import PartitionUnavailable
 from tests.log.logs import EPOCH, NOW, batch
 from tests.replica.test_cutting import World
@@ -122,3 +123,26 @@ def test_an_offline_partition_takes_up_no_role() -> None:
     world.place(2, EPOCH + 2)
     assert world.partition.error is ErrorCode.KAFKA_STORAGE_ERROR
     assert world.partition.role is None
+
+
+def test_a_truncation_ends_the_requests_that_began_before_it() -> None:
+    world = leading()
+    world.append(3, b"committed")
+    world.place(2, EPOCH + 1)
+    role = any_role_of(world.partition, EPOCH + 1)
+    assert world.partition.loss_of(role) is ErrorCode.NONE
+    world.partition.cut_to(Offset(1))
+    assert world.partition.loss_of(role) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.partition.loss_of(any_role_of(world.partition, EPOCH + 1)) is ErrorCode.NONE
+
+
+def test_a_replica_without_a_role_serves_no_reader() -> None:
+    world = leading()
+    world.place(-1, EPOCH + 1)
+    with pytest.raises(PartitionUnavailable) as refused:
+        any_role_of(world.partition, -1)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.partition.go_offline()
+    with pytest.raises(PartitionUnavailable) as refused:
+        any_role_of(world.partition, -1)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -4,8 +4,7 @@ and max wait, KIP-74).
 The list of aborted transactions for a read_committed consumer may be in files that are not in memory: then a
 job reads them first.
 
-Sessions (KIP-227) are optional for a broker: a full fetch is answered with session id 0, so the client
-continues to send full fetches.
+A fetch in a session (KIP-227) reads all partitions of the session: see `session_fetch`.
 """
 
 from collections.abc import Sequence
@@ -31,13 +30,17 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.epochs import divergence
+from sparklog_server.broker.handlers.session_fetch import BeginningSession, ResumedSession, in_session
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.aborted import IndexReading
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
+from sparklog_server.replica.fetch_sessions import NO_SESSION
+from sparklog_server.replica.leader import Role
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
+from sparklog_server.replica.readable import DEBUGGING, RoleOf, any_role_of
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 # Reading an enum member through its class costs as much as two calls.
@@ -46,7 +49,6 @@ _TOPIC: Final = Resource.TOPIC
 _TOPIC_IDS_SINCE = 13
 _STORAGE_ERROR_SINCE = 6  # an earlier client would not retry this error, and not look for the new leader
 _READ_COMMITTED = 1
-_FULL_FETCH_EPOCHS = (-1, 0)
 _READINGS_MAX = 3
 """How often a fetch repeats a job whose files were replaced while it read them; after that it reads them in
 the loop.
@@ -59,27 +61,52 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
     `max_wait_ms`.
     """
     state = request.replica_state
-    if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+    replica_id = request.replica_id if state is None else state.replica_id
+    if replica_id >= 0:
         # At its only use: a broker alone has no followers.
         from sparklog_server.broker.handlers.replica_fetch import fetch_as_replica
 
         return fetch_as_replica(context, call, request, now)
-    if request.session_epoch not in _FULL_FETCH_EPOCHS:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    return _ParkedFetch(context, call, request).begin(now)
+    role_of = any_role_of if replica_id == DEBUGGING else Partition.leader_for
+    if request.session_epoch == NO_SESSION and not request.session_id:
+        return _ParkedFetch(context, call, request, None, role_of).begin(now)
+    session = in_session(context, call, request, now)
+    if isinstance(session, FetchResponse):
+        return session
+    return _ParkedFetch(context, call, request, session, role_of).begin(now)
 
 
 class _ParkedFetch:
     """A fetch, and its registration in the purgatories of its partitions while it waits."""
 
-    __slots__ = ("_context", "_given", "_readings", "_request", "_unread", "_watched", "call")
+    __slots__ = (
+        "_context",
+        "_given",
+        "_readings",
+        "_request",
+        "_role_of",
+        "_session",
+        "_unread",
+        "_watched",
+        "call",
+    )
 
-    def __init__(self, context: Context, call: Call, request: FetchRequest) -> None:
+    def __init__(
+        self,
+        context: Context,
+        call: Call,
+        request: FetchRequest,
+        session: BeginningSession | ResumedSession | None,
+        role_of: RoleOf,
+    ) -> None:
+        """`role_of` returns the role in which a partition may be read."""
         self.call = call
         self._context = context
         self._request = request
+        self._session = session
+        self._role_of = role_of
         self._given: list[tuple[Partition, FileSlice, Offset]] = []
-        self._unread: list[tuple[Partition, IndexReading]] = []
+        self._unread: list[tuple[Partition, Role, IndexReading]] = []
         self._readings = 0
         self._watched: list[tuple[Partition, int]] = []
 
@@ -88,8 +115,9 @@ class _ParkedFetch:
         response, is_due = self.read()
         if self._unread:
             return self._read_indexes()
-        if is_due or self._request.max_wait_ms <= 0 or not self.watch():
-            return response
+        is_now = is_due or self._request.max_wait_ms <= 0 or not self._request.topics
+        if is_now or not self.watch():
+            return response if self._session is None else self._session.told(response, now)
         self._context.timers.park(self, self._request.max_wait_ms, now)
         return Parked.MUTING
 
@@ -101,13 +129,14 @@ class _ParkedFetch:
 
         def was_read(result: StorageError | None, now: Instant) -> FetchResponse | Parked:
             if result is None:  # otherwise the read on the loop fails too, and names the partition
-                for partition, reading in unread:
-                    with suppress(PartitionUnavailable):
-                        partition.disk.learn(reading)
+                for partition, role, reading in unread:
+                    if partition.loss_of(role) is ErrorCode.NONE:  # else the log may have been truncated
+                        with suppress(PartitionUnavailable):
+                            partition.disk.learn(reading)
             is_wanted = self.call.answer is None and not self.call.session.is_closing
             return self.begin(now) if is_wanted else Parked.MUTING
 
-        self._context.jobs.run(self.call, partial(_run_all, [reading for _, reading in unread]), was_read)
+        self._context.jobs.run(self.call, partial(_run_all, [reading for _, _, reading in unread]), was_read)
         return Parked.MUTING
 
     def read(self) -> tuple[FetchResponse, bool]:
@@ -185,14 +214,15 @@ class _ParkedFetch:
         if self._unread:
             return self._read_indexes()
         if is_due or not self.watch():
-            return response
+            return response if self._session is None else self._session.told(response, now)
         return None
 
     def expired(self, now: Instant) -> FetchResponse:
         """The wait time has passed: answer with the records that are available."""
         self._unwatch()
         self._readings = _READINGS_MAX  # the request no longer waits: unread ranges are read at once
-        return self.read()[0]
+        response, _ = self.read()
+        return response if self._session is None else self._session.told(response, now)
 
     def abandoned(self) -> None:
         """The client has disconnected: drop the request."""
@@ -228,7 +258,7 @@ class _ParkedFetch:
                 part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
             return part
         try:
-            partition.leader_for(asked.current_leader_epoch)
+            self._role_of(partition, asked.current_leader_epoch)
             is_committed_only = self._request.isolation_level == _READ_COMMITTED
             high_watermark = part.high_watermark = partition.high_watermark
             part.last_stable_offset = partition.log.last_stable_offset(high_watermark)
@@ -250,7 +280,7 @@ class _ParkedFetch:
                 if given is not None and is_committed_only and self._readings < _READINGS_MAX:
                     reading = partition.log.segments.index_reading(given, start, limit)
                     if reading is not None:
-                        self._unread.append((partition, reading))
+                        self._unread.append((partition, partition.role, reading))
                         part.records = b""
                         return part
                 if given is not None:

@@ -3,12 +3,14 @@
 `latest` waits until the high watermark reaches the log end offset of its arrival, and a search by time until
 it reaches the records acknowledged by then: a client that sends either after an acks=1 Produce finds its own
 record, although the record is visible only once it is durable. A job searches, since the files may be cold.
+The wait and the search are for the role of the replica at arrival: their offsets mean nothing in another
+leader epoch. Replicas, and debugging readers at followers too, see the log up to its end.
 
     request ──► every high watermark is reached ──► a job searches the logs ──► response
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -27,8 +29,10 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.time_lookup import SEARCH_BYTES, Found, TimeSearch, run_all
 from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.replica.leader import Following, LeaderReplica, Role
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
+from sparklog_server.replica.readable import DEBUGGING, any_role_of
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 LATEST = -1
@@ -109,7 +113,7 @@ def _searched(
                 if found is not None:
                     part.timestamp, part.offset, part.leader_epoch = found
             elif attempt < _SEARCHES_MAX:
-                search.partition.leader_for(-1)
+                _check_role(search.partition, search.role)
                 timestamp, limit = search.asked
                 again.append(search._replace(search=search.partition.log.time_search(timestamp, limit)))
             else:
@@ -124,13 +128,20 @@ def _searched(
 
 def _found(search: "_Search", outcome: Found | RecordsRefused | StorageError | None) -> Found | None:
     """The result of a search that a job has run and that is still current. Raises PartitionUnavailable."""
-    search.partition.leader_for(-1)
+    _check_role(search.partition, search.role)
     if isinstance(outcome, StorageError):
         raise search.partition.disk.unreadable(outcome) from outcome
     if isinstance(outcome, RecordsRefused):
         raise PartitionUnavailable(outcome.code) from outcome
     search.search.learn()
     return outcome
+
+
+def _check_role(partition: Partition, role: Role) -> None:
+    """Raise PartitionUnavailable if the role has ended in which a request found the partition."""
+    code = partition.loss_of(role)
+    if code is not ErrorCode.NONE:
+        raise PartitionUnavailable(code)
 
 
 def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
@@ -158,25 +169,30 @@ def _answer(
     partition = context.partitions.find(topic, asked.partition_index)
     if partition is None:
         raise PartitionUnavailable(context.partitions.absence(topic, asked.partition_index))
-    leader = partition.leader_for(asked.current_leader_epoch)
+    is_debugging = waiting.replica == DEBUGGING
+    role = (any_role_of if is_debugging else Partition.leader_for)(partition, asked.current_leader_epoch)
     log = partition.log
-    if waiting.replica in leader.followers and asked.timestamp == LATEST:
-        part.offset, part.leader_epoch = log.log_end_offset, leader.leader_epoch
-        return
-    if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if asked.timestamp == LATEST and (is_debugging or waiting.replica in _followers_of(role)):
+        part.offset, part.leader_epoch = log.log_end_offset, role.leader_epoch
+    elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         part.offset = log.log_start_offset
         part.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
     elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         part.offset = -1  # no tiered storage
     else:
-        # The high watermark of a new leadership may be lower than a reader was told before (KIP-207).
-        if leader.followers and partition.high_watermark < leader.epoch_start:
-            raise PartitionUnavailable(_not_available(waiting.call))
-        # With followers a record is committed when they have it, and no reader waits for that.
         until = partition.high_watermark
-        if not leader.followers:
-            until = log.log_end_offset if asked.timestamp == LATEST else partition.promised_end
-        waiting.add(partition, until, asked.timestamp, part)
+        if isinstance(role, LeaderReplica) and not is_debugging:
+            # The high watermark of a new leadership may be lower than a reader was told before (KIP-207).
+            if role.followers and until < role.epoch_start:
+                raise PartitionUnavailable(_not_available(waiting.call))
+            # With followers a record is committed when they have it, and no reader waits for that.
+            if not role.followers:
+                until = log.log_end_offset if asked.timestamp == LATEST else partition.promised_end
+        waiting.add(_Share(waiting, partition, role, until, asked.timestamp, part))
+
+
+def _followers_of(role: Role) -> Collection[NodeId]:
+    return role.followers if isinstance(role, LeaderReplica) else ()
 
 
 def _not_available(call: Call) -> ErrorCode:
@@ -192,6 +208,7 @@ class _Search(NamedTuple):
     """One partition whose log is searched by time: `asked` is (timestamp or None for the greatest, limit)."""
 
     partition: Partition
+    role: Role
     search: TimeSearch
     part: ListOffsetsPartitionResponse
     asked: tuple[Millis | None, Offset]
@@ -200,12 +217,13 @@ class _Search(NamedTuple):
 class _Share:
     """One partition that is answered, or searched by time, once the high watermark reaches `until`."""
 
-    __slots__ = ("call", "part", "partition", "timestamp", "until", "whole")
+    __slots__ = ("call", "part", "partition", "role", "timestamp", "until", "whole")
 
     def __init__(
         self,
         whole: "_ParkedOffsets",
         partition: Partition,
+        role: LeaderReplica | Following,
         until: Offset,
         timestamp: int,
         part: ListOffsetsPartitionResponse,
@@ -213,6 +231,7 @@ class _Share:
         self.call = whole.call
         self.whole = whole
         self.partition = partition
+        self.role = role
         self.until = until
         self.timestamp = timestamp
         self.part = part
@@ -220,21 +239,25 @@ class _Share:
     def fill(self) -> None:
         """Answer now, or have the log searched."""
         partition = self.partition
-        try:
-            leader = partition.leader_for(-1)
-        except PartitionUnavailable as unavailable:
-            self.part.error_code = unavailable.code
+        self.part.error_code = partition.loss_of(self.role)
+        if self.part.error_code:
             return
         if partition.high_watermark < self.until:
             self.part.error_code = _not_available(self.call)
             return
-        limit = partition.last_stable_offset if self.whole.is_committed_only else partition.high_watermark
+        limit = self.whole.limit_of(partition)
         if self.timestamp == LATEST:
-            self.part.offset, self.part.leader_epoch = OffsetAndEpoch(limit, leader.leader_epoch)
+            self.part.offset, self.part.leader_epoch = OffsetAndEpoch(limit, self.role.leader_epoch)
             return
         timestamp = None if self.timestamp == MAX_TIMESTAMP else Millis(self.timestamp)
         self.whole.searches.append(
-            _Search(partition, partition.log.time_search(timestamp, limit), self.part, (timestamp, limit))
+            _Search(
+                partition,
+                self.role,
+                partition.log.time_search(timestamp, limit),
+                self.part,
+                (timestamp, limit),
+            )
         )
 
     def released(self) -> None:
@@ -272,22 +295,26 @@ class _ParkedOffsets:
         self.context = context
         self.response = response
         self.is_committed_only = is_committed_only
-        self.replica = replica  # a follower sees the log up to its end
+        self.replica = replica
         self.remaining: list[_Share] = []
         self.searches: list[_Search] = []
 
-    def add(
-        self, partition: Partition, until: Offset, timestamp: int, part: ListOffsetsPartitionResponse
-    ) -> None:
-        """Fill `part` now if the high watermark has reached `until`, else when it does."""
-        share = _Share(self, partition, until, timestamp, part)
-        if partition.high_watermark >= until:
+    def limit_of(self, partition: Partition) -> Offset:
+        """The end of the records that this reader sees."""
+        if self.replica == DEBUGGING:
+            return partition.log.log_end_offset
+        return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
+
+    def add(self, share: _Share) -> None:
+        """Fill the share now if the high watermark has reached its offset, else when it does."""
+        partition = share.partition
+        if partition.high_watermark >= share.until:
             share.fill()
             return
         try:
-            partition.park(until, share)
+            partition.park(share.until, share)
         except PurgatoryFull:
-            part.error_code = _not_available(self.call)
+            share.part.error_code = _not_available(self.call)
             return
         self.remaining.append(share)
 

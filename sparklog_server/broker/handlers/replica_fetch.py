@@ -21,13 +21,12 @@ from sparklog_server.broker.handlers.epochs import divergence
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
+from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION, epoch_after, key_of, refusal_of
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.sessions import PARTS_MAX, PartKey, ReplicaSession, StandingPart
+from sparklog_server.replica.sessions import PARTS_MAX, ReplicaSession, StandingPart
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _TOPIC_IDS_SINCE = 13
-_FULL_FETCH: Final = 0
-_NO_SESSION: Final = -1
 _NO_TOPIC_ID: Final = Uuid(bytes(16))
 
 
@@ -51,25 +50,22 @@ def fetch_as_replica(
     if isinstance(session, ErrorCode):
         return FetchResponse(error_code=session)
     session.fetched_us = now.mono_us
+    uses_topic_ids = session.uses_topic_ids
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
-            session.forget(_key(call, forgotten.topic, forgotten.topic_id, index))
+            session.forget(key_of(forgotten.topic, forgotten.topic_id, index, uses_topic_ids=uses_topic_ids))
     # Whether a replica may join the ISR changes while it asks for the same offset: its broker is unfenced.
     for part in tuple(session.outside):
         _take(context, part, node, broker_epoch, now)
     for topic in request.topics:
         for asked in topic.partitions:
-            part = session.ask(_key(call, topic.topic, topic.topic_id, asked.partition), asked)
-            _take(context, part, node, broker_epoch, now)
+            key = key_of(topic.topic, topic.topic_id, asked.partition, uses_topic_ids=uses_topic_ids)
+            _take(context, session.ask(key, asked), node, broker_epoch, now)
     if len(session.parts) > PARTS_MAX:
         context.replica_sessions.end(session.id)
         session.close()
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     return _ParkedReplicaFetch(context, call, request, session).begin(now)
-
-
-def _key(call: Call, name: str, topic_id: bytes, index: int) -> PartKey:
-    return (Uuid(topic_id) if call.version >= _TOPIC_IDS_SINCE else name), index
 
 
 def _session_of(
@@ -78,19 +74,18 @@ def _session_of(
     """The session of a request, a new one, or why there is none."""
     sessions = context.replica_sessions
     uses_topic_ids = call.version >= _TOPIC_IDS_SINCE
-    if request.session_epoch in (_FULL_FETCH, _NO_SESSION):
+    if request.session_epoch in (FULL_FETCH, NO_SESSION):
         sessions.end(request.session_id)
-        if request.session_epoch == _FULL_FETCH:
+        if request.session_epoch == FULL_FETCH:
             return sessions.begin(node, now, uses_topic_ids=uses_topic_ids)
         return ReplicaSession(0, node, uses_topic_ids=uses_topic_ids)
     session = sessions.find(request.session_id)
     if session is None or session.node != node:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    if session.uses_topic_ids != uses_topic_ids:
-        return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    if session.epoch != request.session_epoch:
-        return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    session.advance()
+    refusal = refusal_of(session, request.session_epoch, uses_topic_ids=uses_topic_ids)
+    if refusal is not None:
+        return refusal
+    session.epoch = epoch_after(session.epoch)
     return session
 
 
@@ -164,7 +159,7 @@ class _ParkedReplicaFetch:
         self._context = context
         self._request = request
         self._session = session
-        self._is_full = request.session_epoch in (_FULL_FETCH, _NO_SESSION)
+        self._is_full = request.session_epoch in (FULL_FETCH, NO_SESSION)
 
     def begin(self, now: Instant) -> FetchResponse | Parked:
         """Respond if there is news, else wait for it."""
