@@ -4,6 +4,7 @@ end.
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -59,8 +60,8 @@ class Load:
     def _guarded(self, client: Callable[["Load"], None]) -> None:
         try:
             client(self)
-        except Exception as error:  # it is the finding of the test
-            self.history.failures.append(f"{client.__name__}: {error!r}")
+        except Exception:  # it is the finding of the test
+            self.history.failures.append(f"{client.__name__}: {traceback.format_exc()}")
 
 
 def stored(servers: str) -> dict[At, dict[int, str]]:
