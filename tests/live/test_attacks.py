@@ -24,7 +24,7 @@ SETTLE_S = 400.0
 @pytest.fixture(autouse=True)
 def namespaces() -> None:
     """Skip the test where nodes cannot have networks of their own."""
-    missing = [tool for tool in ("unshare", "nsenter", "ip", "tc", "cc") if shutil.which(tool) is None]
+    missing = [tool for tool in ("unshare", "nsenter", "ip", "ss", "tc", "cc") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"no {', '.join(missing)}")
     attempt = [*UNSHARED, "ip", "link", "add", "probe", "type", "bridge"]
