@@ -47,7 +47,7 @@ def attack(directory: Path, seconds: float, *faults: str) -> None:
     assert run.returncode == 0, run.stdout + run.stderr[-4000:]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_killed_cut_and_restarted_nodes_lose_no_acknowledged_record(tmp_path: Path) -> None:
     attack(tmp_path, SHORT_S, "kill_leader", "kill_controller", "cut_one_way", "kill_all", "restart_all")
 
