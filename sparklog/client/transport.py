@@ -116,10 +116,15 @@ class Network:
         version_max: int | None = None,
         expects_reply: bool = True,
     ) -> None:
-        """Send a request to a broker that is ready; `poll` returns its answer. Raises UnsupportedByBroker."""
-        link = self._links[node]
-        now = now_us()
-        link.last_used = now
+        """Send a request to a broker that is ready; `poll` returns its answer: the error of the connection
+        if that broke since then, at another request. Raises UnsupportedByBroker.
+        """
+        link = self._links.get(node)
+        if link is None or link.is_opening:
+            if expects_reply:
+                self._answers.append(Answer(token, None, self._last_error or broken("the connection broke")))
+            return
+        link.last_used = now = now_us()
         wait = self.settings.request_timeout_ms * _MS if timeout_us is None else timeout_us
         link.connection.request(
             message, token, Micros(now + wait), version_max=version_max, expects_reply=expects_reply

@@ -108,8 +108,15 @@ class ActiveController:
         delta. Raises StorageError, DecodeError.
         """
         end_offset = self._raft.log_end_offset
-        self._controller.reset(self._log.image)
-        delta = self._controller.replay(self._log.records(end_offset))
+        ahead = self._log.ahead()
+        if ahead is None:
+            start = self._log.end_offset
+            self._controller.reset(self._log.image)
+        else:
+            start = ahead.end_offset
+            self._controller.reset(ahead.delta.after)
+            self._parked.append(_Change(start, ahead.delta))
+        delta = self._controller.replay(self._log.records(end_offset, start))
         self._parked.append(_Change(end_offset, delta))
 
     def begin(self, now: Instant) -> None:

@@ -5,18 +5,31 @@
     a snapshot of the leader, installed ── compared ────────┘
 
 Nothing is published before this process has learned of a high watermark, so the first delta leads from the
-empty image to the whole cluster.
+empty image to the whole cluster. A voter decodes its log before it takes part (`read_ahead`): a new leader
+that replayed it first would be silent for so long that the others elect another one.
 """
 
 from collections.abc import Iterator
 
-from sparklog.model import Offset
+import msgspec
+
+from sparklog.errors import DecodeError
+from sparklog.model import LeaderEpoch, Offset
 from sparklog.wire.schema import Message
+from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.batches import records_of
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.raft.node import RaftNode
 
 from .snapshot_generator import SnapshotGenerator
+
+
+class ReadAhead(msgspec.Struct, frozen=True):
+    """The changes from the empty image to the records below `end_offset`, the last of which is of `epoch`."""
+
+    end_offset: Offset
+    epoch: LeaderEpoch
+    delta: MetadataDelta
 
 
 class MetadataLog:
@@ -33,6 +46,28 @@ class MetadataLog:
         self.deltas: list[MetadataDelta] = []
         self._raft = raft
         self._snapshots = snapshots
+        self._ahead: ReadAhead | None = None  # until something is published
+
+    def read_ahead(self) -> None:
+        """Decode the whole log of a node that has published nothing yet."""
+        durable = self._raft.durable
+        end_offset, epoch = durable.end_offset, durable.last_epoch
+        try:
+            _, delta = self.image.apply(self.records(end_offset))
+        except (StorageError, DecodeError):
+            return  # the record may not be committed, nor the file be needed: `follow` reports them
+        if delta.after.offset >= 0:
+            self._ahead = ReadAhead(end_offset, epoch, delta)
+
+    def ahead(self) -> ReadAhead | None:
+        """What was read ahead, if nothing is published and the log still begins with these records."""
+        ahead, durable = self._ahead, self._raft.durable
+        if ahead is None or durable.log.log_start_offset > ahead.end_offset:
+            return None
+        # The log has the records of this epoch up to there, and so all before them (Raft, log matching).
+        found = durable.end_of_epoch(ahead.epoch)
+        is_same = found.epoch == ahead.epoch and found.offset >= ahead.end_offset
+        return ahead if is_same else None
 
     def follow(self) -> None:
         """Publish the records that were committed since the last publication. Raises StorageError,
@@ -42,6 +77,8 @@ class MetadataLog:
         high_watermark = raft.high_watermark
         if high_watermark <= self.end_offset or raft.durable.is_cutting:
             return
+        if (ahead := self.ahead()) is not None and ahead.end_offset <= high_watermark:
+            self.publish(ahead.delta, ahead.end_offset)
         if 0 < self.end_offset < raft.log.log_start_offset:
             delta = self._replaced(high_watermark)
         else:
@@ -53,19 +90,21 @@ class MetadataLog:
         the records which were appended here rather than read.
         """
         self.end_offset = end_offset
+        self._ahead = None
         self._snapshots.grown(size)
         if delta.after.offset != self.image.offset:
             self.image = delta.after
             self.deltas.append(delta)
 
-    def records(self, limit: Offset) -> Iterator[tuple[Offset, Message]]:
-        """The records of `[end_offset, limit)`, committed or not. Where the log does not have all of them,
-        those of the newest snapshot come first, at the offset of the last record that it covers. Raises
-        StorageError, DecodeError.
+    def records(self, limit: Offset, start: Offset | None = None) -> Iterator[tuple[Offset, Message]]:
+        """The records of `[start, limit)`, committed or not; `start` is `end_offset` if it is not given.
+        Where the log does not have all of them, those of the newest snapshot come first, at the offset of the
+        last record that it covers. Raises StorageError, DecodeError.
         """
         durable = self._raft.durable
-        start = max(self.end_offset, durable.log.log_start_offset)
-        if self.end_offset == 0 or self.end_offset < start:
+        begin = self.end_offset if start is None else start
+        start = max(begin, durable.log.log_start_offset)
+        if begin == 0 or begin < start:
             snapshot = durable.load_snapshot()
             if snapshot is not None:
                 start = snapshot.id.offset

@@ -6,7 +6,7 @@ controller while this node leads.
     leadership lost ──► no active controller; the metadata log goes on from the high watermark
 
 The only voter always becomes the leader, so its controller is prepared when the log is opened, and commands
-wait for it.
+wait for it. One of several voters reads its log ahead then.
 """
 
 from collections.abc import Callable
@@ -142,6 +142,8 @@ class Quorum:
         quorum = cls(raft, controller, snapshots, probe, trace)
         if quorum.is_alone:
             quorum._prepare()
+        elif raft.state.is_voter:
+            quorum.log.read_ahead()
         raft.start(now)
         quorum.deadline_us = quorum._deadline()
         return quorum

@@ -24,6 +24,7 @@ from sparklog_server.replica.durability import LINGER_US, Durability
 from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.leader import Following, LeaderReplica, Role, claim_refused
 from sparklog_server.replica.purgatory import Purgatory, Waiter
+from sparklog_server.replica.standing import Standing
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _ENDED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -51,20 +52,6 @@ class Home(DirectoryDisk, Protocol):
 
     def partition_failed(self, partition: "Partition", error: StorageError) -> None:
         """Take `partition` alone offline: a file of its log cannot be read."""
-
-
-class Standing(Protocol):
-    """The fetch of a partition that stands in a session (KIP-227). Must not use the partition."""
-
-    def appended(self) -> None:
-        """The log has grown."""
-
-    def high_watermark_moved(self) -> None: ...
-
-    def log_start_moved(self) -> None: ...
-
-    def role_ended(self) -> None:
-        """The partition has forgotten this fetch: its role has ended."""
 
 
 class Noted:
@@ -346,6 +333,8 @@ class Partition:
         """The ISR of the leadership has changed, or is proposed to."""
         self._choose_durability(now)
         self._advance(now)
+        for one in self.standing:
+            one.in_sync_changed()
 
     # -- the follower's side
 

@@ -139,6 +139,16 @@ class StandingPart:
         if self.session.parked is not None:
             self.session.parked.released()
 
+    def in_sync_changed(self) -> None:
+        leader = None if self.partition is None else self.partition.leader
+        if leader is None:
+            return
+        # Its request may never name this part again: the log is idle, and the follower was only fenced.
+        if self.session.node in leader.isr.committed:
+            self.session.outside.pop(self, None)
+        else:
+            self.session.outside[self] = None
+
     def role_ended(self) -> None:
         self.partition = None
         self.is_awaiting = False

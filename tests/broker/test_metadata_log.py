@@ -1,11 +1,15 @@
 """Metadata on every node: images at one offset are equal and commands outlive no leadership."""
 
+import sys
+from types import FrameType
+
 import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Offset
 from sparklog.record.batch import build_batch
 from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.records import decode_value
 from tests.broker.quorums import Node, Quorums, creation, deletion
 
 
@@ -87,6 +91,45 @@ def test_a_new_leader_decides_on_top_of_what_the_one_before_has_committed() -> N
     ]
     leader.start()
     world.run_until(lambda: topics(leader) == {"t", "u"})
+
+
+def test_a_leader_of_restarted_voters_replays_nothing_that_they_had_before_the_election() -> None:
+    world, leader = formed()
+    for number in range(40):
+        leader.propose(creation(f"t{number}"))
+    world.run_until(lambda: all("t39" in topics(node) for node in world.nodes.values()))
+    for node in world.nodes.values():
+        node.stop(power=False)
+        node.start()
+    applied: list[str] = []
+
+    def called(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code is decode_value.__code__:
+            applied.append(frame.f_code.co_name)
+
+    earlier = sys.getprofile()
+    sys.setprofile(called)
+    world.run_until(lambda: all("t39" in topics(node) for node in world.nodes.values()))
+    sys.setprofile(earlier)
+    assert len(applied) < 10
+    assert all(node.deltas[0].before == MetadataImage() for node in world.nodes.values())
+
+
+def test_what_a_voter_read_ahead_and_no_leader_has_is_not_published() -> None:
+    world, leader = formed()
+    world.cut([leader.id], [node.id for node in others(world, leader)])
+    leader.propose(creation("lost"))
+    leader.stop(power=False)
+    world.run_until(lambda: world.led_by not in (None, leader))
+    new = world.led_by
+    assert new is not None
+    new.join()
+    world.run_until(lambda: new.is_ready)
+    new.propose(creation("kept"))
+    world.heal()
+    leader.start()
+    world.run_until(lambda: "kept" in topics(leader))
+    assert topics(leader) == {"kept"}
 
 
 def test_a_node_that_leads_twice_activates_twice() -> None:

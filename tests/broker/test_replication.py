@@ -97,6 +97,16 @@ def test_a_silent_follower_leaves_the_isr_and_then_holds_nothing_back() -> None:
     assert cluster.write(b"b") == 0
 
 
+def test_a_follower_that_was_fenced_for_a_while_rejoins_idle_partitions_too() -> None:
+    cluster = replicated(3, broker_session_timeout_ms="3000")
+    cluster.run(3000)  # all of its fetches are incremental by now, and name no partition
+    silent = bystander(cluster)
+    cluster.nodes[NodeId(silent)].pause()
+    cluster.run_until(lambda: all(silent not in cluster.isr(partition=one) for one in range(3)))
+    cluster.nodes[NodeId(silent)].resume()
+    cluster.run_until(lambda: all(cluster.isr(partition=one) == {1, 2, 3} for one in range(3)))
+
+
 def test_an_isr_below_the_minimum_refuses_acks_all_and_hides_what_acks_1_wrote() -> None:
     cluster = replicated(
         min_insync_replicas="3", replica_lag_time_max_ms="2000", broker_session_timeout_ms="60000"

@@ -5,9 +5,10 @@ import pytest
 from sparklog.client.consumer import Consumer, ConsumerRecord
 from sparklog.client.failures import CorruptRecords, UnknownTopic
 from sparklog.errors import ConnectionFailed
+from sparklog.model import TopicPartition
 from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.client.shell_log import T0, Log, fill
-from tests.client.wire import TOPIC_ID, ScriptedBroker
+from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata
 
 
 def read_all(consumer: Consumer, count: int) -> list[tuple[int, bytes | None]]:
@@ -144,3 +145,26 @@ def test_questions_about_offsets_and_topics(broker: ScriptedBroker, log: Log) ->
         assert consumer.offsets_for_times({T0: 1 << 50}) == {T0: None}
         with pytest.raises(UnknownTopic):
             consumer.partitions_for("nowhere")
+
+
+def test_a_connection_that_breaks_at_the_first_of_two_requests_is_opened_again(log: Log) -> None:
+    fill(log)
+    other = TopicPartition("t", 1)
+    with ScriptedBroker() as broker:
+        broker.handlers |= {
+            "Metadata": lambda _: metadata({"t": [1, 1]}, nodes=[(1, broker.port)]),
+            "Fetch": log.fetch,
+            "ListOffsets": log.list_offsets,
+        }
+        with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0, other])
+            consumer.seek(other, 0)
+            consumer.pause([other])
+            assert read_all(consumer, 10)
+            consumer.pause([T0])
+            consumer.poll(100)  # no fetch is in flight
+            consumer.resume([T0])
+            consumer.seek(T0, 0)
+            consumer.seek_to_beginning([other])
+            broker.reset_connections()
+            assert read_all(consumer, 10) == [(n, b"%d" % n) for n in range(10)]

@@ -3,6 +3,7 @@ script.
 """
 
 import socket
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -113,12 +114,22 @@ class ScriptedBroker:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._sockets: list[socket.socket] = []
+        self._serving: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def reset_connections(self) -> None:
+        """Reset each connection, by the time it returns; more are accepted."""
+        for sock in self._sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.shutdown(socket.SHUT_RD)  # its thread closes it
+        for thread in self._serving:
+            thread.join(5)
+        self._sockets.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +150,9 @@ class ScriptedBroker:
             except OSError:
                 return
             self._sockets.append(sock)
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+            serving = threading.Thread(target=self._serve, args=(sock,), daemon=True)
+            self._serving.append(serving)
+            serving.start()
 
     def _serve(self, sock: socket.socket) -> None:
         with sock, sock.makefile("rb") as stream:

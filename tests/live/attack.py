@@ -11,16 +11,32 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
-from benchmarks import trio
+from benchmarks import harness, trio
+from tests.live import clients
 from tests.live.faults import FAULTS, Attacked, shim
 from tests.live.history import violations
-from tests.live.load import PARTITIONS, PLAIN, WHOLE, Load, stored
+from tests.live.load import COPIES, PARTITIONS, TOPICS, Load, stored
 from tests.live.networks import mount_memory, networks
+from tests.live.relay import copy_in_classic_group, copy_in_modern_group
+from tests.live.replicas import differences
+from tests.live.verifiable import replica_violations, verify
 
 SMALL_BYTES = 512 * 2**20
 CALM_S = (1.0, 4.0)
 CLIENT_PORT, CONTROLLER_PORT = 9092, 9093
+CLIENTS: Final = (
+    clients.produce_by_librdkafka,
+    clients.produce_by_sparklog,
+    clients.produce_by_aiokafka,
+    clients.transact,
+    clients.consume_in_classic_group,
+    clients.consume_in_modern_group,
+    clients.consume_by_sparklog,
+    copy_in_classic_group,
+    copy_in_modern_group,
+)
 KINDS = {"sparklog": trio.own_nodes, "kafka": trio.kafka_nodes}
 
 
@@ -39,7 +55,7 @@ def main() -> int:
         nodes = KINDS[options.kind](directory, places)
         nodes[2].environment = {"LD_PRELOAD": str(library), "STALL_FILE": str(stall)}
         with trio.running(options.kind, nodes) as cluster:
-            for topic in (PLAIN, WHOLE):
+            for topic in TOPICS:
                 leaders = [number % trio.COUNT + 1 for number in range(PARTITIONS)]
                 cluster.create(topic, [trio.ordered(leader) for leader in leaders])
             attacked = Attacked(cluster, found, small, stall, random.Random(options.seed))
@@ -47,7 +63,9 @@ def main() -> int:
 
 
 def _judged(attacked: Attacked, names: list[str], seconds: float) -> int:
-    load, until_s = Load(attacked.cluster.bootstrap_servers), time.monotonic() + seconds
+    has_tools = harness.kafka_is_available()
+    load = Load(attacked.cluster.bootstrap_servers, (*CLIENTS, verify) if has_tools else CLIENTS)
+    until_s = time.monotonic() + seconds
     with load.running():
         number = 0
         while time.monotonic() < until_s:
@@ -57,14 +75,21 @@ def _judged(attacked: Attacked, names: list[str], seconds: float) -> int:
             hit = FAULTS[name](attacked)
             print(f"fault={name} hit={hit} took_s={time.monotonic() - began_s:.1f}", flush=True)
             number += 1
-            attacked.cluster.restore(PLAIN)
+            for topic in TOPICS:
+                attacked.cluster.restore(topic)
             print(f"restored after_s={time.monotonic() - began_s:.1f}", flush=True)
         attacked.lasts(CALM_S)
     history = load.history
-    found = [*history.failures, *violations(history, stored(load.servers))]
+    values = stored(load.servers)
+    found = [*history.failures, *violations(history, values, COPIES)]
+    if has_tools:
+        found += replica_violations(load.servers, TOPICS)
+    found += differences(attacked.cluster.nodes, TOPICS)
+    copied = sum(len(each) for at, each in values.items() if at.topic in COPIES)
     print(
-        f"acknowledged={len(history.acknowledged)} seen={len(history.seen)} commits={len(history.commits)} "
-        f"committed={len(history.committed)} aborted={len(history.aborted)} violations={len(found)}"
+        f"acknowledged={len(history.acknowledged)} seen={len(history.seen)} copied={copied} "
+        f"commits={len(history.commits)} committed={len(history.committed)} aborted={len(history.aborted)} "
+        f"violations={len(found)}"
     )
     for line in found[:100]:
         print(line)

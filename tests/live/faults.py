@@ -16,6 +16,9 @@ from tests.live.networks import Network
 DOWN_S = (0.0, 4.0)
 SUSPENDED_S = (0.5, 15.0)
 CUT_S = (0.5, 15.0)
+LOST_SHARE = (0.01, 0.2)
+DELAY_MS = (5.0, 150.0)
+RESETS, RESET_APART_S = 5, (0.05, 1.0)
 FULL_S = (1.0, 6.0)
 STALLED_S = (0.5, 8.0)
 SHIM_SOURCE = Path(__file__).with_name("slow_sync.c")
@@ -101,6 +104,31 @@ def narrow(attacked: Attacked) -> str:
     return str(number)
 
 
+def lose_packets(attacked: Attacked) -> str:
+    number, share = attacked.any(), attacked.draw.uniform(*LOST_SHARE)
+    with attacked.networks[number].bad(loss=share):
+        attacked.lasts(CUT_S)
+    return f"{number} share={share:.2f}"
+
+
+def delay_packets(attacked: Attacked) -> str:
+    """Delay packets, so that some overtake others."""
+    number, delay_ms = attacked.any(), attacked.draw.uniform(*DELAY_MS)
+    jitter_ms = attacked.draw.uniform(0, delay_ms)
+    with attacked.networks[number].bad(delay_ms=delay_ms, jitter_ms=jitter_ms):
+        attacked.lasts(CUT_S)
+    return f"{number} delay_ms={delay_ms:.0f}"
+
+
+def reset_connections(attacked: Attacked) -> str:
+    """Reset the connections of one node several times in a row."""
+    number = attacked.any()
+    for _ in range(RESETS):
+        attacked.networks[number].reset()
+        attacked.lasts(RESET_APART_S)
+    return str(number)
+
+
 def fill_disk(attacked: Attacked) -> str:
     """Take the rest of the small file system; a node that stopped for it is started again."""
     ballast = attacked.small / "ballast"
@@ -131,7 +159,7 @@ FAULTS: dict[str, Callable[[Attacked], str]] = {
     fault.__name__: fault
     for fault in (
         *(kill_leader, kill_follower, kill_controller, kill_all, suspend, cut_one_way, narrow),
-        *(fill_disk, stall_sync, restart_all),
+        *(lose_packets, delay_packets, reset_connections, fill_disk, stall_sync, restart_all),
     )
 }
 

@@ -7,7 +7,7 @@ values of one writer increase along the offsets of a partition.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 
@@ -44,14 +44,17 @@ class History:
     failures: list[str] = field(default_factory=list)
 
 
-def violations(history: History, stored: Stored) -> list[str]:
-    """Each promise that the history breaks, as a line of text; none for a correct cluster."""
+def violations(history: History, stored: Stored, copies: Mapping[str, str] | None = None) -> list[str]:
+    """Each promise that the history breaks, as a line of text; none for a correct cluster. `copies` names the
+    source of each topic that is copied exactly once, partition by partition.
+    """
     return [
         *_lost(history, stored),
         *_changed(history, stored),
         *_disordered(stored),
         *_backward_commits(history),
         *_torn(history, stored),
+        *_miscopied(stored, copies or {}),
     ]
 
 
@@ -99,6 +102,19 @@ def _torn(history: History, stored: Stored) -> Iterator[str]:
     for values in history.aborted:
         if visible := values & present:
             yield f"an aborted transaction shows {sorted(visible)}"
+
+
+def _miscopied(stored: Stored, copies: Mapping[str, str]) -> Iterator[str]:
+    """A copy may end early; what it has is the beginning of its source."""
+    for at, values in stored.items():
+        if at.topic in copies:
+            source = stored.get(At(copies[at.topic], at.partition), {})
+            expected = [value for _, value in sorted(source.items())]
+            found = [value for _, value in sorted(values.items())]
+            for number, (one, other) in enumerate(zip_longest(found, expected[: len(found)])):
+                if one != other:
+                    yield f"{_name(at)}: copy {number} is {one}, where the source has {other}"
+                    break
 
 
 def _name(at: At) -> str:

@@ -1,40 +1,42 @@
-"""Clients that use a cluster under attack and note what they were told: each function runs in a thread until
-the load is over.
+"""The load on a cluster under attack: its topics, the clients and what they note, and what is stored at the
+end.
 """
 
-import asyncio
-import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
-from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
-import sparklog
 from tests.live.history import At, History, Told
 
-PLAIN, WHOLE = "plain", "whole"
+PLAIN, WHOLE, VERIFIABLE = "plain", "whole", "verifiable"
+COPIED_BY_CLASSIC_GROUP, COPIED_BY_MODERN_GROUP = "copied-classic", "copied-modern"
+COPIES = {COPIED_BY_CLASSIC_GROUP: PLAIN, COPIED_BY_MODERN_GROUP: PLAIN}
+"""The source of each copy."""
+TOPICS = (PLAIN, WHOLE, VERIFIABLE, *COPIES)
 PARTITIONS = 6
 PAUSE_S = 0.01
-DELIVERY_S = 120
+PATIENCE_S = 90.0
+"""More than the timeout of a transaction whose producer has failed."""
 QUIET = {"log_level": 0}
 
 
 class Load:
     """Clients of a cluster, and the history that they write."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, clients: Sequence[Callable[["Load"], None]]) -> None:
         self.servers = servers
         self.history = History()
+        self._clients = clients
         self._is_over = threading.Event()
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Run every client in a thread of its own; a client that raises is a failure of the history."""
-        threads = [threading.Thread(target=self._guarded, args=(client,)) for client in CLIENTS]
+        threads = [threading.Thread(target=self._guarded, args=(client,)) for client in self._clients]
         for thread in threads:
             thread.start()
         try:
@@ -51,172 +53,15 @@ class Load:
             yield number
             number += 1
 
+    def wait(self) -> None:
+        """Wait until the load is over."""
+        self._is_over.wait()
+
     def _guarded(self, client: Callable[["Load"], None]) -> None:
         try:
             client(self)
-        except Exception as error:  # it is the finding of the test
-            self.history.failures.append(f"{client.__name__}: {error!r}")
-
-
-def produce_by_librdkafka(load: Load) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": load.servers,
-            "enable.idempotence": True,
-            "message.timeout.ms": DELIVERY_S * 1000,
-            **QUIET,
-        }
-    )
-
-    def delivered(error: object, message: object) -> None:
-        if error is not None:
-            load.history.failures.append(f"produce_by_librdkafka: {error}")
-        else:
-            load.history.acknowledged.append(_told(message))
-
-    for number in load.numbers():
-        producer.produce(PLAIN, f"rd:{number}", partition=number % PARTITIONS, on_delivery=delivered)
-        producer.poll(0)
-    producer.flush(DELIVERY_S)
-
-
-def produce_by_sparklog(load: Load) -> None:
-    acknowledged = load.history.acknowledged
-    with sparklog.Producer(bootstrap_servers=load.servers, delivery_timeout_ms=DELIVERY_S * 1000) as producer:
-        sent = []
-        for number in load.numbers():
-            value, partition = f"own:{number}", number % PARTITIONS
-            sent.append((value, partition, producer.send(PLAIN, value=value.encode(), partition=partition)))
-        producer.flush()
-    for value, partition, receipt in sent:
-        acknowledged.append(Told(At(PLAIN, partition), receipt.result().offset, value))
-
-
-def produce_by_aiokafka(load: Load) -> None:
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs each attempt to connect
-    asyncio.run(_produce_by_aiokafka(load))
-
-
-async def _produce_by_aiokafka(load: Load) -> None:
-    """Goes on with another writer after an error, whose record may or may not be there."""
-    numbers, incarnation = load.numbers(), 0
-    for number in numbers:
-        incarnation += 1
-        producer = AIOKafkaProducer(
-            bootstrap_servers=load.servers, enable_idempotence=True, request_timeout_ms=10_000
-        )
-        try:
-            await producer.start()
-            await _send_by_aiokafka(load, producer, number, numbers, f"aio{incarnation}")
-        except KafkaError:
-            continue
-        finally:
-            await producer.stop()
-
-
-async def _send_by_aiokafka(
-    load: Load, producer: AIOKafkaProducer, number: int, numbers: Iterator[int], writer: str
-) -> None:
-    while True:
-        value, partition = f"{writer}:{number}", number % PARTITIONS
-        told = await producer.send_and_wait(PLAIN, value.encode(), partition=partition)
-        load.history.acknowledged.append(Told(At(PLAIN, partition), told.offset, value))
-        if (following := next(numbers, None)) is None:
-            return
-        number = following
-
-
-def transact(load: Load) -> None:
-    """Transactions over all partitions, every third of which is aborted."""
-    producer: Producer | None = None
-    for number in load.numbers():
-        values = frozenset(f"tx{partition}:{number}" for partition in range(PARTITIONS))
-        try:
-            if producer is None:
-                producer = Producer({"bootstrap.servers": load.servers, "transactional.id": "live", **QUIET})
-                producer.init_transactions(60)
-            producer.begin_transaction()
-            for partition in range(PARTITIONS):
-                producer.produce(WHOLE, f"tx{partition}:{number}", partition=partition)
-            if number % 3:
-                producer.commit_transaction(60)
-                load.history.committed.append(values)
-            else:
-                producer.flush(60)
-                producer.abort_transaction(60)
-                load.history.aborted.append(values)
-        except KafkaException:  # the outcome is unknown: the next incarnation resolves it
-            producer = None
-
-
-def consume_in_classic_group(load: Load) -> None:
-    _consume_by_librdkafka(load, "classic")
-
-
-def consume_in_modern_group(load: Load) -> None:
-    _consume_by_librdkafka(load, "consumer")
-
-
-def _consume_by_librdkafka(load: Load, protocol: str) -> None:
-    group = f"group-{protocol}"
-    settings: dict[str, object] = {
-        "bootstrap.servers": load.servers,
-        "group.id": group,
-        "group.protocol": protocol,
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        **QUIET,
-    }
-    consumer = Consumer(settings)
-    consumer.subscribe([PLAIN, WHOLE])
-    for number in load.numbers():
-        for message in consumer.consume(500, timeout=0.1):
-            if message.error() is None:
-                load.history.seen.append(_told(message))
-        if number % 10 == 0:
-            _commit(load, consumer, group)
-    consumer.close()
-
-
-def _commit(load: Load, consumer: Consumer, group: str) -> None:
-    """Commit the positions, and note what the coordinator then gives out."""
-    try:
-        assigned = consumer.assignment()
-        if not assigned or not any(one.offset >= 0 for one in consumer.position(assigned)):
-            return
-        consumer.commit(asynchronous=False)
-        for one in consumer.committed(assigned, timeout=20):
-            if one.offset >= 0:
-                load.history.commits.append((group, At(one.topic, one.partition), one.offset))
-    except KafkaException:
-        return  # a fault is under way; the next commit tells
-
-
-def consume_by_sparklog(load: Load) -> None:
-    with sparklog.Consumer(
-        bootstrap_servers=load.servers,
-        group_id="group-own",
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-    ) as consumer:
-        consumer.subscribe([PLAIN, WHOLE])
-        for _ in load.numbers():
-            load.history.seen.extend(
-                Told(At(record.topic, record.partition), record.offset, bytes(record.value).decode())
-                for record in consumer.poll(timeout_ms=100)
-            )
-
-
-CLIENTS: Sequence[Callable[[Load], None]] = (
-    produce_by_librdkafka,
-    produce_by_sparklog,
-    produce_by_aiokafka,
-    transact,
-    consume_in_classic_group,
-    consume_in_modern_group,
-    consume_by_sparklog,
-)
+        except Exception:  # it is the finding of the test
+            self.history.failures.append(f"{client.__name__}: {traceback.format_exc()}")
 
 
 def stored(servers: str) -> dict[At, dict[int, str]]:
@@ -225,24 +70,26 @@ def stored(servers: str) -> dict[At, dict[int, str]]:
         {"bootstrap.servers": servers, "group.id": "end", "isolation.level": "read_committed", **QUIET}
     )
     found = {}
-    for at in (At(topic, number) for topic in (PLAIN, WHOLE) for number in range(PARTITIONS)):
+    for at in (At(topic, number) for topic in TOPICS for number in range(PARTITIONS)):
         values = found[at] = {}
         place = TopicPartition(at.topic, at.partition, 0)
-        _, end = consumer.get_watermark_offsets(place, timeout=60)
+        _, end = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
         consumer.assign([place])
-        until_s = time.monotonic() + 60
+        until_s = time.monotonic() + PATIENCE_S
         while end and consumer.position([place])[0].offset < end:
             if time.monotonic() > until_s:
                 raise RuntimeError(f"{at} cannot be read to its end {end}")
             for message in consumer.consume(1000, timeout=0.2):
                 if message.error() is None:
-                    told = _told(message)
-                    values[told.offset] = told.value
+                    one = told(message)
+                    values[one.offset] = one.value
     consumer.close()
     return found
 
 
-def _told(message: object) -> Told:
+def told(message: Message) -> Told:
     """What librdkafka says of a record."""
-    at = At(message.topic(), message.partition())  # type: ignore[attr-defined]
-    return Told(at, message.offset(), message.value().decode())  # type: ignore[attr-defined]
+    at = At(message.topic(), message.partition())
+    return Told(
+        at, message.offset(), message.value().decode().replace(".", ":")
+    )  # as VerifiableProducer writes

@@ -4,6 +4,7 @@ The process that runs it must be root of a network namespace in which nothing el
 """
 
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -55,6 +56,31 @@ class Network:
         finally:
             _run("tc", "qdisc", "del", *at)
 
+    @contextmanager
+    def bad(self, *, delay_ms: float = 0, jitter_ms: float = 0, loss: float = 0) -> Iterator[None]:
+        """Delay each packet to and from this node, by up to `jitter_ms` more, and lose that share of them."""
+        device, line, wire = f"node{self.number}", f"line{self.number}", f"wire{self.number}"
+        _ip("link", "add", line, "type", "veth", "peer", "name", wire)
+        _ip("link", "set", device, "nomaster")
+        _ip("link", "set", line, "up")
+        _ip("link", "set", wire, "master", BRIDGE, "up")
+        options = ["--delay-ms", str(delay_ms), "--jitter-ms", str(jitter_ms), "--loss", str(loss)]
+        command = [sys.executable, "-m", "tests.live.bad_line", device, line, *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as forwarding:
+            try:
+                assert forwarding.stdout is not None
+                forwarding.stdout.readline()
+                yield
+            finally:
+                forwarding.kill()
+                _ip("link", "del", line)
+                _ip("link", "set", device, "master", BRIDGE)
+
+    def reset(self) -> None:
+        """Reset every connection of this node, in the middle of what it sends and receives."""
+        command = [*self.prefix, "ss", "--kill", "--tcp", "state", "established"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
     def inside(self, *words: str) -> None:
         """Run `ip` in the namespace."""
         _run(*self.prefix, "ip", *words)
@@ -70,7 +96,8 @@ class Network:
 def networks() -> Iterator[Mapping[int, Network]]:
     """A bridge with three nodes; the clients are on it as well."""
     _ip("link", "set", "lo", "up")
-    _ip("link", "add", BRIDGE, "type", "bridge")
+    # An address of its own: otherwise it has the lowest one of its ports, which come and go.
+    _ip("link", "add", BRIDGE, "address", "02:00:00:00:00:fe", "type", "bridge")
     _ip("addr", "add", "10.99.0.254/24", "dev", BRIDGE)
     _ip("link", "set", BRIDGE, "up")
     with ExitStack() as stack:

@@ -24,7 +24,7 @@ SETTLE_S = 400.0
 @pytest.fixture(autouse=True)
 def namespaces() -> None:
     """Skip the test where nodes cannot have networks of their own."""
-    missing = [tool for tool in ("unshare", "nsenter", "ip", "tc", "cc") if shutil.which(tool) is None]
+    missing = [tool for tool in ("unshare", "nsenter", "ip", "ss", "tc", "cc") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"no {', '.join(missing)}")
     attempt = [*UNSHARED, "ip", "link", "add", "probe", "type", "bridge"]
@@ -47,7 +47,7 @@ def attack(directory: Path, seconds: float, *faults: str) -> None:
     assert run.returncode == 0, run.stdout + run.stderr[-4000:]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_killed_cut_and_restarted_nodes_lose_no_acknowledged_record(tmp_path: Path) -> None:
     attack(tmp_path, SHORT_S, "kill_leader", "kill_controller", "cut_one_way", "kill_all", "restart_all")
 

@@ -44,3 +44,12 @@ def test_transactions_that_are_not_whole_are_found() -> None:
         "a committed transaction lacks ['w:1']",
         "an aborted transaction shows ['w:2']",
     ]
+
+
+def test_a_copy_is_the_beginning_of_its_source() -> None:
+    source = {At("t", 0): {0: "w:0", 3: "w:1", 4: "w:2"}}
+    whole, lacking = {At("c", 0): {0: "w:0", 2: "w:1"}}, {At("c", 0): {0: "w:0", 2: "w:2"}}
+    assert violations(History(), source | whole, {"c": "t"}) == []
+    assert violations(History(), source | lacking, {"c": "t"}) == [
+        "c-0: copy 1 is w:2, where the source has w:1"
+    ]
