@@ -30,6 +30,7 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 _CHECK_MS = 60_000
 _FENCED_WITHIN_MS = 1_000
 _REPLICAS = 3
+_VOTERS_APART = 3
 WATCHED = (TOPIC, TRANSACTION_TOPIC, "__consumer_offsets", "__transaction_state")
 _LONE = 0.2
 _RUNS_US = 3_000_000
@@ -45,11 +46,13 @@ class Outcome(NamedTuple):
     reached: dict[str, int]
 
 
-def drawn(seed: int) -> Scenario:
-    """The scenario of a seed: three nodes or five with both roles, or three controllers and two brokers. The
-    voters are static, so only a broker may lose its disk.
+def drawn(seed: int, count: int | None = None) -> Scenario:
+    """The scenario of a seed: three nodes or five with both roles, or three controllers and two brokers; or
+    `count` nodes, from 3 to 7, with both roles or three of them controllers. The voters are static, so only
+    a broker may lose its disk.
     """
-    count, voter_count = random_for(seed, "shape").choice(((3, 3), (3, 3), (5, 5), (5, 3)))
+    shapes = ((3, 3), (3, 3), (5, 5), (5, 3)) if count is None else ((count, count), (count, _VOTERS_APART))
+    count, voter_count = random_for(seed, "shape").choice(shapes)
     nodes = [NodeId(node + 1) for node in range(count)]
     voters, kinds = nodes[:voter_count], (*nemesis.USUAL, Kind.LOSE)
     scenario = nemesis.drawn("cluster", seed, nodes, voters, kinds=kinds)
