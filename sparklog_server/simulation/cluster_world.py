@@ -30,6 +30,7 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 _CHECK_MS = 60_000
 _FENCED_WITHIN_MS = 1_000
 _REPLICAS = 3
+_VOTERS_APART = 3
 WATCHED = (TOPIC, TRANSACTION_TOPIC, "__consumer_offsets", "__transaction_state")
 _LONE = 0.2
 _RUNS_US = 3_000_000
@@ -45,11 +46,13 @@ class Outcome(NamedTuple):
     reached: dict[str, int]
 
 
-def drawn(seed: int) -> Scenario:
-    """The scenario of a seed: three nodes or five with both roles, or three controllers and two brokers. The
-    voters are static, so only a broker may lose its disk.
+def drawn(seed: int, count: int | None = None) -> Scenario:
+    """The scenario of a seed: three nodes or five with both roles, or three controllers and two brokers; or
+    `count` nodes, from 3 to 7, with both roles or three of them controllers. The voters are static, so only
+    a broker may lose its disk.
     """
-    count, voter_count = random_for(seed, "shape").choice(((3, 3), (3, 3), (5, 5), (5, 3)))
+    shapes = ((3, 3), (3, 3), (5, 5), (5, 3)) if count is None else ((count, count), (count, _VOTERS_APART))
+    count, voter_count = random_for(seed, "shape").choice(shapes)
     nodes = [NodeId(node + 1) for node in range(count)]
     voters, kinds = nodes[:voter_count], (*nemesis.USUAL, Kind.LOSE)
     scenario = nemesis.drawn("cluster", seed, nodes, voters, kinds=kinds)
@@ -167,6 +170,8 @@ class _Run:
         reached = max(self.watch.digests, default=Offset(0))
         self._run_until(scenario.end_ms + _CHECK_MS)
         self._check_nodes(reached)
+        if not self.notes.lost:
+            self._check_replicas()
         if not (self.notes.is_checked and self.notes.is_concluded):
             raise Violation("not-readable", "the records cannot be read after the end")
 
@@ -192,6 +197,25 @@ class _Run:
                 raise Violation("node-behind", f"node {node} is at {image.offset}, others reached {reached}")
             if missing := self.notes.created - set(image.topics_by_name):
                 raise Violation("topic-lost", f"node {node} lacks {sorted(missing)}")
+
+    def _check_replicas(self) -> None:
+        """All is healed: each replica of the watched partitions is in sync, and all end at one offset."""
+        brokers = {
+            node: process.broker
+            for node in self._scenario.nodes
+            if isinstance(process := self.world.machines[node].process, BrokerProcess)
+        }
+        image = max((broker._quorum.image for broker in brokers.values()), key=lambda one: one.offset)
+        for at in self.replicas.watched:
+            partition = image.partition(at)
+            if partition is None:
+                continue
+            if set(partition.isr) != set(partition.replicas):
+                raise Violation("not-in-sync", f"{at} has the ISR {partition.isr} of {partition.replicas}")
+            found = {node: brokers[node]._partitions.find(at.topic, at.partition) for node in partition.isr}
+            ends = {node: one and one.log.log_end_offset for node, one in found.items()}
+            if len(set(ends.values())) > 1:
+                raise Violation("logs-differ", f"{at} ends at {ends}")
 
 
 class _Watch:

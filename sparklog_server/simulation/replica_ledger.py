@@ -21,6 +21,7 @@ class ReplicaLedger:
     """
 
     def __init__(self, watched: tuple[TopicPartition, ...]) -> None:
+        self.watched = watched
         self.cuts = 0
         self._ledgers = {one: Ledger() for one in watched}
         self._leaders: dict[tuple[TopicPartition, int], NodeId] = {}

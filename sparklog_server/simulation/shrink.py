@@ -7,8 +7,21 @@ else.
 from collections.abc import Callable
 
 from sparklog_server.simulation.scenario import Fault, Scenario
+from sparklog_server.simulation.world import Violation
 
 Fails = Callable[[Scenario], bool]
+
+
+def shrink_violation(
+    scenario: Scenario, violation: Violation, run: Callable[[Scenario], Violation | None]
+) -> Scenario:
+    """The smallest scenario whose `run` breaks the same rule."""
+
+    def fails(candidate: Scenario) -> bool:
+        found = run(candidate)
+        return found is not None and found.rule == violation.rule
+
+    return shrink(scenario, fails)
 
 
 def shrink(scenario: Scenario, fails: Fails) -> Scenario:

@@ -8,6 +8,7 @@ from sparklog.model import Instant, Micros, NodeId
 from sparklog_server.broker.broker import Broker
 from sparklog_server.controller.sessions import Probe, Sessions
 from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.simulation import cluster_world
 from sparklog_server.simulation.randomness import random_for
 from sparklog_server.simulation.scenario import Fault, Kind, Scenario
@@ -72,6 +73,13 @@ def test_a_controller_that_fences_too_much_or_too_late_is_found(
     plant(monkeypatch)  # 48
     found = (cluster_world.run(calm(seed)).failure for seed in range(PLANTED_SEEDS_MAX))
     assert next((failure.rule for failure in found if failure is not None), None) == rule
+
+
+def test_a_replica_that_does_not_return_to_the_isr_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeaderReplica, "may_join", lambda *_: False)
+    failure = cluster_world.run(cluster_world.drawn(3)).failure
+    assert failure is not None
+    assert failure.rule == "not-in-sync"
 
 
 def test_a_run_repeats() -> None:
