@@ -143,6 +143,12 @@ class ConsumerSessions:
             self.end(evicted.id)
         return True
 
+    def part(self, asked: FetchPartition, data: PartitionData) -> SessionPart:
+        """A part of a new session, which was told that."""
+        part = SessionPart(asked)
+        part.tell(data)
+        return part
+
     def begin(
         self, parts: dict[PartKey, SessionPart], now: Instant, *, uses_topic_ids: bool
     ) -> ConsumerSession:

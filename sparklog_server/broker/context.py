@@ -10,7 +10,6 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.active_controller import Decided
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.client_quotas import ClientQuotas
-from sparklog_server.broker.consumer_sessions import ConsumerSessions
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.links import Address, Links
@@ -28,6 +27,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.partitions import Partitions
 
 if TYPE_CHECKING:
+    from sparklog_server.broker.consumer_sessions import ConsumerSessions
     from sparklog_server.broker.transaction_peers import TransactionPeers
     from sparklog_server.replica.sessions import ReplicaSessions
 
@@ -94,7 +94,7 @@ class Context:
         self.quotas = quotas
         self._entropy = entropy
         self._replica_sessions: ReplicaSessions | None = None
-        self.consumer_sessions = ConsumerSessions(live.settings.fetch_session_slots, entropy)
+        self._consumer_sessions: ConsumerSessions | None = None
         self.auto_creations: set[str] = set()
         self.suspects: dict[NodeId, Micros] = {}
         """The brokers whose link has just ended, and until when Metadata leaves them out."""
@@ -198,6 +198,15 @@ class Context:
 
             self._replica_sessions = ReplicaSessions(self._entropy)
         return self._replica_sessions
+
+    @property
+    def consumer_sessions(self) -> "ConsumerSessions":
+        """The fetch sessions of consumers."""
+        if self._consumer_sessions is None:
+            from sparklog_server.broker.consumer_sessions import ConsumerSessions  # many clients use none
+
+            self._consumer_sessions = ConsumerSessions(self.settings.fetch_session_slots, self._entropy)
+        return self._consumer_sessions
 
     def suspected(self, now: Instant) -> frozenset[NodeId]:
         """The brokers that Metadata leaves out at the moment."""

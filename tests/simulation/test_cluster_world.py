@@ -14,7 +14,7 @@ from sparklog_server.simulation.randomness import random_for
 from sparklog_server.simulation.scenario import Fault, Kind, Scenario
 from tests.simulation.planted import MarkerLost, NoAbortedList, PrepareNotReplayed
 
-SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 12, 4, 1_012
+SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 40, 4, 1_040
 PLANTED_SEEDS_MAX = 50
 
 

@@ -6,13 +6,17 @@
 See `broker/consumer_sessions.py` for the sessions.
 """
 
+from typing import TYPE_CHECKING
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse
-from sparklog_server.broker.consumer_sessions import ConsumerSession, ConsumerSessions, SessionPart
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
 from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION, epoch_after, key_of, refusal_of
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.consumer_sessions import ConsumerSession, ConsumerSessions
 
 _TOPIC_IDS_SINCE = 13
 
@@ -24,7 +28,7 @@ class BeginningSession:
 
     __slots__ = ("_request", "_sessions", "_uses_topic_ids")
 
-    def __init__(self, sessions: ConsumerSessions, request: FetchRequest, *, uses_topic_ids: bool) -> None:
+    def __init__(self, sessions: "ConsumerSessions", request: FetchRequest, *, uses_topic_ids: bool) -> None:
         self._sessions = sessions
         self._request = request
         self._uses_topic_ids = uses_topic_ids
@@ -38,8 +42,7 @@ class BeginningSession:
             for topic, read in zip(asked, response.responses, strict=True):
                 for part, data in zip(topic.partitions, read.partitions, strict=True):
                     key = key_of(topic.topic, topic.topic_id, part.partition, uses_topic_ids=uses_topic_ids)
-                    parts[key] = SessionPart(part)
-                    parts[key].tell(data)
+                    parts[key] = self._sessions.part(part, data)
             response.session_id = self._sessions.begin(parts, now, uses_topic_ids=uses_topic_ids).id
         return response
 
@@ -49,7 +52,7 @@ class ResumedSession:
 
     __slots__ = ("_epoch", "_session")
 
-    def __init__(self, session: ConsumerSession) -> None:
+    def __init__(self, session: "ConsumerSession") -> None:
         self._session = session
         self._epoch = session.epoch
 
