@@ -202,6 +202,7 @@ class Segments:
         active.txn_index = twin.txn_index
         twin.file.close()
         last = active.count_tail()
+        self.places.clear()  # a sync may have noted the end meanwhile
         self.is_cutting = False
         return Offset(active.base_offset if last is None else last.next_offset)
 
@@ -211,6 +212,7 @@ class Segments:
         self.active.close()
         self.active = restart.segment
         self.all[:] = [restart.segment]
+        self.places.clear()  # a sync may have noted the end of the old segment meanwhile
         self.is_cutting = False
 
     # -- transactions

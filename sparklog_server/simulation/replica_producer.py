@@ -62,9 +62,12 @@ class ReplicaProducer:
         *,
         acks: int,
         acked: Callable[[Acked], None],
+        leads: Callable[[NodeId], bool],
         until_us: int,
     ) -> None:
-        """It begins no batch after `until_us` of virtual time."""
+        """It begins no batch after `until_us` of virtual time. `leads` tells who leads by the controller: a
+        former leader that was paused does not know the last batches yet.
+        """
         self._machine = machine
         self._random = random
         self._post = post
@@ -72,6 +75,7 @@ class ReplicaProducer:
         self._partition = partition
         self._acks = acks
         self._acked = acked
+        self._leads = leads
         self._until_us = until_us
         self._pace_us = random.choice((5_000, 30_000, 150_000))
         self._leader = random.choice(nodes)
@@ -138,10 +142,10 @@ class ReplicaProducer:
         code = ErrorCode(told.error_code)
         if code in (ErrorCode.NONE, _DUPLICATE):
             self._done(told, now)
-        elif code in _IMPOSSIBLE:
+        elif code in _IMPOSSIBLE and self._leads(asked):
             raise Violation("lost", f"partition {self._partition}: {code.name} for sequence {self._sequence}")
         else:
-            if code in _ELSEWHERE:
+            if code in _ELSEWHERE or code in _IMPOSSIBLE:
                 leader = told.current_leader
                 self._elsewhere(None if leader is None else NodeId(leader.leader_id))
             if self._acks > 0:

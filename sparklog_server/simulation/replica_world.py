@@ -149,11 +149,23 @@ class _Run:
             return ReplicaProcess(machine, settings, CLUSTER_ID, self.post, self.controller)
         partition, acks = known
         random = random_for(self._scenario.seed, f"producer {machine.node}")
-        acked = partial(self._acknowledged, partition)
+        acked, leads = partial(self._acknowledged, partition), partial(self._leads, partition)
         until_us = START_US + (self._scenario.end_ms - _QUIET_MS) * 1000
         return ReplicaProducer(
-            machine, random, self.post, nodes, partition, acks=acks, acked=acked, until_us=until_us
+            machine,
+            random,
+            self.post,
+            nodes,
+            partition,
+            acks=acks,
+            acked=acked,
+            leads=leads,
+            until_us=until_us,
         )
+
+    def _leads(self, partition: int, node: NodeId) -> bool:
+        image = self.controller.image.partition(self._partitions[partition])
+        return image is not None and image.leader == node
 
     def _acknowledged(self, partition: int, batch: Acked) -> None:
         """Everything that is acknowledged has been committed before. Raises Violation."""

@@ -122,6 +122,18 @@ def test_a_restarted_log_is_empty_and_starts_at_its_offset() -> None:
     assert again.epochs.entries == [(9, 1000)]
 
 
+def test_a_sync_that_begins_during_a_restart_hides_no_record_from_readers() -> None:
+    disk = SimulatedDisk()
+    log, _ = filled(disk)
+    restart = log.begin_restart(Offset(1000), NOW)
+    log.begin_sync()
+    restart.run()
+    log.truncated(restart)
+    log.append(batch(), LeaderEpoch(9), NOW)
+    log.append(batch(), LeaderEpoch(9), NOW)
+    assert log.read(Offset(1000), log.log_end_offset, 1 << 20, at_least_one=True) is not None
+
+
 def test_a_crash_at_any_point_of_a_restart_leaves_a_prefix_or_the_new_start() -> None:
     for calls in range(200):
         disk = SimulatedDisk()
