@@ -3,6 +3,7 @@ around them is drawn: how late requests and metadata are, what is lost or comes 
 and when a leadership moves for no reason.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
@@ -48,6 +49,7 @@ class Habits(NamedTuple):
     twice: float  # a request is decided again later
     move_us: int  # the mean time between leaderships that move for no reason; 0 for never
     suspect: float  # at a check, a broker that runs is fenced
+    hasty: float  # a replica that just joined, or that the leader proposed to remove, is elected at once
     has_elr: bool
 
     @classmethod
@@ -60,6 +62,7 @@ class Habits(NamedTuple):
             twice=random.choice((0, 0.05, 0.3)),
             move_us=random.choice((0, 300_000, 2_000_000)),
             suspect=random.choice((0, 0, 0.01)),
+            hasty=random.choice((0, 0.1, 0.5)),
             has_elr=random.random() < 0.8,
         )
 
@@ -75,12 +78,15 @@ class Replicas(Protocol):
 
 
 class ModelController:
-    """`image` is what is committed. Calls come from the turns of processes; answers go by their machines."""
+    """`image` is what is committed, `reached` counts its interesting states. Calls come from the turns of
+    processes; answers go by their machines.
+    """
 
     def __init__(
         self, random: Random, habits: Habits, settings: TopicSettings, cluster_id: str, partitions: int
     ) -> None:
         self.image = MetadataImage()
+        self.reached = Counter[str]()
         self._random = random
         self._habits = habits
         self._settings = settings
@@ -163,13 +169,41 @@ class ModelController:
         reply = AlterPartitionResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
         if broker is None or broker.epoch != request.broker_epoch:
             reply = AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        elif not self._happens(self._habits.lost):
+        elif not self._happens(self._habits.lost) and not self._elects_removed(request):
             outcome = alter_partition(self.image, request, self._settings_for)
+            before = self.image
             self._commit(outcome.records)
+            self._elect_joined(before)
             if not self._happens(self._habits.lost):
                 reply = outcome.reply
         if then is not None:
             self._reply(machine, life, then, reply)
+
+    def _elects_removed(self, request: AlterPartitionRequest) -> bool:
+        """Instead of the first shrink, elect the replica that was to leave."""
+        for topic in request.topics:
+            for asked in topic.partitions:
+                partition = self.image.topics_by_id[TOPIC_ID].partitions[asked.partition_index]
+                proposed = [state.broker_id for state in asked.new_isr_with_epochs]
+                leaving = [node for node in partition.isr if node not in proposed]
+                if self._elect(asked.partition_index, leaving):
+                    return True
+        return False
+
+    def _elect_joined(self, before: MetadataImage) -> None:
+        old = before.topics_by_id[TOPIC_ID].partitions
+        for index, partition in enumerate(self.image.topics_by_id[TOPIC_ID].partitions):
+            self._elect(index, [node for node in partition.isr if node not in old[index].isr])
+
+    def _elect(self, index: int, nodes: Sequence[NodeId]) -> bool:
+        """Be hasty, perhaps."""
+        able = [node for node in nodes if self.image.brokers[node].is_active]
+        if not able or not self._happens(self._habits.hasty):
+            return False
+        leader = self._random.choice(able)
+        self._commit([PartitionChangeRecord(partition_id=index, topic_id=TOPIC_ID, leader=leader)])
+        self.reached["elected-in-haste"] += 1
+        return True
 
     def _reply(
         self, machine: Machine, life: int, then: Callable[[Any, Instant], None], reply: Message
@@ -204,6 +238,9 @@ class ModelController:
             (Offset(first + number), record) for number, record in enumerate(records)
         )
         for topic in self.image.topics_by_id.values():
+            self.reached["leaderless"] += any(one.leader < 0 for one in topic.partitions)
+            self.reached["alone-in-sync"] += any(len(one.isr) == 1 for one in topic.partitions)
+            self.reached["eligible"] += any(one.eligible_leader_replicas for one in topic.partitions)
             for number, one in enumerate(topic.partitions):
                 if not set(one.isr) <= set(one.replicas) or set(one.isr) & set(one.eligible_leader_replicas):
                     raise Violation("isr", f"partition {number}: {one}")

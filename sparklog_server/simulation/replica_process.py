@@ -179,10 +179,16 @@ class ReplicaProcess:
         if image.offset > self.image.offset and not self.is_stopped:
             delta = difference(self.image, image)
             self.image = image
+            led = [one for one in self.partitions if one.leader is not None]
+            leaders = [(one, one.leader, len(one.purgatory.heap)) for one in led]
             follow(self._live, self.partitions, None, delta, now)
             self.partitions.led.clear()  # no coordinator loads anything
             if delta.brokers_changed:
                 self.replication.published(delta)
+            for one, leader, parked in leaders:
+                if one.leader is not leader and leader is not None:
+                    self.controller.reached[f"resigned-while-{leader.isr.state.value}"] += 1
+                    self.controller.reached["resigned-with-parked-requests"] += parked > 0
             self._agenda.has_deadlines = True
         return self._end_of_turn(now)
 
@@ -321,4 +327,5 @@ class ReplicaProcess:
         return self._continuations.take_effects()
 
     def _trace(self, event: str, **fields: object) -> None:
+        self.controller.reached[event] += 1
         self.machine.world.told(self.machine, event, fields)

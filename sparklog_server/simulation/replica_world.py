@@ -92,7 +92,7 @@ def run(scenario: Scenario, *, trace: Callable[[str], None] | None = None) -> Ou
 
 
 @lru_cache(maxsize=64)
-def _settings(node: int, flush: str) -> BrokerSettings:
+def _settings(node: int, flush: str, lag_ms: int) -> BrokerSettings:
     given = {
         "node.id": str(node),
         "process.roles": "broker",
@@ -103,8 +103,8 @@ def _settings(node: int, flush: str) -> BrokerSettings:
         "log.roll.ms": "1000",
         "log.message.timestamp.after.max.ms": str(1 << 60),  # clocks drift
         "min.insync.replicas": "2",
-        "replica.fetch.wait.max.ms": "300",
-        "replica.lag.time.max.ms": "1500",
+        "replica.fetch.wait.max.ms": "200",
+        "replica.lag.time.max.ms": str(lag_ms),
         "replica.socket.timeout.ms": "2000",
         "sparklog.ack.flush": flush,
     }
@@ -117,6 +117,7 @@ class _Run:
         random = random_for(scenario.seed, "replicas")
         self._flush, needs_elr = durability_of(scenario)
         count = random.randint(1, _PARTITIONS_MAX)
+        self._lag_ms = random.choice((300, 600, 1_500))
         self._partitions = [TopicPartition(TOPIC, index) for index in range(count)]
         self.post = Post()
         habits = Habits.drawn(random)
@@ -124,7 +125,7 @@ class _Run:
         self.controller = ModelController(
             random_for(scenario.seed, "controller"),
             habits,
-            _settings(1, self._flush).topics,
+            _settings(1, self._flush, self._lag_ms).topics,
             CLUSTER_ID,
             count,
         )
@@ -145,7 +146,7 @@ class _Run:
         known = self._producers.get(machine.node)
         nodes = self._scenario.nodes
         if known is None:
-            settings = _settings(machine.node, self._flush)
+            settings = _settings(machine.node, self._flush, self._lag_ms)
             return ReplicaProcess(machine, settings, CLUSTER_ID, self.post, self.controller)
         partition, acks = known
         random = random_for(self._scenario.seed, f"producer {machine.node}")
@@ -168,15 +169,23 @@ class _Run:
         return image is not None and image.leader == node
 
     def _acknowledged(self, partition: int, batch: Acked) -> None:
-        """Everything that is acknowledged has been committed before. Raises Violation."""
-        ledger = self.ledger.of(self._partitions[partition])
-        known = ledger.batches.get(batch.base)
-        is_deleted = known is None and ledger.was_unseen(batch.base)
-        if not is_deleted and (known is None or known.crc != batch.crc):
-            raise Violation("acknowledged", f"{self._partitions[partition]}: {batch}, committed is {known}")
+        """Everything that is acknowledged has been committed before, if it was not deleted: as in Kafka, the
+        state of a producer may have a batch of a former leader below a log start. Raises Violation.
+        """
+        at = self._partitions[partition]
+        known = self.ledger.of(at).batches.get(batch.base)
+        if (known is None or known.crc != batch.crc) and batch.base >= self._log_start(at):
+            raise Violation("acknowledged", f"{at}: {batch}, committed is {known}")
         self._acked.setdefault(partition, []).append(batch)
         if self.world.clock.us > START_US + self._scenario.healed_ms * 1000:
             self._healed[partition] += 1
+
+    def _log_start(self, at: TopicPartition) -> Offset:
+        """The greatest log start of the replicas that run."""
+        processes = (machine.process for machine in self.world.machines.values())
+        running = [one for one in processes if isinstance(one, ReplicaProcess)]
+        found = [one.partitions.find(*at) for one in running]
+        return max((one.log.log_start_offset for one in found if one is not None), default=Offset(0))
 
     def to_end(self) -> None:
         """Run all phases. Raises Violation."""
@@ -220,13 +229,11 @@ class _Run:
 
     def reached(self) -> Counter[str]:
         """How often each interesting state was there."""
-        counts = Counter(self.watch_counts)
+        counts = Counter(self.controller.reached)
         counts["acknowledged"] = sum(map(len, self._acked.values()))
         counts["leaderships"] = self.ledger.led
         counts["truncations"] = self.ledger.cuts
         return counts
-
-    watch_counts: Counter[str]
 
 
 def _batches(partition: Partition, start: Offset, end: Offset) -> list[tuple[int, int, int]]:
@@ -246,7 +253,6 @@ class _Watch:
 
     def __init__(self, run: _Run) -> None:
         self._run = run
-        run.watch_counts = Counter()
 
     def check(self, machine: Machine) -> None:
         """A turn of the machine has ended."""

@@ -1,6 +1,6 @@
-"""Historical bugs of replication, planted one by one; the simulated cluster is to find each.
+"""Historical bugs of replication, planted one by one; the simulation of replicas is to find each.
 
-python -m tests.simulation.replica_mutations [--seeds N] [NAME…]
+python -m tests.simulation.replica_mutations [--world cluster] [--seeds N] [NAME…]
 """
 
 import argparse
@@ -9,18 +9,23 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, NodeId, Offset
-from sparklog.wire.messages.fetch import PartitionData
+from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, Uuid
+from sparklog.wire.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState
+from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
+from sparklog.wire.messages.fetch import FetchPartition, FetchResponse, PartitionData
 from sparklog_server.broker.handlers import replica_fetch
 from sparklog_server.broker.replication import Replication
+from sparklog_server.controller import broker_changes, brokers, in_sync
 from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.fetcher import Fetcher
 from sparklog_server.replica.follower import Follower, Position
 from sparklog_server.replica.isr import InSyncReplicas, InSyncRules
-from sparklog_server.replica.leader import Following, LeaderReplica
+from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import FollowerProgress
-from sparklog_server.simulation import cluster_world
+from sparklog_server.simulation import cluster_world, replica_world
 
 Planted = Iterator[None]
 MUTATIONS: dict[str, Callable[[], "Planted"]] = {}
@@ -41,9 +46,11 @@ def truncates_to_watermark() -> Planted:
     original = Replication._place
 
     def place(self: Replication, partition: Partition) -> None:
+        before = self._follower_of(partition)
         original(self, partition)
         found = self._follower_of(partition)
-        if isinstance(partition.role, Following) and found is not None and not partition.log.is_truncating:
+        is_new = found is not None and (before is None or before[1] is not found[1])
+        if is_new and found is not None and not partition.log.is_truncating:
             self.cut(found[1], partition.high_watermark, Instant(0, 0))  # type: ignore[arg-type]
 
     with patch.object(Replication, "_place", place):
@@ -165,6 +172,130 @@ def timeless_tokens() -> Planted:
         yield
 
 
+@mutation("3 a divergence is told without the epoch of its end (KIP-279)")
+def end_without_epoch() -> Planted:
+    original = replica_fetch.divergence
+
+    def divergence(partition: Partition, asked: FetchPartition) -> DivergingEpoch | None:
+        found = original(partition, asked)
+        if found is not None:
+            found.epoch = asked.last_fetched_epoch
+        return found
+
+    with patch.object(replica_fetch, "divergence", divergence):
+        yield
+
+
+@mutation("8 a fenced replica may join the ISR (KIP-841)")
+def fenced_joins() -> Planted:
+    with (
+        patch.object(InSyncRules, "is_eligible", lambda *_: True),
+        patch.object(in_sync, "_is_eligible", lambda *_: True),
+    ):
+        yield
+
+
+@mutation("9 the broker epoch of a replica that joins is not compared (KIP-903)")
+def any_incarnation_joins() -> Planted:
+    def is_eligible(image: MetadataImage, partition: PartitionImage, state: BrokerState) -> bool:
+        broker = image.brokers.get(NodeId(state.broker_id))
+        return broker is not None and broker.is_active
+
+    def may_join(self: InSyncRules, node: NodeId, broker_epoch: int, directory: Uuid) -> bool:
+        broker = self.brokers.get(node)
+        return broker is not None and broker.is_active
+
+    with (
+        patch.object(in_sync, "_is_eligible", is_eligible),
+        patch.object(InSyncRules, "is_eligible", may_join),
+        patch.object(FollowerProgress, "is_stale", lambda *_: False),
+    ):
+        yield
+
+
+@mutation("13 a response to a fetch of an older leader epoch counts (KAFKA-18991)")
+def older_epoch_counts() -> Planted:
+    original = Fetcher.responded
+
+    def responded(self: Fetcher, response: FetchResponse, now: Instant) -> None:
+        with patch.object(Position, "__eq__", lambda a, b: b is not None and a[0] == b[0]):
+            original(self, response, now)
+
+    with patch.object(Fetcher, "responded", responded):
+        yield
+
+
+@mutation("14 batches of a newer epoch than asked for are appended (KAFKA-18723)")
+def newer_epoch() -> Planted:
+    original = PartitionLog.append_as_follower
+
+    def append(self: PartitionLog, records: memoryview, now: Instant, **_: object) -> object:
+        return original(self, records, now)
+
+    with patch.object(PartitionLog, "append_as_follower", append):
+        yield
+
+
+@mutation("16 the high watermark stays below a log that begins anew (KAFKA-9491)")
+def watermark_below_start() -> Planted:
+    def cut_to(self: Partition, end_offset: Offset) -> None:
+        self.high_watermark = min(self.high_watermark, end_offset)
+
+    with patch.object(Partition, "cut_to", cut_to):
+        yield
+
+
+@mutation("17 divergence is looked for before the offset is (KAFKA-12996)")
+def divergence_first() -> Planted:
+    def divergence(partition: Partition, asked: FetchPartition) -> DivergingEpoch | None:
+        if asked.last_fetched_epoch < 0:
+            return None
+        end, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
+        if epoch == asked.last_fetched_epoch and end >= asked.fetch_offset:
+            return None
+        return DivergingEpoch(epoch=epoch, end_offset=end)
+
+    with patch.object(replica_fetch, "divergence", divergence):
+        yield
+
+
+@mutation("21 a replica stays eligible after an unclean restart (KIP-966)")
+def unclean_is_clean() -> Planted:
+    original = brokers.broker_restarted
+
+    def restarted(*given: object, **options: object) -> object:
+        return original(*given, **{**options, "was_clean": True})  # type: ignore[arg-type]
+
+    with patch.object(brokers, "broker_restarted", restarted):
+        yield
+
+
+@mutation("22 a fenced replica is elected (KAFKA-19522)")
+def fenced_elected() -> Planted:
+    with (
+        patch.object(broker_changes, "acceptable", lambda *_, **__: lambda _: True),
+        patch.object(in_sync, "acceptable", lambda *_, **__: lambda _: True),
+    ):
+        yield
+
+
+@mutation("47 the partition epoch of AlterPartition is ignored (KIP-497)")
+def any_partition_epoch() -> Planted:
+    original = in_sync._refusal
+
+    def refusal(
+        image: MetadataImage,
+        leader: NodeId,
+        partition: PartitionImage,
+        asked: AlterPartitionRequestPartitionData,
+    ) -> ErrorCode:
+        asked.partition_epoch = partition.partition_epoch
+        return original(image, leader, partition, asked)
+
+    with patch.object(in_sync, "_refusal", refusal):
+        yield
+
+
 @mutation("ours: a follower fetches on before its records are synced")
 def unsynced_fetch() -> Planted:
     with (
@@ -188,18 +319,20 @@ def any_epoch() -> Planted:
         yield
 
 
-def seeds_needed(plant: Callable[[], Planted], seeds: int) -> tuple[int, str]:
+def seeds_needed(plant: Callable[[], Planted], seeds: int, *, world: str) -> tuple[int, str]:
     """(how many seeds it took, the violation); (-1, "") if none of them found it."""
     tried = 0
     for seed in range(1, 100 * seeds):
-        scenario = cluster_world.drawn(seed)
-        if cluster_world.replicas_of(scenario)[0] == 1:
+        if world == "cluster" and cluster_world.replicas_of(cluster_world.drawn(seed))[0] == 1:
             continue
         tried += 1
         with contextmanager(plant)():
-            outcome = cluster_world.run(scenario)
-        if outcome.failure is not None:
-            return tried, str(outcome.failure).partition(":")[0]
+            if world == "cluster":
+                failure = cluster_world.run(cluster_world.drawn(seed)).failure
+            else:
+                failure = replica_world.run(replica_world.drawn(seed)).failure
+        if failure is not None:
+            return tried, str(failure).partition(":")[0]
         if tried == seeds:
             break
     return -1, ""
@@ -209,11 +342,12 @@ def main() -> None:
     """Print a line for each mutation: seeds needed, violation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--world", choices=("replica", "cluster"), default="replica")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     for name, plant in MUTATIONS.items():
-        if not options.names or any(name.startswith(one) for one in options.names):
-            needed, violation = seeds_needed(plant, options.seeds)
+        if not options.names or any(name.startswith(f"{one} ") for one in options.names):
+            needed, violation = seeds_needed(plant, options.seeds, world=options.world)
             print(f"{needed:4}  {violation:24}  {name}", flush=True)
 
 
