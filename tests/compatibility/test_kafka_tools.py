@@ -122,9 +122,9 @@ def test_dump_log_finds_nothing_to_object_to_in_segments_and_indexes(live: LiveB
     admin = AdminClient({"bootstrap.servers": live.bootstrap_servers})
     topic = f"dumped-{live.create('n')}"
     # The smallest segment Kafka allows; three megabytes in small batches roll twice and fill the indexes.
-    admin.create_topics([NewTopic(topic, 1, 1, config={"segment.bytes": "1048576"})])[topic].result(
-        timeout=PATIENCE_S
-    )
+    # The records are old: a check of retention would delete them.
+    config = {"segment.bytes": "1048576", "retention.ms": "-1"}
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(timeout=PATIENCE_S)
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": live.bootstrap_servers, "batch.num.messages": 10, "enable.idempotence": True}
     )
