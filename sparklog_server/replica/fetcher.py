@@ -306,7 +306,8 @@ class Fetcher:
         records = data.records
         try:
             if isinstance(records, (bytes, bytearray, memoryview)) and len(records):
-                if (base := follower.base_below(records)) is not None:
+                base = follower.base_below(records, Offset(data.log_start_offset))
+                if base is not None:
                     follower.phase, follower.awaited = Phase.CUTTING, bytes(records)
                     self._cutting.restart(follower, base, now)
                     return

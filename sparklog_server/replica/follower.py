@@ -67,12 +67,13 @@ class Follower:
         """Fetch the partition: its rest is over, or its truncation is done."""
         self.phase, self.again_us = Phase.FETCHING, None
 
-    def base_below(self, records: bytes | bytearray | memoryview) -> Offset | None:
-        """The base offset of the first of these batches if it begins below the start of this log, which is
-        empty, and ends behind that: records were deleted at the leader up to the middle of a batch.
+    def base_below(self, records: bytes | bytearray | memoryview, leaders_log_start: Offset) -> Offset | None:
+        """The base offset of the first of these batches if the end of this log is inside it, and this log has
+        no record that the leader still has: records were deleted at the leader up to the middle of a batch.
         """
         log = self.partition.log
-        if log.log_start_offset < log.log_end_offset or len(records) < HEADER_SIZE:
+        is_bare = log.log_end_offset in (log.log_start_offset, leaders_log_start)
+        if not is_bare or len(records) < HEADER_SIZE:
             return None
         header = read_header(records)
         spans = header.base_offset < log.log_end_offset < header.next_offset

@@ -141,6 +141,21 @@ def test_a_follower_begins_anew_within_a_batch_whose_first_records_are_deleted()
     cluster.run_until(lambda: cluster.isr() == {1, 2, 3} and starts(cluster).get(away) == 4)
 
 
+def test_a_log_that_ends_at_the_leaders_log_start_amid_a_batch_begins_anew() -> None:
+    cluster = replicated()
+    assert cluster.write(b"a") == 0
+    old = cluster.leading() or 0
+    cluster.forget_fetches(old)
+    assert cluster.write(b"lost", acks=1) == 0
+    cluster.nodes[NodeId(old)].kill(is_power_cut=False)
+    cluster.run_until(lambda: cluster.leading() not in (None, old))
+    assert cluster.write(b"b", b"c", b"d") == 0
+    delete(cluster, 2)
+    cluster.nodes[NodeId(old)].start()
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
+    assert offsets(cluster, old) == offsets(cluster, cluster.leading() or 0)
+
+
 def test_a_log_that_begins_anew_waits_for_room_on_a_full_disk() -> None:
     cluster = replicated(**RETAINED)
     put(cluster, 1)

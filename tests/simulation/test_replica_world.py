@@ -8,6 +8,7 @@ import pytest
 from sparklog_server.simulation import replica_world
 
 SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 200, 20, 2_200
+ONCE_FAILED = (1_250,)
 
 
 RARE = (
@@ -38,6 +39,11 @@ def failed(seeds: range) -> dict[int, str]:
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_OF_A_TEST))
 def test_no_seed_breaks_a_rule(first: int) -> None:
     assert failed(range(first, first + SEEDS_OF_A_TEST)) == {}
+
+
+@pytest.mark.parametrize("seed", ONCE_FAILED)
+def test_no_seed_breaks_a_rule_again(seed: int) -> None:
+    assert failed(range(seed, seed + 1)) == {}
 
 
 @pytest.mark.long
