@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sparklog import Admin
+from sparklog.client.admin import NewTopic
 from tests.tools import spark_connector_jars
 
 NUMBERS = itertools.count(1)
@@ -67,7 +68,8 @@ def make_topic(admin: Admin) -> MakeTopic:
 
     def make(partitions: int = 1, *, prefix: str = "t") -> str:
         topic = f"{prefix}-{os.getpid()}-{next(NUMBERS)}"
-        admin.create_topics({topic: partitions})
+        # No retention: some tests send records with timestamps of long ago.
+        admin.create_topics([NewTopic(topic, partitions, configs={"retention.ms": "-1"})])
         return topic
 
     return make
