@@ -36,7 +36,7 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.links import OFFSETS, REPLICAS, Address
 from sparklog_server.config.replica_settings import RESPONSE_BYTES_MAX
 from sparklog_server.metadata.image import MetadataDelta
-from sparklog_server.replica.fetcher import Fetcher, FetchLimits
+from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
 from sparklog_server.replica.follower import FollowedKey, Follower
 from sparklog_server.replica.isr_changes import check_in_sync, isr_committed, isr_refused
 from sparklog_server.replica.leader import Following, LeaderReplica
@@ -216,12 +216,12 @@ class Replication:
         context = self._context
         if context.broker_epoch < 0:
             return  # not registered: a fetch would prove nothing of this incarnation (KIP-903)
-        request = fetcher.next_request(context.broker_epoch, now)
-        if request is None:
+        sent = fetcher.next_request(context.broker_epoch, now)
+        if sent is None:
             return
         address = context.address_of(fetcher.leader)
         if address is None:
-            fetcher.lost("the leader has no address", now)
+            fetcher.lost(sent, "the leader has no address", now)
             return
         known = self._asked.get(fetcher.leader)
         if known is not None and known != address:
@@ -230,21 +230,22 @@ class Replication:
         context.links.ask(
             address,
             REPLICAS,
-            request,
-            partial(self._fetched, fetcher),
+            sent.request,
+            partial(self._fetched, fetcher, sent),
             now,
             timeout_us=self._answer_us,
         )
 
-    def _fetched(self, fetcher: Fetcher, answer: Message | Loss, now: Instant) -> None:
+    def _fetched(self, fetcher: Fetcher, sent: SentFetch, answer: Message | Loss, now: Instant) -> None:
         suspects = self._context.suspects
         if isinstance(answer, FetchResponse):
             suspects.pop(fetcher.leader, None)
-            fetcher.responded(answer, now)
+            fetcher.responded(sent, answer, now)
         else:
             if answer in _PROCESS_ENDED:
                 suspects[fetcher.leader] = Micros(now.mono_us + _SUSPECTED_US)
-            fetcher.lost(answer.value if isinstance(answer, Loss) else "not a response to a fetch", now)
+            reason = answer.value if isinstance(answer, Loss) else "not a response to a fetch"
+            fetcher.lost(sent, reason, now)
         self._is_due = True
 
     # -- truncations

@@ -1,4 +1,4 @@
-"""Fetches all partitions that one broker leads and this node follows, by one request at a time.
+"""Fetches all partitions that one broker leads and this node follows.
 
     next_request ─► the leader ─► responded ─► appended, high watermarks, truncations ─► next_request
          ▲                                                                                  │
@@ -6,6 +6,9 @@
 
 The requests form an incremental session (KIP-227): each names only the partitions whose position has changed
 since the leader was told, and each response only those with something new.
+
+A request that finds nothing new waits at the leader. If a position changes meanwhile, because a partition is
+placed or a truncation is done, a second request tells it at once, and ends the wait of the first.
 """
 
 from collections.abc import Callable
@@ -22,8 +25,8 @@ from sparklog.wire.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from sparklog.wire.schema import INT32_MAX
 from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, FULL_FETCH, epoch_after
 from sparklog_server.replica.follower import FollowedKey, Follower, Phase, Position
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
@@ -44,7 +47,7 @@ _SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
 _NO_SESSION: Final = 0
-_FULL_FETCH: Final = 0
+_IN_FLIGHT_MAX: Final = 2
 
 
 class FetchLimits(NamedTuple):
@@ -55,6 +58,13 @@ class FetchLimits(NamedTuple):
     partition_bytes_max: int
     response_bytes_max: int
     backoff_us: int
+
+
+class SentFetch(NamedTuple):
+    """A request in flight, and the partitions that it names or forgets."""
+
+    request: FetchRequest
+    changed: frozenset[FollowedKey]
 
 
 class Cutting(Protocol):
@@ -70,8 +80,9 @@ class Cutting(Protocol):
 
 
 class Fetcher:
-    """Invariants: one request is in flight at most; `_told` is what the leader's session has; a response
-    counts for a partition only if its position is still the one that was requested.
+    """Invariants: two requests are in flight at most, and only one while a session begins; `_told` is what
+    the leader's session has when it has seen them; a response counts for a partition only if its position is
+    still the one that was requested, and no later request changes it.
     """
 
     def __init__(
@@ -83,7 +94,7 @@ class Fetcher:
         trace: Callable[..., None],
     ) -> None:
         self.leader = leader
-        self.is_awaiting = False
+        self._in_flight: list[SentFetch] = []  # in the order in which they were sent
         self._node_id = node_id
         self._limits = limits
         self._cutting = cutting
@@ -92,7 +103,7 @@ class Fetcher:
         self._told: dict[FollowedKey, Position] = {}
         self._changed: dict[FollowedKey, None] = {}
         self._resting: dict[FollowedKey, None] = {}
-        self._session_id, self._session_epoch = _NO_SESSION, _FULL_FETCH
+        self._session_id, self._session_epoch = _NO_SESSION, FULL_FETCH
         self._rest_us = _FIRST_REST_US
         self._rests_until_us: Micros | None = None
         self._held_until_us: Micros | None = None
@@ -143,7 +154,7 @@ class Fetcher:
 
     def deadline(self) -> Micros | None:
         """The next time at which `next_request` may have one."""
-        if self.is_awaiting:
+        if not self._has_room:
             return None
         if self._rests_until_us is not None:
             return self._rests_until_us
@@ -152,37 +163,48 @@ class Fetcher:
             due_us = earlier(due_us, self._followers[key].again_us)
         return due_us
 
-    def next_request(self, broker_epoch: int, now: Instant) -> FetchRequest | None:
-        """The request to send now; None if one is in flight, the fetcher rests, or no partition is to be
-        fetched.
+    @property
+    def _has_room(self) -> bool:
+        in_flight = len(self._in_flight)
+        return not in_flight or (in_flight < _IN_FLIGHT_MAX and self._session_epoch != FULL_FETCH)
+
+    def next_request(self, broker_epoch: int, now: Instant) -> SentFetch | None:
+        """The request to send now; None if the leader has nothing to be told or two are in flight, the
+        fetcher rests, or no partition is to be fetched.
         """
-        if self.is_awaiting or (self._rests_until_us is not None and now.mono_us < self._rests_until_us):
+        if not self._has_room or (self._rests_until_us is not None and now.mono_us < self._rests_until_us):
             return None
         self._rests_until_us = None
         self._wake(now)
         if self._is_held(now):
             return None
-        if self._session_epoch == _FULL_FETCH:
+        if self._in_flight and not self._changed:
+            return None
+        if self._session_epoch == FULL_FETCH:
             self._told.clear()
             self._changed = dict.fromkeys(self._followers)
         topics: dict[Uuid, FetchTopic] = {}
         forgotten: dict[Uuid, ForgottenTopic] = {}
+        changed: list[FollowedKey] = []
         for key in self._changed:
             follower = self._followers.get(key)
             if follower is not None and follower.is_fetchable:
-                self._name(follower, topics)
+                if self._name(follower, topics):
+                    changed.append(key)
             elif self._told.pop(key, None) is not None:
                 topic_id, index = key
                 if topic_id not in forgotten:
                     forgotten[topic_id] = ForgottenTopic(topic_id=topic_id, partitions=[])
                 forgotten[topic_id].partitions.append(index)
+                changed.append(key)
         self._changed = {}
         if not self._told:
             self._end_session()
             return None
-        self.is_awaiting = True
+        if self._in_flight and not changed:
+            return None
         limits = self._limits
-        return FetchRequest(
+        request = FetchRequest(
             replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
             max_wait_ms=limits.wait_ms_max,
             min_bytes=limits.bytes_min,
@@ -192,6 +214,11 @@ class Fetcher:
             topics=list(topics.values()),
             forgotten_topics_data=list(forgotten.values()),
         )
+        if self._session_epoch != FULL_FETCH:
+            self._session_epoch = epoch_after(self._session_epoch)
+        sent = SentFetch(request, frozenset(changed))
+        self._in_flight.append(sent)
+        return sent
 
     def _is_held(self, now: Instant) -> bool:
         """Whether to wait for a sync first: while the leader held the request, it would not learn that the
@@ -216,11 +243,11 @@ class Fetcher:
                 follower.fetch_again()
                 self._changed[key] = None
 
-    def _name(self, follower: Follower, topics: dict[Uuid, FetchTopic]) -> None:
+    def _name(self, follower: Follower, topics: dict[Uuid, FetchTopic]) -> bool:
         """Add a partition to the request, if its position is not the one that the leader has."""
         key, position = follower.key, follower.position()
         if self._told.get(key) == position:
-            return
+            return False
         self._told[key] = position
         topic_id, index = key
         topic = topics.get(topic_id)
@@ -238,12 +265,15 @@ class Fetcher:
                 partition_max_bytes=self._limits.partition_bytes_max,
             )
         )
+        return True
 
     # -- responses
 
-    def responded(self, response: FetchResponse, now: Instant) -> None:
-        """The leader has answered the request."""
-        self.is_awaiting = False
+    def responded(self, sent: SentFetch, response: FetchResponse, now: Instant) -> None:
+        """The leader has answered a request."""
+        if not self._is_in_flight(sent):
+            return
+        self._in_flight.remove(sent)
         code = code_of(response.error_code)
         if code is not ErrorCode.NONE:
             self._end_session()
@@ -251,30 +281,29 @@ class Fetcher:
                 self._rest(code.name, now)
             return
         self._rest_us = _FIRST_REST_US
-        self._session_id = response.session_id
-        self._session_epoch = (
-            _FULL_FETCH
-            if response.session_id == _NO_SESSION
-            else 1
-            if self._session_epoch == INT32_MAX
-            else self._session_epoch + 1
-        )
+        if sent.request.session_epoch == FULL_FETCH and response.session_id != _NO_SESSION:
+            self._session_id, self._session_epoch = response.session_id, FIRST_EPOCH
+        asked_anew = self._in_flight[0].changed if self._in_flight else frozenset()
         for topic in response.responses:
             topic_id = Uuid(topic.topic_id)
             for data in topic.partitions:
                 key = topic_id, data.partition_index
                 follower = self._followers.get(key)
-                if follower is not None and follower.is_fetchable:
+                if follower is not None and follower.is_fetchable and key not in asked_anew:
                     position = follower.position()
                     if position == self._told.get(key):
                         self._take(follower, position, data, now)
                 self._changed[key] = None
 
-    def lost(self, reason: str, now: Instant) -> None:
-        """The request has no response: a new session begins after a pause."""
-        self.is_awaiting = False
-        self._end_session()
-        self._rest(reason, now)
+    def lost(self, sent: SentFetch, reason: str, now: Instant) -> None:
+        """A request has no response, and a later one neither: a new session begins after a pause."""
+        if self._is_in_flight(sent):
+            self._end_session()
+            self._rest(reason, now)
+
+    def _is_in_flight(self, sent: SentFetch) -> bool:
+        """Whether a request is one of the session, and not of an earlier one."""
+        return any(sent is one for one in self._in_flight)
 
     def retry_now(self) -> None:
         """End the pause after a loss: the leader may be reachable again."""
@@ -282,7 +311,8 @@ class Fetcher:
         self._rest_us = _FIRST_REST_US
 
     def _end_session(self) -> None:
-        self._session_id, self._session_epoch = _NO_SESSION, _FULL_FETCH
+        self._session_id, self._session_epoch = _NO_SESSION, FULL_FETCH
+        self._in_flight.clear()
         self._told.clear()
 
     def _rest(self, reason: str, now: Instant) -> None:

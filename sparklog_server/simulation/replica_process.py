@@ -219,15 +219,20 @@ class ReplicaProcess:
         return self._end_of_turn(now)
 
     def _answer(self, call: Call, answer: Message | Parked | None) -> None:
+        """Send an answer, after those of all earlier requests of the session."""
+        owed = call.session.owed
+        if call not in owed and answer is not Parked.SILENT:
+            owed.append(call)
         if not isinstance(answer, Message):
             return
-        del self._calls[call]
-        call.answer = []
         for topic in answer.responses if isinstance(answer, FetchResponse) else ():
             for data in topic.partitions:
                 if isinstance(data.records, FileSlice):
                     data.records = memoryview(data.records.read())
-        self._effects.append(Reply(call.session.id, [self._post.framed(call.correlation_id, answer)]))
+        call.answer = [self._post.framed(call.correlation_id, answer)]
+        while owed and (chunks := owed[0].answer) is not None:
+            del self._calls[owed.popleft()]
+            self._effects.append(Reply(call.session.id, chunks))
 
     def disconnect(self, session: Session, reason: str) -> None:
         """Close a session."""

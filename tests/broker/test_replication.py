@@ -26,6 +26,18 @@ def test_a_record_with_acks_all_is_on_every_replica() -> None:
     assert [cluster.values(node, limit=2) for node in (1, 2, 3)] == [[b"a", b"b"]] * 3
 
 
+def test_the_first_records_of_a_partition_do_not_wait_for_the_idle_fetches_of_others() -> None:
+    cluster = replicated(6)
+    for name in ("u", "v", "w"):
+        cluster.run(700)  # each follower has told everything, and waits at each leader
+        assert cluster.create(cluster.nodes[NodeId(1)], name, 6, replicas=3) == 0
+        cluster.run_until(lambda name=name: all(cluster.leading(name, one) for one in range(6)))
+        begun_us = cluster.clock.now.mono_us
+        for partition in range(6):
+            assert cluster.write(b"a", topic=name, partition=partition) == 0
+        assert cluster.clock.now.mono_us - begun_us < 200_000
+
+
 def test_followers_learn_the_high_watermark_with_the_next_fetch() -> None:
     cluster = replicated()
     assert cluster.write(b"a") == 0

@@ -68,10 +68,10 @@ def test_a_file_that_cannot_be_read_and_one_that_cannot_be_synced_cost_no_more_t
         assert [send(address, partition) for partition in range(4)] == [""] * 4
         lies = homes(directories)
         unread = lies.index(0)  # beside the metadata log
-        failing.fail(("read", f"t-{unread}/", errno.EIO))
+        failing.fail(("read", f"/t-{unread}/", errno.EIO))
         assert read(address, unread, patience_ms=500) == []
         assert [read(address, partition) for partition in range(4) if partition != unread] == [[LARGE]] * 3
-        failing.fail(("fsync", f"t-{lies.index(1)}/", errno.EIO))
+        failing.fail(("fsync", f"/t-{lies.index(1)}/", errno.EIO))
         assert send(address, lies.index(1)) != ""
         gone = [home == 1 or partition == unread for partition, home in enumerate(lies)]
         assert leaders(address) == [-1 if is_gone else 1 for is_gone in gone]

@@ -1,7 +1,8 @@
 """Fetch by a follower: it tells what it has, and gets the records up to the log end offset.
 
     positions ─► progress, high watermark, ISR ─► records, errors or divergence? ── yes ──► response
-                                                     └── no ──► parked in its session ──► news, or max wait
+                                                     └── no ──► parked in its session ──► news, max wait, or
+                                                                                        the next request
 
 See `replica/sessions.py` for the sessions.
 """
@@ -23,7 +24,7 @@ from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION, epoch_after, key_of, refusal_of
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.sessions import PARTS_MAX, ReplicaSession, StandingPart
+from sparklog_server.replica.sessions import PARTS_MAX, UNKNOWN, ReplicaSession, StandingPart
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _TOPIC_IDS_SINCE = 13
@@ -45,6 +46,11 @@ def fetch_as_replica(
     context: Context, call: Call, request: FetchRequest, now: Instant
 ) -> FetchResponse | Parked:
     """Take what the follower tells, and answer it, at once or when there is news."""
+    is_early = False
+    for earlier in call.session.owed:
+        if earlier.answer is None and isinstance(earlier.waiting, _ParkedReplicaFetch):
+            earlier.waiting.finish()  # before the positions change
+            is_early = True
     node, broker_epoch = follower_of(request)
     session = _session_of(context, call, request, node, now)
     if isinstance(session, ErrorCode):
@@ -60,7 +66,10 @@ def fetch_as_replica(
     for topic in request.topics:
         for asked in topic.partitions:
             key = key_of(topic.topic, topic.topic_id, asked.partition, uses_topic_ids=uses_topic_ids)
-            _take(context, session.ask(key, asked), node, broker_epoch, now)
+            part = session.ask(key, asked)
+            if is_early:  # the follower takes nothing for this partition from that response
+                part.told_high_watermark = part.told_log_start = UNKNOWN
+            _take(context, part, node, broker_epoch, now)
     if len(session.parts) > PARTS_MAX:
         context.replica_sessions.end(session.id)
         session.close()
@@ -152,13 +161,14 @@ def _find(context: Context, part: StandingPart) -> Partition | None:
 class _ParkedReplicaFetch:
     """A follower's fetch, which waits for news of its session."""
 
-    __slots__ = ("_context", "_is_full", "_request", "_session", "call")
+    __slots__ = ("_answer", "_context", "_is_full", "_request", "_session", "call")
 
     def __init__(self, context: Context, call: Call, request: FetchRequest, session: ReplicaSession) -> None:
         self.call = call
         self._context = context
         self._request = request
         self._session = session
+        self._answer: FetchResponse | None = None
         self._is_full = request.session_epoch in (FULL_FETCH, NO_SESSION)
 
     def begin(self, now: Instant) -> FetchResponse | Parked:
@@ -167,16 +177,22 @@ class _ParkedReplicaFetch:
             return self._response()
         self._session.parked = self
         self._context.timers.park(self, self._request.max_wait_ms, now)
-        return Parked.MUTING
+        return Parked.FLOWING
+
+    def finish(self) -> None:
+        """Wait no longer: the follower has sent another request."""
+        if self._answer is None:
+            self._answer = self._response()
+            self._context.woken[self] = None
 
     def released(self) -> None:
         self._context.woken[self] = None
 
     def woken(self, now: Instant) -> FetchResponse | None:
-        return self._response() if self._has_news() else None
+        return self._answer or (self._response() if self._has_news() else None)
 
     def expired(self, now: Instant) -> FetchResponse:
-        return self._response()
+        return self._answer or self._response()
 
     def abandoned(self) -> None:
         """The connection of the follower is closed: it begins another session on the next one."""
