@@ -135,8 +135,7 @@ def recover(
     )
     for segment in segments[: min(doubtful, len(segments) - 1)]:
         segment.settle()
-    if epochs is None:
-        epochs = _epochs_of(segments[:doubtful])
+    epochs = _epochs_of(segments[:doubtful], epochs, log_start_offset)
     known = _Known(directory, recovery_point, log_start_offset, cleaned_to, is_metadata)
     end_offset = _repair(disk, segments, doubtful, epochs, settings, known, cuts)
     if was_clean and segments and end_offset < log_start_offset:
@@ -426,11 +425,26 @@ def _next_offset(active: Segment) -> Offset:
     return Offset(end_offset)
 
 
-def _epochs_of(segments: list[Segment]) -> LeaderEpochCache:
-    """The leader epochs in the batches of these segments."""
+def _epochs_of(
+    segments: list[Segment], saved: LeaderEpochCache | None, log_start_offset: Offset
+) -> LeaderEpochCache:
+    """The leader epochs of these segments: those of the checkpoint and, of records before its first epoch,
+    what the batches tell. The checkpoint begins too late if the log start had been raised, and a crash took
+    the newer log start.
+    """
+    entries = [] if saved is None else saved.entries
+    known_from = entries[0][1] if entries else None
+    if saved is not None and (known_from is None or known_from <= log_start_offset):
+        return saved
     epochs = LeaderEpochCache()
     for segment in segments:
         for _, header in walk(segment.file, 0):
+            if known_from is not None and header.base_offset >= known_from:
+                break
             if header.leader_epoch > epochs.latest:
                 epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+    if saved is not None and not epochs.entries:
+        return saved
+    for epoch, start in entries:
+        epochs.assign(epoch, start)
     return epochs

@@ -75,6 +75,20 @@ def test_epochs_reach_the_disk_with_the_sync_that_covers_their_records() -> None
     assert disk.read("data/t-0/leader-epoch-checkpoint") == b"0\n3\n1 0\n4 2\n9 4\n"
 
 
+def test_epochs_of_records_whose_deletion_a_crash_has_undone_are_read_from_the_batches() -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk)
+    for at in range(200):
+        log.append(batch(2), LeaderEpoch(at // 50), NOW)
+    log.move_log_start(Offset(250))
+    sync(disk, log)
+    assert disk.read("data/t-0/leader-epoch-checkpoint") == b"0\n2\n2 250\n3 300\n"
+    assert log.recovery_point == 400
+    found = open_log(disk, recovery_point=400)
+    assert found.epochs.entries == [(0, 0), (1, 100), (2, 200), (3, 300)]
+    assert found.end_offset_for_epoch(LeaderEpoch(1)) == (200, 1)
+
+
 def test_an_epoch_without_records_is_forgotten_by_a_restart() -> None:
     disk = SimulatedDisk()
     log = open_log(disk)
