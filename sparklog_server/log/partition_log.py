@@ -555,6 +555,12 @@ class PartitionLog:
         """
         return self.segments.is_cutting
 
+    def batch_start(self, offset: Offset) -> Offset:
+        """The base offset of the batch that has `offset`: a truncation removes it whole. `offset` itself if
+        no batch has it. Raises StorageError.
+        """
+        return self.segments.batch_start(offset) if offset < self.log_end_offset else offset
+
     def begin_truncation(self, offset: Offset) -> Truncation | None:
         """Remove every batch with an offset of `offset` or above from the log. Returns the job that removes
         them from the disk, None if there are none; `truncated` follows. Raises StorageError.

@@ -8,7 +8,7 @@ A settled segment never changes: its batches and its index files are durable. Co
 settled segments only.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from sparklog.effects import FileSlice
@@ -151,6 +151,12 @@ class Segments:
     def is_all_settled(self) -> bool:
         """Whether every segment but the active one is settled."""
         return not self.sealed and not self._settling
+
+    def batch_start(self, offset: Offset) -> Offset:
+        """The base offset of the batch that has `offset`; `offset` if there is none. Raises StorageError."""
+        segment = self.all[max(0, bisect_right(self.all, offset, key=base_offset_of) - 1)]
+        found = segment.find(offset)
+        return offset if found is None else min(Offset(found[1].base_offset), offset)
 
     def begin_cut(self, offset: Offset, log_start_offset: Offset) -> Truncation:
         """Remove every batch with an offset of `offset` or above from the log. Returns the job that removes

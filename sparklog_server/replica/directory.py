@@ -349,16 +349,16 @@ class ReplicaDirectory:
 
     def cut(self, partition: Partition, offset: Offset, now: Instant) -> bool:
         """Begin the truncation of the log of a follower to `offset`: now, or once no checkpoint covers the
-        removed records, because those that replace them must not count as durable after a crash, and no
+        removed batches, because those that replace them must not count as durable after a crash, and no
         compacted segments are being renamed.
 
-        Returns whether it has begun; `take_truncations` returns its job then, unless there is nothing to
-        remove.
+        Returns whether it has begun; `take_truncations` returns its job then, if batches are to be removed.
         """
-        if offset < partition.log.log_end_offset and self._must_wait(partition, offset, now):
-            self._cuts[partition] = offset, None
-            return False
         try:
+            offset = partition.log.batch_start(offset)
+            if offset < partition.log.log_end_offset and self._must_wait(partition, offset, now):
+                self._cuts[partition] = offset, None
+                return False
             truncation = partition.log.begin_truncation(offset)
         except StorageError as error:
             self.storage_failed(error)

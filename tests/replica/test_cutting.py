@@ -193,6 +193,18 @@ def test_a_cut_below_the_checkpoint_lowers_it_first(seed: int) -> None:
     assert [len(content) for content in found] == [len(old)] * 10 + [len(new)] * (len(found) - 10)
 
 
+def test_a_cut_within_the_last_durable_batch_lowers_the_checkpoint_too() -> None:
+    world = World()
+    world.append(8, b"old")
+    world.partition.log.append(batch(2), LeaderEpoch(EPOCH), NOW)  # offsets 8 and 9
+    world.sync()
+    world.checkpoint()
+    assert not world.cut(9)
+    world.checkpoint()
+    assert world.partition.log.log_end_offset == 8
+    assert len(world.recovered(Random(1))) == 8
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_checkpoint_on_its_way_when_the_cut_is_asked_for_is_waited_for_and_followed_by_another(
     seed: int,
