@@ -97,7 +97,7 @@ def follow(
     """
     is_changed = live.follow(delta)
     partitions.rules.brokers = delta.after.brokers
-    if recovery is None or not recovery.defers(delta):
+    if recovery is None or not recovery.defers(delta, now):
         partitions.apply(delta, now)
     if is_changed:
         _cordon(live, partitions)

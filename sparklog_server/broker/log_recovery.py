@@ -1,9 +1,13 @@
 """Recovers the data logs of a node of a cluster, while its controller votes and its broker is fenced.
 
-    claimed ── begin: one job for each directory ──► recovering ── all jobs have ended ──► recovered
-                                                         │  the newest image waits           │  the partitions
-                                                         └── stop: each job ends at its      └─ get this image
-                                                             next log                           as their first
+    claimed ── begin: one job for each directory ──► recovering ── all jobs have ended, and the newest image
+                                                         │         has the registration ──► recovered
+                                                         └── stop: each job ends at its       the partitions
+                                                             next log                         get this image
+                                                                                              as their first
+
+An older image may name this broker as a leader although it stopped without the records that it acknowledged:
+whoever fetched from it would truncate them. The registration takes its leaderships away.
 
 A node alone recovers its logs before its broker exists: nothing of it is useful without them.
 """
@@ -12,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sparklog.effects import Steps
-from sparklog.model import Instant
+from sparklog.model import Instant, NodeId, Uuid
 from sparklog_server.broker.directories import recover_logs
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
@@ -28,7 +32,7 @@ _Event = tuple[str, dict[str, object]]
 class LogRecovery:
     """The recovery of the logs of all data directories.
 
-    Invariant: while it `is_running`, the partitions have no metadata, so that no log is used or created.
+    Invariant: until it `is_over`, the partitions have no metadata, so that no log is used or created.
     """
 
     def __init__(
@@ -38,7 +42,10 @@ class LogRecovery:
         partitions: Partitions,
         continuations: Continuations,
         trace: Trace,
+        incarnation_id: Uuid,
     ) -> None:
+        self.is_over = False
+        self._incarnation_id = incarnation_id
         self._settings = settings
         self._disk = disk
         self._partitions = partitions
@@ -47,6 +54,7 @@ class LogRecovery:
         self._awaited = len(partitions.directories)
         self._is_stopping = False
         self._image = MetadataImage()  # the newest that the partitions do not have
+        self._then: Callable[[Instant], None]
 
     @property
     def is_running(self) -> bool:
@@ -55,20 +63,37 @@ class LogRecovery:
 
     def begin(self, recovered: Callable[[Instant], None], now: Instant) -> None:
         """Begin the jobs; `recovered` is called once the partitions are open, and not after `stop`."""
+        self._then = recovered
         for directory in self._partitions.directories:
             self._continuations.run_in_steps(
-                partial(self._recover, directory, now), partial(self._recovered, directory, recovered)
+                partial(self._recover, directory, now), partial(self._recovered, directory)
             )
 
     def stop(self) -> None:
         """End each job at its next log."""
         self._is_stopping = True
 
-    def defers(self, delta: MetadataDelta) -> bool:
-        """Whether the partitions get this change later, with the first image."""
-        if self.is_running:
-            self._image = delta.after
-        return self.is_running
+    def defers(self, delta: MetadataDelta, now: Instant) -> bool:
+        """Whether this change is, or will be, part of the first image of the partitions."""
+        if self.is_over:
+            return False
+        self._image = delta.after
+        self._finish(now)
+        return True
+
+    def _finish(self, now: Instant) -> None:
+        """Give the partitions their first image, if the logs are open and it is not too old."""
+        if self.is_running or self._is_stopping or not self._is_registered():
+            return
+        self.is_over = True
+        self._partitions.apply(difference(MetadataImage(), self._image), now)
+        self._then(now)
+
+    def _is_registered(self) -> bool:
+        if "broker" not in self._settings.process_roles:
+            return True
+        known = self._image.brokers.get(NodeId(self._settings.node_id))
+        return known is not None and known.incarnation_id == self._incarnation_id
 
     def _recover(self, directory: ReplicaDirectory, now: Instant) -> Steps[list[_Event]]:
         """The job: it collects the events of the log, because the trace belongs to the event loop."""
@@ -86,7 +111,6 @@ class LogRecovery:
     def _recovered(
         self,
         directory: ReplicaDirectory,
-        recovered: Callable[[Instant], None],
         result: list[_Event] | StorageError,
         now: Instant,
     ) -> None:
@@ -106,6 +130,4 @@ class LogRecovery:
         self._trace(
             "logs-recovered", count=sum(len(one.log_dir.logs) for one in self._partitions.directories)
         )
-        if self._image.offset >= 0:
-            self._partitions.apply(difference(MetadataImage(), self._image), now)
-        recovered(now)
+        self._finish(now)

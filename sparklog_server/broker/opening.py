@@ -73,11 +73,6 @@ def open_parts(
     partitions = open_partitions(
         live, disk, log_dirs, continuations, agenda, failed=failed_directories, entropy=entropy, trace=trace
     )
-    recovery = None
-    if not is_alone:
-        from sparklog_server.broker.log_recovery import LogRecovery  # a node alone imports none of this
-
-        recovery = LogRecovery(settings, disk, partitions, continuations, trace)
     links = Links(continuations.effects, f"broker-{settings.node_id}")
     quorum = _open_quorum(
         settings,
@@ -91,6 +86,14 @@ def open_parts(
         now,
     )
     resolver = LinkedResolver(live, links, agenda, entropy=entropy, trace=trace)
+    groups = open_groups(live, allow, continuations, agenda, entropy=entropy, trace=trace)
+    coordinators = transactions(live, continuations, agenda, resolver, entropy=entropy, trace=trace)
+    incarnation_id = Uuid(entropy(16))
+    recovery = None
+    if not is_alone:
+        from sparklog_server.broker.log_recovery import LogRecovery  # a node alone imports none of this
+
+        recovery = LogRecovery(settings, disk, partitions, continuations, trace, incarnation_id)
     return Parts(
         live,
         continuations,
@@ -99,9 +102,9 @@ def open_parts(
         partitions,
         quorum,
         links,
-        open_groups(live, allow, continuations, agenda, entropy=entropy, trace=trace),
-        transactions(live, continuations, agenda, resolver, entropy=entropy, trace=trace),
-        registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(entropy(16))),
+        groups,
+        coordinators,
+        registration(settings, log_dirs, cluster_id, incarnation_id=incarnation_id),
         failed_directories,
         metadata_dir,
         recovery,

@@ -121,6 +121,7 @@ class ReplicaProcess:
         self.machine = machine
         self.controller = controller
         self.image = MetadataImage()
+        self._followed = MetadataImage()  # the newest that the partitions have
         self._settings = settings
         self._cluster_id = cluster_id
         self._post = post
@@ -158,9 +159,8 @@ class ReplicaProcess:
         self.context = _Context(self, live, self._effects, machine.random.randbytes)
         self.context.partitions = self.partitions
         self.replication = Replication(self.context, self._trace)
-        request = registration(
-            settings, [log_dir], self._cluster_id, incarnation_id=Uuid(machine.random.randbytes(16))
-        )
+        self._incarnation_id = Uuid(machine.random.randbytes(16))
+        request = registration(settings, [log_dir], self._cluster_id, incarnation_id=self._incarnation_id)
         self.controller.register(machine, request, self._registered)
         return self._end_of_turn(now)
 
@@ -177,8 +177,12 @@ class ReplicaProcess:
     def published(self, image: MetadataImage, now: Instant) -> list[Effect]:
         """Newer metadata have come."""
         if image.offset > self.image.offset and not self.is_stopped:
-            delta = difference(self.image, image)
             self.image = image
+            known = image.brokers.get(self.machine.node)
+            if known is None or known.incarnation_id != self._incarnation_id:
+                return []  # as LogRecovery
+            delta = difference(self._followed, image)
+            self._followed = image
             led = [one for one in self.partitions if one.leader is not None]
             leaders = [(one, one.leader, len(one.purgatory.heap)) for one in led]
             follow(self._live, self.partitions, None, delta, now)

@@ -1,5 +1,7 @@
 """Partitions with three replicas, on three whole brokers: what is acknowledged survives the leader."""
 
+import pytest
+
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId
 from sparklog.wire.messages.alter_partition_reassignments import (
@@ -189,3 +191,27 @@ def test_a_replica_that_is_dropped_leaves_its_broker() -> None:
     assert [cluster.values(node, limit=2) for node in kept] == [[b"a", b"b"]] * 2
     cluster.run(70_000)
     assert not [path for path in cluster.nodes[NodeId(dropped)].disk.list("/data") if path.startswith("t-0")]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_leader_that_lost_records_with_its_power_does_not_lead_on(seed: int) -> None:
+    def is_whole() -> bool:
+        return cluster.is_ready and all(len(cluster.isr(partition=one)) == 3 for one in range(3))
+
+    given = {
+        "min_insync_replicas": "2",
+        "broker_session_timeout_ms": "60000",
+        "replica_lag_time_max_ms": "60000",
+    }
+    cluster = Cluster(seed, **given).start()
+    cluster.run_until(lambda: cluster.is_ready)
+    assert cluster.create(cluster.nodes[NodeId(1)], "t", 3, replicas=3) == 0
+    cluster.run_until(is_whole)
+    for partition in range(3):
+        assert cluster.write(b"a", partition=partition) == 0
+    leader = cluster.nodes[NodeId(cluster.leading() or 0)]
+    leader.kill(is_power_cut=True)
+    leader.start()
+    cluster.run_until(is_whole)
+    cluster.run(600)
+    assert [cluster.values(node, partition=one) for node in (1, 2, 3) for one in range(3)] == [[b"a"]] * 9
