@@ -105,6 +105,7 @@ class Replication:
             self._is_due
             or noted.placed
             or noted.synced
+            or noted.read
             or self._truncations.done
             or (noted.proposals and not self._is_altering and self._alter_again_us is None)
         )
@@ -125,6 +126,11 @@ class Replication:
             for one in synced:
                 if (found := self._follower_of(one)) is not None:
                     found[0].changed(found[1].key)
+        if noted.read:
+            read, noted.read = noted.read, {}
+            for one in read:
+                if (found := self._follower_of(one)) is not None:
+                    found[0].read(found[1], now)
         if noted.proposals and not self._is_altering and self._alter_again_us is None:
             self._alter(now)
         for fetcher in self._fetchers.values():

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from .keys import Key, Kind
 from .kinds import boolean as _boolean
 from .kinds import integer as _int
 from .kinds import long as _long
@@ -62,6 +63,16 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int("replica.socket.timeout.ms", "How long a follower waits for a response."),
     ] = 30_000
+    selector_class: Annotated[
+        str | None,
+        Key(
+            "replica.selector.class",
+            Kind.STRING,
+            "Which replica a consumer reads from: with Kafka's class for racks, one in the rack that the "
+            "consumer names as its `client.rack` (KIP-392). When not set, the leader.",
+            choices=("org.apache.kafka.common.replica.RackAwareReplicaSelector",),
+        ),
+    ] = None
 
 
 class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -147,7 +147,6 @@ remote.log.storage.manager.class.name | STRING | r | - | <none> | The Java class
 remote.log.storage.manager.class.path | STRING | r | - | <none> | Where that class is found.
 remote.log.storage.manager.impl.prefix | STRING | r | - | rsm.config. | The prefix of keys that are handed to that class.
 remote.log.storage.system.enable | BOOLEAN | r | - | false | Use tiered storage.
-replica.selector.class | STRING | r | - | <none> | The Java class that sends consumers to a near replica.
 replica.socket.receive.buffer.bytes | INT | r | - | 65536 | The socket receive buffer of a follower.
 replication.quota.window.num | INT | r | 1.. | 11 | How many samples the replication quota remembers.
 replication.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of the replication quota lasts.

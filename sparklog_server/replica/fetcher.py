@@ -48,6 +48,8 @@ _SESSION_ERRORS: Final = (
 )
 _NO_SESSION: Final = 0
 _IN_FLIGHT_MAX: Final = 2
+_READ_US: Final = 2_000_000
+"""How long after a consumer began to wait here the leader tells each high watermark at once."""
 
 
 class FetchLimits(NamedTuple):
@@ -103,6 +105,7 @@ class Fetcher:
         self._told: dict[FollowedKey, Position] = {}
         self._changed: dict[FollowedKey, None] = {}
         self._resting: dict[FollowedKey, None] = {}
+        self._read: dict[FollowedKey, Micros] = {}
         self._session_id, self._session_epoch = _NO_SESSION, FULL_FETCH
         self._rest_us = _FIRST_REST_US
         self._rests_until_us: Micros | None = None
@@ -139,6 +142,13 @@ class Fetcher:
                 follower.partition.append_as_follower(records, follower.leader_epoch, now)
             except (RecordsRefused, PartitionUnavailable):
                 self.rest(follower, self._limits.backoff_us, now)
+
+    def read(self, follower: Follower, now: Instant) -> None:
+        """A consumer waits for the high watermark of a partition here."""
+        self._read[follower.key] = Micros(now.mono_us + _READ_US)
+        if not follower.is_read:
+            follower.is_read = True
+            self._changed[follower.key] = None
 
     def find(self, key: FollowedKey) -> Follower | None:
         """The follower of a partition; None if this broker is not its source."""
@@ -236,6 +246,11 @@ class Fetcher:
         return self._held_until_us is not None
 
     def _wake(self, now: Instant) -> None:
+        for key in [key for key, until_us in self._read.items() if until_us <= now.mono_us]:
+            del self._read[key]
+            if (read := self._followers.get(key)) is not None:
+                read.is_read = False
+                self._changed[key] = None
         for key in list(self._resting):
             follower = self._followers[key]
             if follower.again_us is None or follower.again_us <= now.mono_us:
@@ -263,6 +278,7 @@ class Fetcher:
                 last_fetched_epoch=position.last_fetched_epoch,
                 log_start_offset=position.log_start_offset,
                 partition_max_bytes=self._limits.partition_bytes_max,
+                high_watermark=position.high_watermark,
             )
         )
         return True
@@ -290,8 +306,8 @@ class Fetcher:
                 key = topic_id, data.partition_index
                 follower = self._followers.get(key)
                 if follower is not None and follower.is_fetchable and key not in asked_anew:
-                    position = follower.position()
-                    if position == self._told.get(key):
+                    position, told = follower.position(), self._told.get(key)
+                    if told is not None and told.is_at(position):
                         self._take(follower, position, data, now)
                 self._changed[key] = None
 

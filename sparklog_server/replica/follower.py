@@ -9,10 +9,11 @@ they are synced. So such a partition waits for its sync before it fetches on.
 """
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.model import LeaderEpoch, Micros, Offset, OffsetAndEpoch, Uuid
 from sparklog.record.batch import HEADER_SIZE, read_header
+from sparklog.wire.schema import INT64_MAX
 from sparklog_server.replica.partition import Partition
 
 
@@ -22,6 +23,12 @@ class Phase(Enum):
     RESTING = "resting"
 
 
+NOT_READ: Final = Offset(INT64_MAX)
+"""The high watermark in the fetch of a partition that no consumer reads here: its leader need not tell a
+newer one at once.
+"""
+
+
 class Position(NamedTuple):
     """What a fetch says about one partition."""
 
@@ -29,12 +36,19 @@ class Position(NamedTuple):
     last_fetched_epoch: LeaderEpoch
     log_start_offset: Offset
     leader_epoch: LeaderEpoch
+    high_watermark: Offset = NOT_READ
+
+    def is_at(self, other: "Position") -> bool:
+        """Whether the leader would send the same records."""
+        return self[:-1] == other[:-1]
 
 
 class Follower:
-    """One followed partition in one leader epoch. `again_us` is set exactly while RESTING."""
+    """One followed partition in one leader epoch. `again_us` is set exactly while RESTING; `is_read` tells
+    that consumers wait, or waited lately, for its high watermark.
+    """
 
-    __slots__ = ("again_us", "awaited", "leader_epoch", "partition", "phase", "topic_id")
+    __slots__ = ("again_us", "awaited", "is_read", "leader_epoch", "partition", "phase", "topic_id")
 
     def __init__(self, partition: Partition, topic_id: Uuid, leader_epoch: LeaderEpoch) -> None:
         self.partition = partition
@@ -42,6 +56,7 @@ class Follower:
         self.leader_epoch = leader_epoch
         self.phase = Phase.CUTTING if partition.log.is_truncating else Phase.FETCHING
         self.again_us: Micros | None = None
+        self.is_read = False
         self.awaited: bytes | None = None  # appended when the log begins anew
 
     @property
@@ -56,8 +71,8 @@ class Follower:
 
     def position(self) -> Position:
         """The position of the next fetch."""
-        log = self.partition.log
-        return Position(log.log_end_offset, log.latest_epoch, log.log_start_offset, self.leader_epoch)
+        log, told = self.partition.log, self.partition.high_watermark if self.is_read else NOT_READ
+        return Position(log.log_end_offset, log.latest_epoch, log.log_start_offset, self.leader_epoch, told)
 
     def rest_until(self, again_us: Micros) -> None:
         """Fetch the partition no more before `again_us`."""

@@ -56,14 +56,15 @@ class Home(DirectoryDisk, Protocol):
 
 class Noted:
     """The partitions of a node for which the broker has work at the end of a turn, which drains these tables:
-    a proposed ISR, a new role or placement, and records of a follower that a sync has made durable.
+    a proposed ISR, a new role or placement; of followers: records that are durable now, a reader that waits.
     """
 
-    __slots__ = ("placed", "proposals", "synced")
+    __slots__ = ("placed", "proposals", "read", "synced")
 
     def __init__(self) -> None:
         self.proposals: dict[Partition, None] = {}
         self.placed: dict[Partition, None] = {}
+        self.read: dict[Partition, None] = {}
         self.synced: dict[Partition, None] = {}
 
 

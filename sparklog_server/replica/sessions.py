@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from sparklog.model import Instant, Micros, NodeId, Offset
 from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
 from sparklog.wire.messages.fetch import FetchPartition, PartitionData
+from sparklog.wire.schema import INT64_MAX
 from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, UNUSED_US, PartKey, new_id
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import NEVER, FollowerProgress
@@ -193,6 +194,8 @@ class ReplicaSession:
             part = self.parts[key] = StandingPart(self, key, asked)
         part.asked = asked
         part.is_awaiting = False
+        if asked.high_watermark != INT64_MAX:
+            part.told_high_watermark = UNKNOWN  # the follower says what it has
         part.error, part.diverging = 0, None
         return part
 

@@ -28,7 +28,8 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 
 class Cluster:
     """Nodes 1 to `count`, of which the first `voters` are controllers too, or nothing else if the cluster
-    `is_split`. Checks, whenever time passes, that images at one offset are equal.
+    `is_split`; `{node}` in a given setting is the number. Checks, whenever time passes, that images at one
+    offset are equal.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Cluster:
                     f"{one}@127.0.0.{one}:9093" for one in range(1, voters + 1)
                 ),
                 "process.roles": "broker",
-                **{key.replace("_", "."): value for key, value in given.items()},
+                **{key.replace("_", "."): value.format(node=number) for key, value in given.items()},
             }
             if number <= voters:
                 settings["process.roles"] = "controller" if is_split else "broker,controller"

@@ -30,6 +30,7 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.epochs import divergence
+from sparklog_server.broker.handlers.near_replica import near_replica
 from sparklog_server.broker.handlers.session_fetch import BeginningSession, ResumedSession, in_session
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
@@ -47,6 +48,7 @@ from sparklog_server.replica.unavailable import PartitionUnavailable
 _READ: Final = Operation.READ
 _TOPIC: Final = Resource.TOPIC
 _TOPIC_IDS_SINCE = 13
+_RACKS_SINCE = 11  # a consumer may read from a follower (KIP-392)
 _STORAGE_ERROR_SINCE = 6  # an earlier client would not retry this error, and not look for the new leader
 _READ_COMMITTED = 1
 _READINGS_MAX = 3
@@ -67,7 +69,8 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
         from sparklog_server.broker.handlers.replica_fetch import fetch_as_replica
 
         return fetch_as_replica(context, call, request, now)
-    role_of = any_role_of if replica_id == DEBUGGING else Partition.leader_for
+    is_near = replica_id == DEBUGGING or call.version >= _RACKS_SINCE
+    role_of = any_role_of if is_near else Partition.leader_for
     if request.session_epoch == NO_SESSION and not request.session_id:
         return _ParkedFetch(context, call, request, None, role_of).begin(now)
     session = in_session(context, call, request, now)
@@ -82,6 +85,7 @@ class _ParkedFetch:
     __slots__ = (
         "_context",
         "_given",
+        "_rack",
         "_readings",
         "_request",
         "_role_of",
@@ -105,6 +109,8 @@ class _ParkedFetch:
         self._request = request
         self._session = session
         self._role_of = role_of
+        selects = context.settings.replica.selector_class is not None
+        self._rack = request.rack_id if selects and call.version >= _RACKS_SINCE else ""
         self._given: list[tuple[Partition, FileSlice, Offset]] = []
         self._unread: list[tuple[Partition, Role, IndexReading]] = []
         self._readings = 0
@@ -148,7 +154,7 @@ class _ParkedFetch:
             room = min(room, quotas.fetch_bytes_max(self.call))
         wanted_bytes = request.min_bytes if request.min_bytes < room else room
         found_bytes = 0
-        failed = False
+        failed = is_elsewhere = False
         self._given.clear()
         self._unread.clear()
         responses = []
@@ -161,6 +167,7 @@ class _ParkedFetch:
                 found_bytes += size
                 room = room - size if size < room else 0
                 failed |= part.error_code != 0 or part.diverging_epoch is not None
+                is_elsewhere |= part.preferred_read_replica >= 0
                 parts.append(part)
             responses.append(
                 FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts)
@@ -168,7 +175,7 @@ class _ParkedFetch:
         response = FetchResponse(responses=responses)
         if failed:
             self._name_leaders(response)
-        return response, failed or found_bytes >= wanted_bytes or self._was_cut()
+        return response, failed or is_elsewhere or found_bytes >= wanted_bytes or self._was_cut()
 
     def _name_leaders(self, response: FetchResponse) -> None:
         """Add the addresses of the brokers that the response names as leaders."""
@@ -199,6 +206,8 @@ class _ParkedFetch:
                     continue
                 try:
                     self._watched.append((partition, partition.watch(self)))
+                    if partition.leader is None:
+                        self._context.partitions.noted.read[partition] = None
                 except PurgatoryFull:
                     self._unwatch()
                     return False
@@ -267,6 +276,12 @@ class _ParkedFetch:
                 part.aborted_transactions = None
             part.log_start_offset = partition.log.log_start_offset
             start = Offset(asked.fetch_offset)
+            if self._rack:
+                own = NodeId(context.settings.node_id)
+                near = near_replica(context.image, partition, own, self._rack, start)
+                if near is not None:
+                    part.preferred_read_replica, part.records = near, b""
+                    return part
             if asked.last_fetched_epoch >= 0:
                 part.diverging_epoch = divergence(partition, asked)
                 if part.diverging_epoch is not None:
