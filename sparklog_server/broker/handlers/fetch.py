@@ -109,8 +109,9 @@ class _ParkedFetch:
         self._request = request
         self._session = session
         self._role_of = role_of
-        selects = context.settings.replica.selector_class is not None
-        self._rack = request.rack_id if selects and call.version >= _RACKS_SINCE else ""
+        self._rack = request.rack_id
+        if self._rack and context.settings.replica.selector_class is None:
+            self._rack = ""
         self._given: list[tuple[Partition, FileSlice, Offset]] = []
         self._unread: list[tuple[Partition, Role, IndexReading]] = []
         self._readings = 0
