@@ -92,7 +92,7 @@ def test_a_run_repeats() -> None:
     [
         (NoAbortedList, {"aborted-read"}),
         (MarkerLost, {"lost"}),
-        (PrepareNotReplayed, {"lost", "not-readable"}),  # it stays open, and holds the last stable offset
+        (PrepareNotReplayed, {"hanging", "lost", "not-readable"}),  # it stays open
     ],
 )
 def test_a_transaction_that_is_not_whole_is_found(broker_class: type[Broker], rules: set[str]) -> None:
