@@ -21,11 +21,12 @@ from typing import Final
 
 import msgspec
 
-from sparklog.client.chunk import Chunk, whole_batches
+from sparklog.client.chunk import Chunk
 from sparklog.client.cluster import NO_NODE, Cluster, Entropy, backoff_us
-from sparklog.client.failures import CorruptRecords, LogTruncated, NoOffset, OffsetOutOfRange
+from sparklog.client.failures import LogTruncated, NoOffset, OffsetOutOfRange
 from sparklog.client.fetch_reading import Reading
 from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS, FetchSession, Wanted
+from sparklog.client.near_replicas import NearReplicas
 from sparklog.client.settings import ISOLATION_LEVELS, ClientSettings
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.model import Micros, Millis, NodeId, TopicPartition
@@ -73,6 +74,7 @@ class Fetcher:
         self._settings = settings
         self._cluster = cluster
         self._entropy = entropy
+        self._near = NearReplicas(settings, cluster)
         self._readings: dict[TopicPartition, Reading] = {}
         self._sessions: dict[NodeId, FetchSession] = {}
         self._fetching: dict[NodeId, None] = {}
@@ -209,7 +211,10 @@ class Fetcher:
             elif 0 <= reading.valid_epoch < view.leader_epoch and reading.last_epoch >= 0:
                 if node not in self._asking:
                     validate.setdefault(node, []).append(reading)
-            elif not reading.is_paused and len(reading.chunks) <= CHUNKS_MAX and node not in self._fetching:
+            elif not reading.is_paused and len(reading.chunks) <= CHUNKS_MAX:
+                node = self._near.source(partition, node, now)
+                if node in self._fetching:
+                    continue
                 reading.valid_epoch = view.leader_epoch
                 fetch.setdefault(node, {})[partition] = Wanted(
                     self._cluster.id_of(partition.topic),
@@ -223,7 +228,7 @@ class Fetcher:
             for node, readings in validate.items()
             if is_ready(node) and node not in self._asking
         ]
-        errands += [self._fetch(node, wanted) for node, wanted in fetch.items() if is_ready(node)]
+        errands += [self._fetch(node, wanted, now) for node, wanted in fetch.items() if is_ready(node)]
         return errands
 
     def deadline(self, now: Micros) -> Micros | None:
@@ -263,6 +268,7 @@ class Fetcher:
                 continue
             if isinstance(error, BrokerError) and not error.is_retriable:
                 reading.error = error
+            self._near.forget(partition)
             self._retry_later(reading, now)
             reading.is_asked = False
 
@@ -373,7 +379,7 @@ class Fetcher:
 
     # -- fetching --------------------------------------------------------------------------------------------
 
-    def _fetch(self, node: NodeId, wanted: dict[TopicPartition, Wanted]) -> Errand:
+    def _fetch(self, node: NodeId, wanted: dict[TopicPartition, Wanted], now: Micros) -> Errand:
         self._fetching[node] = None
         settings = self._settings
         request = FetchRequest(
@@ -381,6 +387,7 @@ class Fetcher:
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
             isolation_level=ISOLATION_LEVELS[settings.isolation_level],
+            rack_id=self._near.rack(now),
         )
         self._sessions.setdefault(node, FetchSession()).fill(request, wanted)
         knows_ids = all(want.topic_id != ZERO_UUID for want in wanted.values())
@@ -405,6 +412,9 @@ class Fetcher:
         self, reading: Reading, told: PartitionData, endpoints: list[NodeEndpoint], now: Micros
     ) -> None:
         code = code_of(told.error_code)
+        if code is not ErrorCode.NONE and self._near.forget(reading.topic_partition):
+            self._cluster.leader_changed(reading.topic_partition, told.current_leader, endpoints)
+            return  # the leader decides
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._settings.auto_offset_reset == "none":
                 reading.error = OffsetOutOfRange(
@@ -421,26 +431,9 @@ class Fetcher:
                 self._refused(reading, code, now)
             return
         reading.not_before = Micros(0)
-        records = told.records
-        if not isinstance(records, memoryview) or not len(records):
-            return
-        headers, wrong = whole_batches(records, check_crcs=self._settings.check_crcs)
-        kept = [(at, header) for at, header in headers if header.next_offset > reading.fetch_offset]
-        if kept:
-            last_at, last = kept[-1]
-            chunk = Chunk(
-                reading.topic_partition,
-                records[: last_at + last.size],
-                kept,
-                start=reading.fetch_offset,
-                high_watermark=told.high_watermark,
-                aborted=told.aborted_transactions or [],
-            )
-            reading.chunks.append(chunk)
-            reading.fetch_offset, reading.last_epoch = chunk.next_offset, chunk.last_epoch
-        if wrong is not None or not kept:
-            reason = wrong or f"{len(records)} bytes hold no whole batch"
-            reading.error = CorruptRecords(reading.topic_partition, reading.fetch_offset, reason)
+        if told.preferred_read_replica >= 0:
+            self._near.named(reading.topic_partition, NodeId(told.preferred_read_replica), now)
+        reading.took(told, check_crcs=self._settings.check_crcs)
 
     def _refused(self, reading: Reading, code: ErrorCode, now: Micros) -> None:
         if not code.is_retriable:

@@ -378,3 +378,54 @@ def test_a_reset_by_duration_asks_for_that_time_and_takes_the_end_where_nothing_
     asked = only(machine).request
     assert isinstance(asked, ListOffsetsRequest)
     assert asked.topics[0].partitions[0].timestamp == -1
+
+
+def near(errand: Errand, node: int) -> FetchResponse:
+    """The leader names a replica."""
+    told = PartitionData(partition_index=0, preferred_read_replica=node, records=memoryview(b""))
+    return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[told])])
+
+
+def from_near(**given: object) -> tuple[Fetcher, Cluster]:
+    """A consumer that was told to read T0 from node 2."""
+    machine, cluster = fetcher(client_rack="r2", **given)
+    machine.seek(T0, 5)
+    first = only(machine)
+    assert isinstance(first.request, FetchRequest)
+    assert (first.node, first.request.rack_id) == (1, "r2")
+    machine.replied(first, near(first, 2), START)
+    return machine, cluster
+
+
+def test_a_partition_is_read_from_the_replica_that_its_leader_names() -> None:
+    machine, _ = from_near()
+    second = only(machine)
+    assert (second.node, asked_offset(second)) == (2, 5)
+    machine.replied(second, fetched(second, batches(5)), START)
+    third = only(machine)
+    assert (third.node, asked_offset(third)) == (2, 8)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_after_an_error_of_that_replica_the_leader_decides(code: ErrorCode) -> None:
+    machine, _ = from_near()
+    second = only(machine)
+    machine.replied(second, fetched(second, code=code), START)
+    third = only(machine)
+    assert (third.node, asked_offset(third)) == (1, 5)
+
+
+def test_a_named_replica_is_asked_for_again_after_the_age_of_metadata() -> None:
+    machine, _ = from_near(metadata_max_age_ms=1_000)
+    second = only(machine, Micros(START + 999_000))
+    assert second.node == 2
+    machine.replied(second, fetched(second), START)
+    assert only(machine, Micros(START + 1_000_000)).node == 1
+
+
+def test_a_named_replica_that_cannot_be_reached_is_not_named_again_for_a_while() -> None:
+    machine, cluster = from_near(reconnect_backoff_ms=100)
+    cluster.connect_failed(NodeId(2), START)
+    second = only(machine)
+    assert isinstance(second.request, FetchRequest)
+    assert (second.node, second.request.rack_id) == (1, "")
