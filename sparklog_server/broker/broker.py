@@ -436,7 +436,7 @@ class Broker:
             if delta.brokers_changed:
                 self._standing.brokers_changed(delta.after, now)
                 if self._replication is not None:
-                    self._replication.published(delta)
+                    self._replication.published(delta, now)
         if self._controller_registration is not None and not self.is_stopping:
             self._controller_registration.published(now)
         for then, reply in quorum.take_committed():

@@ -158,8 +158,12 @@ class Replication:
             due_us = earlier(due_us, fetcher.deadline())
         self.deadline_us = due_us
 
-    def published(self, delta: MetadataDelta) -> None:
-        """Brokers have changed: one that was unreachable may be back at once, perhaps at another address."""
+    def published(self, delta: MetadataDelta, now: Instant) -> None:
+        """Brokers have changed: one that was unreachable may be back at once, perhaps at another address, and
+        the replica of one may not join an ISR any more.
+        """
+        for one in self._partitions:
+            one.eligibility_changed(now)
         for node in delta.brokers_changed:
             self._context.suspects.pop(node, None)
             fetcher = self._fetchers.get(node)

@@ -9,9 +9,12 @@ from sparklog_server.replica.partition import Partition
 
 
 def check_in_sync(partition: Partition, rules: InSyncRules, now: Instant) -> None:
-    """Propose to remove the replicas from the ISR that lag."""
+    """Propose to remove the replicas from the ISR that lag; wait no longer for those that may not join."""
     leader = partition.leader
-    if leader is not None and (lagging := leader.lagging(partition.log.log_end_offset, rules, now)):
+    if leader is None:
+        return
+    partition.eligibility_changed(now)
+    if lagging := leader.lagging(partition.log.log_end_offset, rules, now):
         leader.isr.shrink(lagging)
         partition.propose(now)
 

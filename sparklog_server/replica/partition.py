@@ -337,6 +337,12 @@ class Partition:
         for one in self.standing:
             one.in_sync_changed()
 
+    def eligibility_changed(self, now: Instant) -> None:
+        """A replica outside the ISR may no longer be one that could join soon, for which the high watermark
+        waits: brokers have changed, or time has passed.
+        """
+        self._advance(now)
+
     # -- the follower's side
 
     def append_as_follower(

@@ -6,6 +6,7 @@ from typing import Final
 
 from sparklog.model import LeaderEpoch, NodeId, Offset, TopicPartition
 from sparklog.record.batch import iterate_headers
+from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.partitions import Partitions
 from sparklog_server.simulation.ledger import Committed, Ledger
@@ -59,6 +60,7 @@ class ReplicaLedger:
             if self._leaders.setdefault((at, epoch), node) != node:
                 others = self._leaders[at, epoch]
                 raise Violation("two-leaders", f"{at} in epoch {epoch}: nodes {others} and {node}")
+            _check_watermark(node, partition, partition.leader)
         key = node, at
         self.cuts += log_end < self._ends.get(key, Offset(0))
         self._ends[key] = log_end
@@ -80,3 +82,21 @@ class ReplicaLedger:
                     ledger.deleted(base)
                 ledger.committed(node, Committed(base, limit, LeaderEpoch(header.leader_epoch), header.crc))
                 start = limit
+
+
+def _check_watermark(node: NodeId, partition: Partition, leader: LeaderReplica) -> None:
+    """The high watermark does not wait for an event that need not come: it has reached the end that the
+    leader has, and every follower that is in sync, or may be.
+    """
+    if partition._is_held or not partition.has_enough_in_sync:
+        return
+    end = partition.durability.acknowledged_end
+    for follower, progress in leader.followers.items():
+        may_count = partition._rules.is_eligible(follower, progress.broker_epoch, progress.directory)
+        if follower in leader.isr.maximal or may_count:
+            end = min(end, progress.log_end_offset)
+    if partition.high_watermark < end:
+        raise Violation(
+            "watermark-waits",
+            f"{partition.topic_partition} on node {node}: {partition.high_watermark} < {end}",
+        )

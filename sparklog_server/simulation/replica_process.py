@@ -188,7 +188,7 @@ class ReplicaProcess:
             follow(self._live, self.partitions, None, delta, now)
             self.partitions.led.clear()  # no coordinator loads anything
             if delta.brokers_changed:
-                self.replication.published(delta)
+                self.replication.published(delta, now)
             for one, leader, parked in leaders:
                 if one.leader is not leader and leader is not None:
                     self.controller.reached[f"resigned-while-{leader.isr.state.value}"] += 1

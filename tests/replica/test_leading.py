@@ -5,13 +5,15 @@ watermark, which outlives them all.
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Offset
+from sparklog.model import Instant, Micros, NodeId, Offset
+from sparklog_server.replica.isr_changes import isr_refused
 from sparklog_server.replica.leader import Following
 from sparklog_server.replica.purgatory import Waiter
 from sparklog_server.replica.readable import any_role_of
 from sparklog_server.replica.unavailable import PartitionUnavailable
 from tests.log.logs import EPOCH, NOW, batch
 from tests.replica.test_cutting import World
+from tests.replica.test_leader import brokers
 from tests.replica.test_purgatory import Named
 
 
@@ -62,6 +64,22 @@ def test_the_high_watermark_of_a_leader_does_not_follow_its_log_back() -> None:
     world.append(9, b"committed")
     world.partition.configure(in_sync_min=1, flush="always", now=NOW)  # no record is synced
     assert world.partition.high_watermark == 9
+
+
+def test_a_write_waits_for_a_replica_outside_the_isr_only_while_that_may_join() -> None:
+    world = leading(waits_for_sync=False)
+    partition, under, rules = world.partition, world.partition.leader, world.partition._rules
+    assert under is not None
+    for restore, now in ((brokers(fenced=(2,)), NOW), (brokers(), Instant(Micros(31_000_000), NOW.wall_ms))):
+        rules.brokers = brokers().brokers
+        end = partition.log.log_end_offset
+        partition.follower_fetched(NodeId(2), 12, fetch_offset=end, log_start_offset=Offset(0), now=NOW)
+        isr_refused(partition, under, NOW)
+        world.append(3, b"v")
+        assert partition.high_watermark == end
+        rules.brokers = restore.brokers
+        partition.eligibility_changed(now)
+        assert partition.high_watermark == end + 3
 
 
 def test_a_partition_that_was_never_placed_serves_nothing() -> None:

@@ -12,13 +12,14 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, Uuid
 from sparklog.wire.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState
 from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
-from sparklog.wire.messages.fetch import FetchPartition, FetchResponse, PartitionData
+from sparklog.wire.messages.fetch import FetchPartition, PartitionData
 from sparklog_server.broker.handlers import replica_fetch
 from sparklog_server.broker.replication import Replication
 from sparklog_server.controller import broker_changes, brokers, in_sync
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.replica import fetcher
 from sparklog_server.replica.fetcher import Fetcher
 from sparklog_server.replica.follower import Follower, Position
 from sparklog_server.replica.isr import InSyncReplicas, InSyncRules
@@ -215,13 +216,10 @@ def any_incarnation_joins() -> Planted:
 
 @mutation("13 a response to a fetch of an older leader epoch counts (KAFKA-18991)")
 def older_epoch_counts() -> Planted:
-    original = Fetcher.responded
-
-    def responded(self: Fetcher, response: FetchResponse, now: Instant) -> None:
-        with patch.object(Position, "__eq__", lambda a, b: b is not None and a[0] == b[0]):
-            original(self, response, now)
-
-    with patch.object(Fetcher, "responded", responded):
+    with (
+        patch.object(Position, "is_at", lambda told, now: told.fetch_offset == now.fetch_offset),
+        patch.object(fetcher, "frozenset", lambda *_: (), create=True),  # no later request asks anew
+    ):
         yield
 
 
@@ -276,6 +274,34 @@ def fenced_elected() -> Planted:
         patch.object(broker_changes, "acceptable", lambda *_, **__: lambda _: True),
         patch.object(in_sync, "acceptable", lambda *_, **__: lambda _: True),
     ):
+        yield
+
+
+@mutation("23 the high watermark waits for a replica that may not join (KAFKA-15021)")
+def waits_for_fenced() -> Planted:
+    original = LeaderReplica.committed_end
+
+    def committed_end(
+        self: LeaderReplica, own_end: Offset, log_end: Offset, rules: InSyncRules, now: Instant
+    ) -> Offset:
+        with patch.object(InSyncRules, "is_eligible", lambda *_: True):
+            return original(self, own_end, log_end, rules, now)
+
+    with patch.object(LeaderReplica, "committed_end", committed_end):
+        yield
+
+
+@mutation("29 a replica that is one fetch behind a steady load is not caught up")
+def one_fetch_behind() -> Planted:
+    original = FollowerProgress.fetched
+
+    def fetched(
+        self: FollowerProgress, offset: Offset, start: Offset, end: Offset, epoch: int, now: Instant
+    ) -> None:
+        self._leader_end_at_fetch = Offset(1 << 60)
+        original(self, offset, start, end, epoch, now)
+
+    with patch.object(FollowerProgress, "fetched", fetched):
         yield
 
 
