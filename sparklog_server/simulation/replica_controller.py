@@ -95,6 +95,8 @@ class ModelController:
         self._heard_us: dict[NodeId, int] = {}
         self._world: World
         self._is_calm = False
+        self.joined: Callable[[int, NodeId], None] = lambda *_: None
+        """Told of each replica that joins an ISR, as soon as that is committed."""
 
     def attach(self, world: World, nodes: Sequence[NodeId]) -> None:
         """Begin: the topic is created when all nodes are in service."""
@@ -193,7 +195,10 @@ class ModelController:
     def _elect_joined(self, before: MetadataImage) -> None:
         old = before.topics_by_id[TOPIC_ID].partitions
         for index, partition in enumerate(self.image.topics_by_id[TOPIC_ID].partitions):
-            self._elect(index, [node for node in partition.isr if node not in old[index].isr])
+            joined = [node for node in partition.isr if node not in old[index].isr]
+            for node in joined:
+                self.joined(index, node)
+            self._elect(index, joined)
 
     def _elect(self, index: int, nodes: Sequence[NodeId]) -> bool:
         """Be hasty, perhaps."""
@@ -248,6 +253,8 @@ class ModelController:
                     one.leader not in one.isr or not self.image.brokers[one.leader].is_active
                 ):
                     raise Violation("leader", f"partition {number}: {one}")
+                if one.leader >= 0 and any(self.image.brokers[node].is_fenced for node in one.isr):
+                    raise Violation("fenced-in-sync", f"partition {number}: {one}")
         for machine in self._world.machines.values():
             if machine.node in self._nodes:
                 self._publish(machine)

@@ -140,6 +140,7 @@ class _Run:
         nodes = (*scenario.nodes, *self._producers)
         self.world = World(scenario.seed, nodes, self._process, _Watch(self), VirtualClock())
         self.controller.attach(self.world, scenario.nodes)
+        self.controller.joined = self._joined
         Nemesis(self.world, scenario.faults)
 
     def _process(self, machine: Machine) -> Process:
@@ -179,6 +180,21 @@ class _Run:
         self._acked.setdefault(partition, []).append(batch)
         if self.world.clock.us > START_US + self._scenario.healed_ms * 1000:
             self._healed[partition] += 1
+
+    def _joined(self, partition: int, node: NodeId) -> None:
+        """A replica that joins the ISR has every committed record. Raises Violation.
+
+        Where its process has ended since, or is not registered again, the controller will learn that.
+        """
+        at, process = self._partitions[partition], self.world.machines[node].process
+        if not isinstance(process, ReplicaProcess):
+            return
+        replica, known = process.partitions.find(*at), self.controller.image.brokers[node]
+        if replica is None or process.context.broker_epoch != known.epoch:
+            return
+        if replica.log.log_end_offset < self.ledger.of(at).end:
+            end = replica.log.log_end_offset
+            raise Violation("joined-behind", f"{at}: node {node} ends at {end} of {self.ledger.of(at).end}")
 
     def _log_start(self, at: TopicPartition) -> Offset:
         """The greatest log start of the replicas that run."""
