@@ -26,7 +26,7 @@ from sparklog_server.simulation.replica_controller import TOPIC, Habits, ModelCo
 from sparklog_server.simulation.replica_ledger import ReplicaLedger
 from sparklog_server.simulation.replica_process import LOG_DIR, PORT, ReplicaProcess
 from sparklog_server.simulation.replica_producer import Acked, ReplicaProducer
-from sparklog_server.simulation.scenario import Kind, Scenario
+from sparklog_server.simulation.scenario import Fault, Kind, Scenario
 from sparklog_server.simulation.world import Machine, Process, Violation, World
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
@@ -47,11 +47,15 @@ class Outcome(NamedTuple):
 
 
 def drawn(seed: int) -> Scenario:
-    """The scenario of a seed: three to five nodes. In half of the runs with power cuts there is only one."""
+    """The scenario of a seed: three to five nodes. Many runs have one power cut, of one node."""
     random = random_for(seed, "shape")
     nodes = [NodeId(node + 1) for node in range(random.choice((3, 3, 4, 5)))]
     scenario = nemesis.drawn("replica", seed, nodes, nodes, kinds=_KINDS, phases=PHASES)
     powers = [fault for fault in scenario.faults if fault.kind is Kind.POWER]
+    if not powers and random.random() < 0.5:
+        at_ms, for_ms = random.randint(200, 3_000), random.randint(1, 400)
+        power = Fault(at_ms, for_ms, Kind.POWER, (random.choice(nodes),))
+        return scenario._replace(faults=_in_order([*scenario.faults, power]))
     if not powers or random.random() < 0.5:
         return scenario
     only = powers[0]._replace(nodes=powers[0].nodes[:1])
@@ -60,9 +64,11 @@ def drawn(seed: int) -> Scenario:
         for fault in scenario.faults
         if fault is not powers[0]
     ]
-    return scenario._replace(
-        faults=tuple(sorted([only, *others], key=lambda one: (one.at_ms, one.kind.value)))
-    )
+    return scenario._replace(faults=_in_order([only, *others]))
+
+
+def _in_order(faults: list[Fault]) -> tuple[Fault, ...]:
+    return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.kind.value)))
 
 
 def durability_of(scenario: Scenario) -> tuple[str, bool]:
