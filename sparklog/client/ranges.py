@@ -13,11 +13,12 @@ from sparklog.client.chunk import Aborted, whole_batches, without_aborted
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.failures import CorruptRecords, OffsetOutOfRange, TopicMadeAnew, UnknownTopic
 from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS
+from sparklog.client.near_replicas import NearReplicas
 from sparklog.client.offsets import EARLIEST, LATEST, list_offsets
 from sparklog.client.settings import ISOLATION_LEVELS, ClientSettings, IsolationLevel
 from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError, code_of
-from sparklog.model import ZERO_UUID, Micros, TopicPartition, Uuid
+from sparklog.model import ZERO_UUID, Micros, NodeId, TopicPartition, Uuid
 from sparklog.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -57,6 +58,7 @@ class RangeReader:
         self._fetch_bytes = fetch_bytes
         self._network = Network(settings)
         self._network.allow_auto_create = False
+        self._near = NearReplicas(settings, self._network.cluster)
 
     def read(
         self, topic: str, partition: int, start: int, limit: int, *, topic_id: Uuid = ZERO_UUID
@@ -152,14 +154,15 @@ class RangeReader:
         return topic_id not in (ZERO_UUID, known) and known != ZERO_UUID
 
     def _send(self, fetch: "_Fetch") -> None:
-        """Send the Fetch if the leader is known and ready; else a later call sends it."""
+        """Send the Fetch if its broker is known and ready; else a later call sends it."""
         cluster, partition = self._network.cluster, fetch.topic_partition
         if self._is_another(partition.topic, fetch.topic_id) or partition.topic in cluster.errors:
             self._find(partition, fetch.topic_id)
-        node, view = cluster.leader(partition), cluster.partition(partition)
-        if node == NO_NODE or view is None:
+        leader, view, now = cluster.leader(partition), cluster.partition(partition), now_us()
+        if leader == NO_NODE or view is None:
             cluster.refresh_soon()
             return
+        node = self._near.source(partition, leader, now)
         if not self._network.is_ready(node):
             return
         topic_id = cluster.id_of(partition.topic)
@@ -175,6 +178,7 @@ class RangeReader:
             max_bytes=fetch.bytes_max,
             isolation_level=self._isolation,
             topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[asked])],
+            rack_id=self._near.rack(now),
         )
         self._network.send(
             node, request, fetch, version_max=VERSION_BEFORE_TOPIC_IDS if topic_id == ZERO_UUID else None
@@ -182,7 +186,7 @@ class RangeReader:
         fetch.is_sent = True
 
     def _answer(self, fetch: "_Fetch", deadline: Micros) -> PartitionData | None:
-        """The leader's answer for the partition; None if the Fetch must be sent again."""
+        """The broker's answer for the partition; None if the Fetch must be sent again."""
         while True:
             if not fetch.is_sent:
                 self._send(fetch)
@@ -210,6 +214,7 @@ class RangeReader:
 
     def _try_again(self, fetch: "_Fetch") -> None:
         fetch.is_sent = False
+        self._near.forget(fetch.topic_partition)
         self._network.cluster.refresh_soon()
         self._network.rest(self._settings.retry_backoff_ms * 1000)
 
@@ -218,6 +223,10 @@ class RangeReader:
     ) -> memoryview | None:
         """The records of a reply; None if it has none and the Fetch may be repeated."""
         code = code_of(told.error_code)
+        if code is not ErrorCode.NONE and self._near.forget(partition):
+            return None  # the leader decides
+        if told.preferred_read_replica >= 0:
+            self._near.named(partition, NodeId(told.preferred_read_replica), now_us())
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise self._out_of_range(partition, offset, deadline)
         if code is not ErrorCode.NONE:

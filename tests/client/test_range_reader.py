@@ -1,5 +1,7 @@
 """A reader of ranges that is kept for long, while the topics change."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from sparklog import Admin, Producer
@@ -11,6 +13,7 @@ from sparklog.local_broker import EmbeddedBroker
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.fetch import (
     FetchableTopicResponse,
+    FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -71,13 +74,13 @@ def test_a_topic_made_anew_while_it_is_read_is_not_taken_for_the_one_asked_for(
             list(reader.read("anew", 0, 0, 50, topic_id=old))
 
 
+def fetched(told: PartitionData, endpoints: Sequence[NodeEndpoint] = ()) -> FetchResponse:
+    topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[told])
+    return FetchResponse(responses=[topic], node_endpoints=list(endpoints))
+
+
 def test_a_range_is_read_from_the_leader_that_a_reply_names_without_a_metadata_request() -> None:
     records = bytes(build_batch([(None, b"v", (), 0)]))
-
-    def fetched(told: PartitionData, endpoints: list[NodeEndpoint]) -> FetchResponse:
-        topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[told])
-        return FetchResponse(responses=[topic], node_endpoints=endpoints)
-
     with ScriptedBroker() as old, ScriptedBroker() as new:
         moved = PartitionData(
             error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=LeaderIdAndEpoch(2, 1)
@@ -87,9 +90,30 @@ def test_a_range_is_read_from_the_leader_that_a_reply_names_without_a_metadata_r
             "Metadata": lambda _: metadata({"t": [1]}, nodes=[(1, old.port)]),
             "Fetch": lambda _: fetched(moved, at),
         }
-        new.handlers["Fetch"] = lambda _: fetched(PartitionData(records=memoryview(records)), [])
+        new.handlers["Fetch"] = lambda _: fetched(PartitionData(records=memoryview(records)))
         settings = ClientSettings.from_kafka({"bootstrap.servers": old.address})
         with RangeReader(settings) as reader:
             assert size_of(reader, "t", 0) == len(records)
         assert [name for name, _ in old.seen].count("Metadata") == 1
         assert [name for name, _ in new.seen] == ["ApiVersions", "Fetch"]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_range_is_read_from_the_replica_that_the_leader_names_for_the_rack(is_refused: bool) -> None:
+    records = bytes(build_batch([(None, b"v", (), 0)]))
+    found = PartitionData(records=memoryview(records))
+    refused = PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    named = [PartitionData(preferred_read_replica=2, records=memoryview(b"")), found]
+    with ScriptedBroker() as leader, ScriptedBroker() as near:
+        nodes = [(1, leader.port), (2, near.port)]
+        leader.handlers |= {
+            "Metadata": lambda _: metadata({"t": [1]}, nodes=nodes),
+            "Fetch": lambda _: fetched(named.pop(0)),
+        }
+        near.handlers["Fetch"] = lambda _: fetched(refused if is_refused else found)
+        settings = ClientSettings.from_kafka({"bootstrap.servers": leader.address, "client.rack": "b"})
+        with RangeReader(settings) as reader:
+            assert size_of(reader, "t", 0) == len(records)
+        racks = [asked.rack_id for _, asked in leader.seen if isinstance(asked, FetchRequest)]
+        assert racks == ["b"] * (1 + is_refused)
+        assert [name for name, _ in near.seen] == ["ApiVersions", "Fetch"]

@@ -80,9 +80,10 @@ class Place:
         """A new node of Kafka; its directory, if it had one, is lost."""
         return KafkaNode(*self._new(node), features=FEATURES)
 
-    def own(self, node: int) -> OwnNode:
-        """A new node of ours; its directory, if it had one, is lost."""
-        return OwnNode(*self._new(node))
+    def own(self, node: int, more: Mapping[str, object] = {}) -> OwnNode:
+        """A new node of ours, with `more` properties; its directory, if it had one, is lost."""
+        root, properties = self._new(node)
+        return OwnNode(root, {**properties, **more})
 
     def _new(self, node: int) -> tuple[Path, dict[str, object]]:
         root, roles = self._root / f"node-{node}", self._roles[node]
