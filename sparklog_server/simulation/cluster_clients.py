@@ -82,6 +82,8 @@ class Notes:
     asked: int = -1
     lost: set[NodeId] = field(default_factory=set)
     """The nodes whose disks were lost, with the partitions on them."""
+    reachable: list[NodeId] = field(default_factory=list)
+    """The brokers of which a client asks one, if not any."""
     is_over: bool = False
     is_checked: bool = False
     is_concluded: bool = False
@@ -96,6 +98,7 @@ class Clients:
         self._brokers = brokers
         self._replicas = replicas
         self._notes = notes
+        self._epochs: dict[tuple[str, int], int] = {}  # the latest that was told
 
     def administrator(self, random: Random) -> Steps:
         """Create the topic, then one topic after the other."""
@@ -209,7 +212,8 @@ class Clients:
     def _anyone(self, random: Random, request: Message, version: int, reply: type[Message]) -> Told:
         """Ask any node, another one if there is no response."""
         while True:
-            response = yield Ask(random.choice(self._brokers), request, version, reply)
+            node = random.choice(self._notes.reachable or self._brokers)
+            response = yield Ask(node, request, version, reply)
             if response is not None:
                 return response
             yield random.randint(*_PAUSE_US)
@@ -237,7 +241,9 @@ class Clients:
     def leader_and_epoch(
         self, random: Random, topic_name: str, partition: int
     ) -> Generator[Ask | int, Message | None, tuple[NodeId, int]]:
-        """The leader of a partition and its epoch, by the metadata of any node."""
+        """The leader of a partition and its epoch, by the metadata of any node. As in Kafka's clients, the
+        epoch is not before one that was told (KIP-320).
+        """
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic_name)], allow_auto_topic_creation=False
         )
@@ -246,8 +252,11 @@ class Clients:
             assert isinstance(response, MetadataResponse)
             topic = response.topics[0]
             if not _legal("Metadata", topic.error_code):
+                at = topic_name, partition
                 for part in topic.partitions:
-                    if part.partition_index == partition and part.leader_id >= 0:
+                    is_known = part.partition_index == partition and part.leader_id >= 0
+                    if is_known and part.leader_epoch >= self._epochs.get(at, -1):
+                        self._epochs[at] = part.leader_epoch
                         return NodeId(part.leader_id), part.leader_epoch
             yield random.randint(*_PAUSE_US)
 

@@ -50,7 +50,6 @@ class TransactionClients:
         self._notes = notes
         self._clock = clock
         self._ended = 0  # producers
-        self._epochs: dict[tuple[str, int], int] = {}  # the latest in which a reader was answered
         self._partitions = tuple(TopicPartition(TRANSACTION_TOPIC, index) for index in range(PARTITIONS))
         self.history = History()
 
@@ -126,13 +125,8 @@ class TransactionClients:
             case FetchRequest():
                 asked = request.topics[0]
                 part = asked.partitions[0]
-                at = asked.topic, part.partition
-                while True:
-                    leader, epoch = yield from clients.leader_and_epoch(random, *at)
-                    if epoch >= self._epochs.get(at, -1):
-                        break
-                    yield _PAUSE_US
-                self._epochs[at] = part.current_leader_epoch = epoch
+                leader, epoch = yield from clients.leader_and_epoch(random, asked.topic, part.partition)
+                part.current_leader_epoch = epoch
                 return leader
             case OffsetFetchRequest():
                 return (yield from clients.coordinator(random, request.groups[0].group_id, GROUP_KEY))

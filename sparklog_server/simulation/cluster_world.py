@@ -2,15 +2,22 @@
 
 chaos ──────► the core is healed ──────────► all is healed ───────────► end ──────► checked
 clients write, create topics and commit offsets                         all nodes agree
+              clients reach the core alone;
+              it serves what it has
+
+The core is a majority of the voters. While the rest stays broken for as long as one waits, it serves each
+partition of which it has two replicas, one of them in sync or eligible.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Set
 from functools import partial
 from typing import NamedTuple
 
 from sparklog.effects import Sync
 from sparklog.model import NodeId, Offset, Ticket, TopicPartition
 from sparklog_server.broker.broker import Broker
+from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.snapshot import digest
 from sparklog_server.simulation import nemesis
@@ -20,7 +27,7 @@ from sparklog_server.simulation.clock import START_US, VirtualClock
 from sparklog_server.simulation.cluster_clients import PARTITIONS, TOPIC, TRANSACTION_TOPIC, Clients, Notes
 from sparklog_server.simulation.cluster_transactions import IDS, TransactionClients
 from sparklog_server.simulation.history import Outcome as Transacted
-from sparklog_server.simulation.nemesis import Nemesis
+from sparklog_server.simulation.nemesis import Nemesis, Phases
 from sparklog_server.simulation.randomness import random_for
 from sparklog_server.simulation.replica_ledger import ReplicaLedger
 from sparklog_server.simulation.scenario import Kind, Scenario
@@ -30,15 +37,28 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 _CHECK_MS = 60_000
 _FENCED_WITHIN_MS = 1_000
 _REPLICAS = 3
+_IN_SYNC_MIN = 2
 _VOTERS_APART = 3
+_DIGESTS_OF = 4
+"""Images are compared where their offset is a multiple of this."""
+PHASES = Phases(chaos_ms=10_000, core_ms=16_000, healed_ms=8_000)
+_SERVED_MS = 5_000
+"""Before the end of its phase, the core serves for so long."""
+_IMPATIENT = {
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "2000",
+    "sparklog.log.dir.stall.ms": "1000",
+}
 WATCHED = (TOPIC, TRANSACTION_TOPIC, "__consumer_offsets", "__transaction_state")
 _LONE = 0.2
+_IMPATIENT_RUNS = 0.7
 _RUNS_US = 3_000_000
 """A broker that has run for so long is in service, where nodes are only killed."""
 
 
 class Outcome(NamedTuple):
-    """The result of a run. `reached` counts what the clients were told."""
+    """The result of a run. `reached` counts what the clients were told, and the interesting states."""
 
     failure: Violation | None
     events: int
@@ -55,7 +75,7 @@ def drawn(seed: int, count: int | None = None) -> Scenario:
     count, voter_count = random_for(seed, "shape").choice(shapes)
     nodes = [NodeId(node + 1) for node in range(count)]
     voters, kinds = nodes[:voter_count], (*nemesis.USUAL, Kind.LOSE)
-    scenario = nemesis.drawn("cluster", seed, nodes, voters, kinds=kinds)
+    scenario = nemesis.drawn("cluster", seed, nodes, voters, kinds=kinds, phases=PHASES)
     faults = [one for one in scenario.faults if one.kind is not Kind.LOSE or one.nodes[0] not in voters]
     return scenario._replace(faults=tuple(faults))
 
@@ -90,16 +110,7 @@ def run(
         failure = violation
     except AssertionError as error:
         failure = Violation("assertion", str(error))
-    notes = run.notes
-    reached = {
-        "acknowledged": sum(map(len, notes.acknowledged.values())),
-        "created": len(notes.created),
-        "committed": notes.committed + 1,
-        "leaderships": run.replicas.led,
-        "truncations": run.replicas.cuts,
-        "transactions": sum(txn.outcome is Transacted.COMMITTED for txn in run.history.transactions),
-    }
-    return Outcome(failure, run.world.events, run.world.digest, reached)
+    return Outcome(failure, run.world.events, run.world.digest, dict(run.reached()))
 
 
 class _Run:
@@ -113,7 +124,9 @@ class _Run:
             **dict.fromkeys(voters, ("controller",) if brokers else ("broker", "controller")),
         }
         self._replicas, self._flush = replicas_of(scenario)
-        clients = Clients(brokers or voters, self.notes, self._replicas)
+        self._is_impatient = random_for(scenario.seed, "patience").random() < _IMPATIENT_RUNS
+        self._brokers = brokers or voters
+        clients = Clients(self._brokers, self.notes, self._replicas)
         steps: list[Callable[..., Steps]] = [clients.administrator, clients.committer, clients.checker]
         steps += [partial(clients.writer, partition=partition) for partition in range(PARTITIONS)]
         clock = VirtualClock()
@@ -151,9 +164,10 @@ class _Run:
             "offsets.topic.replication.factor": str(self._replicas),
             "transaction.state.log.replication.factor": str(self._replicas),
             "transaction.state.log.min.isr": "2",
-            "min.insync.replicas": "2",
+            "min.insync.replicas": str(_IN_SYNC_MIN),
             "sparklog.ack.flush": self._flush,
             "log.message.timestamp.after.max.ms": str(1 << 60),  # wall clocks step
+            **(_IMPATIENT if self._is_impatient else {}),
         }
         return BrokerProcess(machine, settings, cluster_id=CLUSTER_ID, broker_class=self._broker_class)
 
@@ -165,15 +179,54 @@ class _Run:
                 at_us = START_US + (fault.at_ms + _FENCED_WITHIN_MS) * 1000
                 self.world.clock.at(at_us, partial(self._check_fenced, fault.nodes))
         self.world.start()
+        self._run_until(scenario.core_ms)
+        self._serve_in_core()
         self._run_until(scenario.end_ms)
         self.notes.is_over = True
-        reached = max(self.watch.digests, default=Offset(0))
+        reached = self.watch.reached
         self._run_until(scenario.end_ms + _CHECK_MS)
         self._check_nodes(reached)
         if not self.notes.lost:
             self._check_replicas()
         if not (self.notes.is_checked and self.notes.is_concluded):
             raise Violation("not-readable", "the records cannot be read after the end")
+
+    def _serve_in_core(self) -> None:
+        """The core is healed. Where brokers soon count as dead, it serves them. Raises Violation."""
+        scenario = self._scenario
+        core = set(scenario.core) & set(self._brokers)
+        if not self._is_impatient or self._replicas < _REPLICAS or len(core) < _IN_SYNC_MIN:
+            return
+        self.notes.reachable = sorted(core)
+        self._run_until(scenario.healed_ms - _SERVED_MS)
+        before = {partition: len(values) for partition, values in self.notes.acknowledged.items()}
+        self._run_until(scenario.healed_ms - 1)
+        self.notes.reachable = []
+        processes = (self.world.machines[node].process for node in scenario.core)
+        brokers = [one.broker for one in processes if isinstance(one, BrokerProcess)]
+        if not any(broker._quorum.is_leader for broker in brokers):
+            # A controller outside keeps its majority, and fences whoever of the core does not reach it.
+            self.watch.counts["controlled-from-outside"] += 1
+            return
+        image = max((broker._quorum.image for broker in brokers), key=lambda one: one.offset)
+        for partition, count in before.items():
+            at = TopicPartition(TOPIC, partition)
+            is_due = _is_served(image.partition(at), core)
+            self.watch.counts["served-by-core" if is_due else "not-of-core"] += 1
+            if is_due and len(self.notes.acknowledged[partition]) == count:
+                raise Violation("core-stuck", f"{at} took nothing in {_SERVED_MS} ms: {image.partition(at)}")
+
+    def reached(self) -> Counter[str]:
+        """How often each interesting state was there."""
+        notes, counts = self.notes, Counter(self.watch.counts)
+        counts["acknowledged"] = sum(map(len, notes.acknowledged.values()))
+        counts["created"] = len(notes.created)
+        counts["committed"] = notes.committed + 1
+        counts["leaderships"] = self.replicas.led
+        counts["truncations"] = self.replicas.cuts
+        transactions = self.history.transactions
+        counts["transactions"] = sum(txn.outcome is Transacted.COMMITTED for txn in transactions)
+        return counts
 
     def _run_until(self, ms: int) -> None:
         self.world.run(until_us=START_US + ms * 1000)
@@ -218,6 +271,14 @@ class _Run:
                 raise Violation("logs-differ", f"{at} ends at {ends}")
 
 
+def _is_served(partition: PartitionImage | None, core: Set[NodeId]) -> bool:
+    """Whether the core can serve the partition: two of its replicas, one of which may lead."""
+    if partition is None:
+        return False
+    may_lead = core & {*partition.isr, *partition.eligible_leader_replicas}
+    return bool(may_lead) and len(core & set(partition.replicas)) >= _IN_SYNC_MIN
+
+
 class _Watch:
     """Checks that images at one offset are equal and, where nodes are only killed, that no broker that runs
     is fenced.
@@ -226,7 +287,10 @@ class _Watch:
     def __init__(self, notes: Notes, replicas: ReplicaLedger, *, is_calm: bool) -> None:
         self._notes = notes
         self._replicas = replicas
-        self.digests: dict[Offset, bytes] = {}
+        self.counts = Counter[str]()
+        self.reached = Offset(0)
+        """The offset of the latest image of any node."""
+        self._digests: dict[Offset, bytes] = {}
         self._is_calm = is_calm
         self._seen: dict[NodeId, MetadataImage] = {}
         self._started_us: dict[NodeId, int] = {}
@@ -244,11 +308,24 @@ class _Watch:
             return
         self._seen[machine.node] = image
         self._started_us.setdefault(machine.node, machine.world.clock.us)
-        own = digest(image)
-        if self.digests.setdefault(image.offset, own) != own:
-            raise Violation("images-differ", f"node {machine.node} at {image.offset}")
+        if image.offset > self.reached:
+            self.reached = image.offset
+            self._count(image)
+        if image.offset % _DIGESTS_OF == 0:
+            own = digest(image)
+            if self._digests.setdefault(image.offset, own) != own:
+                raise Violation("images-differ", f"node {machine.node} at {image.offset}")
         if self._is_calm and before is not None:
             self._check_fenced(machine, before, image)
+
+    def _count(self, image: MetadataImage) -> None:
+        self.counts["fenced"] += any(one.is_fenced for one in image.brokers.values())
+        for at in self._replicas.watched:
+            partition = image.partition(at)
+            if partition is not None:
+                self.counts["leaderless"] += partition.leader < 0
+                self.counts["alone-in-sync"] += len(partition.isr) == 1 < len(partition.replicas)
+                self.counts["eligible"] += bool(partition.eligible_leader_replicas)
 
     def _check_fenced(self, machine: Machine, before: MetadataImage, image: MetadataImage) -> None:
         now_us = machine.world.clock.us

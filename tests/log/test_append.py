@@ -406,3 +406,13 @@ def test_settings_may_change_while_the_log_is_open() -> None:
     log.settings = LogConfig(max_message_bytes=10)
     assert refused(log, batch()).code is ErrorCode.MESSAGE_TOO_LARGE
     assert decode_records(read_all(log)[0].content)[0].timestamp == Millis(START_MS)
+
+
+def test_a_follower_leaves_out_batches_of_a_newer_epoch_than_it_fetched_in() -> None:
+    leader, follower = new_log(), new_log()
+    for epoch in (3, 4, 5, 4):
+        leader.append(batch(2), LeaderEpoch(epoch), NOW)
+    fetched = b"".join(place.content for place in read_all(leader))
+    follower.append_as_follower(fetched, NOW, epoch_max=LeaderEpoch(4))
+    assert (follower.log_end_offset, follower.latest_epoch) == (4, 4)
+    assert follower.append_as_follower(fetched[len(fetched) // 2 :], NOW, epoch_max=LeaderEpoch(4)) is None

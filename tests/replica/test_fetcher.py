@@ -1,0 +1,79 @@
+"""The fetches of the partitions that one leader has: which responses count."""
+
+import pytest
+
+from sparklog.model import LeaderEpoch, NodeId, Offset
+from sparklog.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
+from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
+from sparklog_server.replica.follower import Follower
+from tests.log.logs import EPOCH, NOW, TOPIC_ID
+from tests.replica.test_cutting import World
+
+LEADER, SESSION = NodeId(2), 7
+DIVERGES = PartitionData(diverging_epoch=EpochEndOffset(epoch=EPOCH, end_offset=1))
+
+
+class Cuts:
+    """Notes the truncations that are asked for, and does none."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def cut(self, follower: Follower, offset: Offset, now: object) -> None:
+        self.offsets.append(offset)
+
+    def seek(self, follower: Follower, now: object) -> None:
+        raise AssertionError("the fetch offset is in range")
+
+    def restart(self, follower: Follower, offset: Offset, now: object) -> None:
+        raise AssertionError("the log does not begin anew")
+
+
+class Fetching:
+    """A follower with three records, and its fetcher."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.world.append(3, b"x")
+        self.world.sync()
+        self.cuts = Cuts()
+        limits = FetchLimits(
+            wait_ms_max=500, bytes_min=1, partition_bytes_max=100, response_bytes_max=100, backoff_us=1
+        )
+        self.fetcher = Fetcher(NodeId(1), LEADER, limits, self.cuts, lambda *_, **__: None)
+
+    def follow(self, epoch: int) -> None:
+        self.world.place(LEADER, epoch)
+        self.fetcher.follow(Follower(self.world.partition, TOPIC_ID, LeaderEpoch(epoch)))
+
+    def request(self) -> SentFetch:
+        sent = self.fetcher.next_request(1, NOW)
+        assert sent is not None
+        return sent
+
+    def respond(self, sent: SentFetch, *told: PartitionData) -> None:
+        topics = [FetchableTopicResponse(topic_id=TOPIC_ID, partitions=list(told))]
+        self.fetcher.responded(sent, FetchResponse(session_id=SESSION, responses=topics), NOW)
+
+
+def test_a_response_of_this_epoch_truncates_the_log() -> None:
+    fetching = Fetching()
+    fetching.follow(EPOCH + 1)
+    fetching.respond(fetching.request(), DIVERGES)
+    assert fetching.cuts.offsets == [1]
+
+
+@pytest.mark.parametrize("is_asked_anew", [False, True])
+def test_a_response_to_a_fetch_of_an_older_epoch_truncates_nothing(is_asked_anew: bool) -> None:
+    fetching = Fetching()
+    fetching.follow(EPOCH + 1)
+    fetching.respond(fetching.request())  # a session, so that two requests may be in flight
+    fetching.fetcher.changed((TOPIC_ID, 0))
+    fetching.follow(EPOCH + 2)
+    first = fetching.request()
+    fetching.follow(EPOCH + 3)
+    second = fetching.request() if is_asked_anew else None
+    fetching.respond(first, DIVERGES)  # KAFKA-18991
+    assert fetching.cuts.offsets == []
+    fetching.respond(second or fetching.request(), DIVERGES)
+    assert fetching.cuts.offsets == [1]
