@@ -1,11 +1,12 @@
-"""Historical bugs of replication, planted one by one; the simulation of replicas is to find each.
+"""Historical bugs of replication, planted one by one. Each is to be found by the simulation of replicas, by
+that of whole clusters, or by a test that plays its history.
 
-python -m tests.simulation.replica_mutations [--world cluster] [--seeds N] [NAME…]
+    python -m tests.simulation.replica_mutations [--seeds N] [--world WORLD | --tests PATH…] [NUMBER…]
+
+Prints for each how many seeds it took, or that tests failed.
 """
 
-import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from unittest.mock import patch
 
 from sparklog.errors import ErrorCode
@@ -13,10 +14,15 @@ from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, Uuid
 from sparklog.wire.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState
 from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
 from sparklog.wire.messages.fetch import FetchPartition, PartitionData
-from sparklog_server.broker.handlers import replica_fetch
+from sparklog_server.broker.handlers import fetch, near_replica, offsets, replica_fetch
 from sparklog_server.broker.replication import Replication
 from sparklog_server.controller import broker_changes, brokers, in_sync
+from sparklog_server.coordinator.active_shard import ActiveShard
+from sparklog_server.coordinator.runtime import CoordinatorRuntime
+from sparklog_server.log import held_transactions
 from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.producer_state import ProducerState
+from sparklog_server.log.truncation import Truncation
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica import fetcher
@@ -26,20 +32,7 @@ from sparklog_server.replica.isr import InSyncReplicas, InSyncRules
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import FollowerProgress
-from sparklog_server.simulation import cluster_world, replica_world
-
-Planted = Iterator[None]
-MUTATIONS: dict[str, Callable[[], "Planted"]] = {}
-
-
-def mutation(name: str) -> Callable[[Callable[[], Planted]], Callable[[], Planted]]:
-    """Register a planted bug; its name begins with the number of the list that it comes from."""
-
-    def register(plant: Callable[[], Planted]) -> Callable[[], Planted]:
-        MUTATIONS[name] = plant
-        return plant
-
-    return register
+from tests.simulation.mutations import Planted, main, mutation
 
 
 @mutation("1 a new follower truncates to its high watermark (KIP-101)")
@@ -70,7 +63,10 @@ def shrunk_too_soon() -> Planted:
         yield
 
 
-@mutation("6 the high watermark ignores a replica that joins until that is committed")
+@mutation(
+    "6 the high watermark ignores a replica that joins until that is committed",
+    "tests/replica/test_leading.py",
+)
 def joins_too_late() -> Planted:
     with (
         patch.object(InSyncReplicas, "maximal", property(lambda self: self.committed)),
@@ -85,7 +81,7 @@ def not_re_evaluated() -> Planted:
         yield
 
 
-@mutation("10 a late fetch of the previous incarnation counts (KAFKA-15221)")
+@mutation("10 a late fetch of the previous incarnation counts (KAFKA-15221)", "tests/replica/test_leader.py")
 def late_fetch() -> Planted:
     with patch.object(FollowerProgress, "is_stale", lambda *_: False):
         yield
@@ -134,7 +130,10 @@ def no_last_epoch() -> Planted:
         yield
 
 
-@mutation("19 a replica joins before it has reached the start of the epoch (KAFKA-7128)")
+@mutation(
+    "19 a replica joins before it has reached the start of the epoch (KAFKA-7128)",
+    "tests/replica/test_leader.py",
+)
 def joins_at_watermark() -> Planted:
     original = LeaderReplica.may_join
 
@@ -152,7 +151,7 @@ def below_minimum() -> Planted:
         yield
 
 
-@mutation("28 progress never goes back")
+@mutation("28 progress never goes back", "tests/replica/test_leader.py")
 def progress_by_max() -> Planted:
     original = FollowerProgress.fetched
 
@@ -196,7 +195,7 @@ def fenced_joins() -> Planted:
         yield
 
 
-@mutation("9 the broker epoch of a replica that joins is not compared (KIP-903)")
+@mutation("9 the broker epoch of a replica that joins is not compared (KIP-903)", "tests/controller")
 def any_incarnation_joins() -> Planted:
     def is_eligible(image: MetadataImage, partition: PartitionImage, state: BrokerState) -> bool:
         broker = image.brokers.get(NodeId(state.broker_id))
@@ -209,12 +208,13 @@ def any_incarnation_joins() -> Planted:
     with (
         patch.object(in_sync, "_is_eligible", is_eligible),
         patch.object(InSyncRules, "is_eligible", may_join),
-        patch.object(FollowerProgress, "is_stale", lambda *_: False),
     ):
         yield
 
 
-@mutation("13 a response to a fetch of an older leader epoch counts (KAFKA-18991)")
+@mutation(
+    "13 a response to a fetch of an older leader epoch counts (KAFKA-18991)", "tests/replica/test_fetcher.py"
+)
 def older_epoch_counts() -> Planted:
     with (
         patch.object(Position, "is_at", lambda told, now: told.fetch_offset == now.fetch_offset),
@@ -223,7 +223,7 @@ def older_epoch_counts() -> Planted:
         yield
 
 
-@mutation("14 batches of a newer epoch than asked for are appended (KAFKA-18723)")
+@mutation("14 batches of a newer epoch than asked for are appended (KAFKA-18723)", "tests/log/test_append.py")
 def newer_epoch() -> Planted:
     original = PartitionLog.append_as_follower
 
@@ -234,7 +234,9 @@ def newer_epoch() -> Planted:
         yield
 
 
-@mutation("16 the high watermark stays below a log that begins anew (KAFKA-9491)")
+@mutation(
+    "16 the high watermark stays below a log that begins anew (KAFKA-9491)", "tests/replica/test_leading.py"
+)
 def watermark_below_start() -> Planted:
     def cut_to(self: Partition, end_offset: Offset) -> None:
         self.high_watermark = min(self.high_watermark, end_offset)
@@ -257,7 +259,10 @@ def divergence_first() -> Planted:
         yield
 
 
-@mutation("21 a replica stays eligible after an unclean restart (KIP-966)")
+@mutation(
+    "21 a replica stays eligible after an unclean restart (KIP-966)",
+    "tests/controller/test_in_sync_histories.py",
+)
 def unclean_is_clean() -> Planted:
     original = brokers.broker_restarted
 
@@ -291,7 +296,9 @@ def waits_for_fenced() -> Planted:
         yield
 
 
-@mutation("29 a replica that is one fetch behind a steady load is not caught up")
+@mutation(
+    "29 a replica that is one fetch behind a steady load is not caught up", "tests/replica/test_leader.py"
+)
 def one_fetch_behind() -> Planted:
     original = FollowerProgress.fetched
 
@@ -305,7 +312,7 @@ def one_fetch_behind() -> Planted:
         yield
 
 
-@mutation("47 the partition epoch of AlterPartition is ignored (KIP-497)")
+@mutation("47 the partition epoch of AlterPartition is ignored (KIP-497)", "tests/controller/test_stories.py")
 def any_partition_epoch() -> Planted:
     original = in_sync._refusal
 
@@ -345,36 +352,88 @@ def any_epoch() -> Planted:
         yield
 
 
-def seeds_needed(plant: Callable[[], Planted], seeds: int, *, world: str) -> tuple[int, str]:
-    """(how many seeds it took, the violation); (-1, "") if none of them found it."""
-    tried = 0
-    for seed in range(1, 100 * seeds):
-        if world == "cluster" and cluster_world.replicas_of(cluster_world.drawn(seed))[0] == 1:
-            continue
-        tried += 1
-        with contextmanager(plant)():
-            if world == "cluster":
-                failure = cluster_world.run(cluster_world.drawn(seed)).failure
-            else:
-                failure = replica_world.run(replica_world.drawn(seed)).failure
-        if failure is not None:
-            return tried, str(failure).partition(":")[0]
-        if tried == seeds:
-            break
-    return -1, ""
+@mutation(
+    "4 the leader epoch that a consumer knows is ignored (KIP-320)", "tests/broker/test_leader_epochs.py"
+)
+def any_claim() -> Planted:
+    original = Partition.leader_for
+
+    def leader_for(self: Partition, claimed_epoch: int) -> LeaderReplica:
+        return original(self, -1)
+
+    with patch.object(Partition, "leader_for", leader_for):
+        yield
 
 
-def main() -> None:
-    """Print a line for each mutation: seeds needed, violation."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=50)
-    parser.add_argument("--world", choices=("replica", "cluster"), default="replica")
-    parser.add_argument("names", nargs="*")
-    options = parser.parse_args()
-    for name, plant in MUTATIONS.items():
-        if not options.names or any(name.startswith(f"{one} ") for one in options.names):
-            needed, violation = seeds_needed(plant, options.seeds, world=options.world)
-            print(f"{needed:4}  {violation:24}  {name}", flush=True)
+@mutation("18 an epoch without records stays at the end of a log", "tests/log/test_epochs.py")
+def empty_epoch_stays() -> Planted:
+    original = PartitionLog.begin_truncation
+
+    def begin_truncation(self: PartitionLog, offset: Offset) -> Truncation | None:
+        return None if offset >= self.log_end_offset else original(self, offset)
+
+    with patch.object(PartitionLog, "begin_truncation", begin_truncation):
+        yield
+
+
+@mutation("26 the latest offset is told before the epoch's start is committed (KIP-207)", "tests/broker")
+def latest_too_soon() -> Planted:
+    original = offsets._answer
+
+    def answer(*given: object) -> None:
+        with patch.object(LeaderReplica, "epoch_start", Offset(0)):
+            original(*given)  # type: ignore[arg-type]
+
+    with patch.object(offsets, "_answer", answer):
+        yield
+
+
+@mutation("27 a reader is sent to a lagging replica (KAFKA-14372)", "tests/broker/test_near_replicas.py")
+def near_but_behind() -> Planted:
+    original = near_replica.near_replica
+
+    def near(*given: object) -> NodeId | None:
+        with patch.object(InSyncReplicas, "committed", range(1 << 31)):
+            return original(*given)  # type: ignore[arg-type]
+
+    with patch.object(fetch, "near_replica", near):
+        yield
+
+
+@mutation(
+    "31 transactions whose markers are not committed are forgotten", "tests/log/test_held_transactions.py"
+)
+def none_held() -> Planted:
+    with patch.object(held_transactions, "held_transactions", lambda *_: []):
+        yield
+
+
+@mutation("49 the former coordinator of a group answers on", "tests/broker")
+def two_coordinators() -> Planted:
+    original = CoordinatorRuntime._serving
+
+    def serving(self: CoordinatorRuntime, index: int) -> ActiveShard | ErrorCode:
+        active = self._active.get(index)
+        return original(self, index) if active is None or active.loading is not None else active
+
+    with (
+        patch.object(CoordinatorRuntime, "_serving", serving),
+        patch.object(CoordinatorRuntime, "check", print),
+    ):
+        yield
+
+
+@mutation("50 a marker of an older coordinator epoch is written", "tests/broker/test_participants.py")
+def any_coordinator() -> Planted:
+    original = ProducerState.check_marker
+
+    def check_marker(
+        self: ProducerState, producer_id: int, epoch: int, coordinator_epoch: int, *, is_bumped: bool
+    ) -> None:
+        original(self, producer_id, epoch, 1 << 30, is_bumped=is_bumped)
+
+    with patch.object(ProducerState, "check_marker", check_marker):
+        yield
 
 
 if __name__ == "__main__":
