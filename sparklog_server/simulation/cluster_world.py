@@ -218,7 +218,7 @@ class _Run:
 
     def reached(self) -> Counter[str]:
         """How often each interesting state was there."""
-        notes, counts = self.notes, Counter(self.watch.counts)
+        notes, counts = self.notes, Counter[str]()
         counts["acknowledged"] = sum(map(len, notes.acknowledged.values()))
         counts["created"] = len(notes.created)
         counts["committed"] = notes.committed + 1
@@ -226,6 +226,7 @@ class _Run:
         counts["truncations"] = self.replicas.cuts
         transactions = self.history.transactions
         counts["transactions"] = sum(txn.outcome is Transacted.COMMITTED for txn in transactions)
+        counts.update(self.watch.counts)
         return counts
 
     def _run_until(self, ms: int) -> None:
