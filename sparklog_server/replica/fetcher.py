@@ -349,16 +349,22 @@ class Fetcher:
             follower.phase = Phase.CUTTING
             self._cutting.cut(follower, follower.truncation_offset(end), now)
             return
-        records = data.records
+        log_start, records = Offset(data.log_start_offset), data.records
+        may_disagree, follower.is_compared = follower.may_disagree(log_start), True
         try:
             if isinstance(records, (bytes, bytearray, memoryview)) and len(records):
-                base = follower.base_below(records, Offset(data.log_start_offset))
+                base = follower.base_below(records, log_start)
                 if base is not None:
                     follower.phase, follower.awaited = Phase.CUTTING, bytes(records)
                     self._cutting.restart(follower, base, now)
                     return
+            if may_disagree:
+                follower.phase = Phase.CUTTING
+                self._cutting.restart(follower, log_start, now)
+                return
+            if isinstance(records, (bytes, bytearray, memoryview)) and len(records):
                 follower.partition.append_as_follower(records, asked.leader_epoch, now)
-            follower.partition.leader_told(Offset(data.high_watermark), Offset(data.log_start_offset), now)
+            follower.partition.leader_told(Offset(data.high_watermark), log_start, now)
         except RecordsRefused as refused:
             self._trace(
                 "replica-records-refused",

@@ -44,11 +44,21 @@ class Position(NamedTuple):
 
 
 class Follower:
-    """One followed partition in one leader epoch. `again_us` is set exactly while RESTING; `is_read` tells
-    that consumers wait, or waited lately, for its high watermark.
+    """One followed partition in one leader epoch. `again_us` is set exactly while RESTING; `is_compared` tells
+    that the log is known to agree with the leader's; `is_read` tells that consumers wait, or waited lately,
+    for its high watermark.
     """
 
-    __slots__ = ("again_us", "awaited", "is_read", "leader_epoch", "partition", "phase", "topic_id")
+    __slots__ = (
+        "again_us",
+        "awaited",
+        "is_compared",
+        "is_read",
+        "leader_epoch",
+        "partition",
+        "phase",
+        "topic_id",
+    )
 
     def __init__(self, partition: Partition, topic_id: Uuid, leader_epoch: LeaderEpoch) -> None:
         self.partition = partition
@@ -56,6 +66,7 @@ class Follower:
         self.leader_epoch = leader_epoch
         self.phase = Phase.CUTTING if partition.log.is_truncating else Phase.FETCHING
         self.again_us: Micros | None = None
+        self.is_compared = False
         self.is_read = False
         self.awaited: bytes | None = None  # appended when the log begins anew
 
@@ -93,6 +104,14 @@ class Follower:
         header = read_header(records)
         spans = header.base_offset < log.log_end_offset < header.next_offset
         return Offset(header.base_offset) if spans else None
+
+    def may_disagree(self, leaders_log_start: Offset) -> bool:
+        """Whether the records above the high watermark may be those of another leader although this one has
+        accepted the fetch: it has deleted every record, and every epoch, that it could have compared. Their
+        producers would refuse, or take for repeated, what this leader has not.
+        """
+        log_end = self.partition.log.log_end_offset
+        return not self.is_compared and leaders_log_start == log_end > self.partition.high_watermark
 
     def truncation_offset(self, diverging: OffsetAndEpoch) -> Offset:
         """The offset at which to truncate this log, given the end of the leader's greatest epoch that is not

@@ -103,9 +103,12 @@ class LeaderReplica:
                 committed = progress.log_end_offset
         return committed
 
-    def may_join(self, replica: NodeId, high_watermark: Offset, rules: InSyncRules) -> bool:
+    def may_join(
+        self, replica: NodeId, rules: InSyncRules, *, high_watermark: Offset, log_start: Offset
+    ) -> bool:
         """Whether to propose a replica for the ISR: it has every committed record, and those of before this
-        leader epoch (KAFKA-7128).
+        leader epoch (KAFKA-7128). It has taken over the log start: below that this log cannot tell whether
+        the records of the replica are committed, and it would serve them as a leader.
         """
         progress = self.followers[replica]
         return (
@@ -113,6 +116,7 @@ class LeaderReplica:
             and replica not in self.isr.committed
             and progress.log_end_offset >= high_watermark
             and progress.log_end_offset >= self.epoch_start
+            and progress.log_start_offset >= log_start
             and rules.is_eligible(replica, progress.broker_epoch, progress.directory)
         )
 

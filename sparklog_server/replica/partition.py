@@ -318,7 +318,9 @@ class Partition:
         if progress.is_stale(broker_epoch):
             raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         progress.fetched(fetch_offset, log_start_offset, self.log.log_end_offset, broker_epoch, now)
-        if leader.may_join(replica, self.high_watermark, self._rules):
+        if leader.may_join(
+            replica, self._rules, high_watermark=self.high_watermark, log_start=self.log.log_start_offset
+        ):
             leader.isr.expand(replica)
             self._noted.proposals[self] = None
         self._advance(now)

@@ -1,4 +1,4 @@
-"""The fetches of the partitions that one leader has: which responses count."""
+"""The fetches of the partitions that one leader has: which responses count, and what they prove."""
 
 import pytest
 
@@ -18,6 +18,7 @@ class Cuts:
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
+        self.restarts: list[int] = []
 
     def cut(self, follower: Follower, offset: Offset, now: object) -> None:
         self.offsets.append(offset)
@@ -26,16 +27,17 @@ class Cuts:
         raise AssertionError("the fetch offset is in range")
 
     def restart(self, follower: Follower, offset: Offset, now: object) -> None:
-        raise AssertionError("the log does not begin anew")
+        self.restarts.append(offset)
 
 
 class Fetching:
-    """A follower with three records, and its fetcher."""
+    """A follower with three records, which are committed except the last ones, and its fetcher."""
 
-    def __init__(self) -> None:
+    def __init__(self, uncommitted: int = 0) -> None:
         self.world = World()
-        self.world.append(3, b"x")
+        self.world.append(3 - uncommitted, b"x")
         self.world.sync()
+        self.world.append(uncommitted, b"x")
         self.cuts = Cuts()
         limits = FetchLimits(
             wait_ms_max=500, bytes_min=1, partition_bytes_max=100, response_bytes_max=100, backoff_us=1
@@ -44,6 +46,7 @@ class Fetching:
 
     def follow(self, epoch: int) -> None:
         self.world.place(LEADER, epoch)
+        self.world.partition.configure(in_sync_min=1, flush="never", now=NOW)
         self.fetcher.follow(Follower(self.world.partition, TOPIC_ID, LeaderEpoch(epoch)))
 
     def request(self) -> SentFetch:
@@ -77,3 +80,31 @@ def test_a_response_to_a_fetch_of_an_older_epoch_truncates_nothing(is_asked_anew
     assert fetching.cuts.offsets == []
     fetching.respond(second or fetching.request(), DIVERGES)
     assert fetching.cuts.offsets == [1]
+
+
+def test_a_log_begins_anew_if_the_leader_has_deleted_all_that_could_be_compared() -> None:
+    fetching = Fetching(uncommitted=1)
+    fetching.follow(EPOCH + 1)
+    fetching.respond(fetching.request(), PartitionData(high_watermark=3, log_start_offset=3))
+    assert fetching.cuts.restarts == [3]
+    assert fetching.world.partition.high_watermark == 2
+
+
+@pytest.mark.parametrize(("uncommitted", "log_start_offset"), [(0, 3), (1, 2)])
+def test_a_log_goes_on_whose_records_are_committed_or_compared(
+    uncommitted: int, log_start_offset: int
+) -> None:
+    fetching = Fetching(uncommitted)
+    fetching.follow(EPOCH + 1)
+    fetching.respond(fetching.request(), PartitionData(high_watermark=3, log_start_offset=log_start_offset))
+    assert fetching.cuts.restarts == []
+    assert fetching.world.partition.log.log_start_offset == log_start_offset
+
+
+def test_a_log_goes_on_that_was_compared_before_the_leader_deleted_its_records() -> None:
+    fetching = Fetching(uncommitted=1)
+    fetching.follow(EPOCH + 1)
+    fetching.respond(fetching.request(), PartitionData(high_watermark=2, log_start_offset=2))
+    fetching.respond(fetching.request(), PartitionData(high_watermark=3, log_start_offset=3))
+    assert fetching.cuts.restarts == []
+    assert fetching.world.partition.log.log_start_offset == 3

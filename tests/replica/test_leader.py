@@ -56,8 +56,14 @@ def leader(*, replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...], start
     return LeaderReplica(placement, node_id=NodeId(1), epoch_start=Offset(start), now=NOW)
 
 
-def fetched(one: LeaderReplica, node: int, offset: int, end: int, now: Instant = NOW, epoch: int = 0) -> None:
-    one.followers[NodeId(node)].fetched(Offset(offset), Offset(0), Offset(end), epoch or 10 + node, now)
+def fetched(
+    one: LeaderReplica, node: int, offset: int, end: int, now: Instant = NOW, epoch: int = 0, start: int = 0
+) -> None:
+    one.followers[NodeId(node)].fetched(Offset(offset), Offset(start), Offset(end), epoch or 10 + node, now)
+
+
+def may_join(one: LeaderReplica, high_watermark: int, rules: InSyncRules = RULES, start: int = 0) -> bool:
+    return one.may_join(NodeId(2), rules, high_watermark=Offset(high_watermark), log_start=Offset(start))
 
 
 def committed(one: LeaderReplica, own_end: int, now: Instant = NOW, rules: InSyncRules = RULES) -> int:
@@ -108,7 +114,7 @@ def test_progress_follows_a_follower_that_lost_records_in_a_crash() -> None:
     fetched(two, 2, 1000, 1000)
     fetched(two, 2, 500, 1000, epoch=22)
     assert two.followers[NodeId(2)].log_end_offset == 500
-    assert not two.may_join(NodeId(2), Offset(1000), RULES)
+    assert not may_join(two, 1000, RULES)
 
 
 def test_a_late_fetch_of_an_earlier_incarnation_is_stale() -> None:
@@ -147,19 +153,28 @@ def test_a_member_of_the_isr_has_the_lag_time_for_its_first_fetch() -> None:
 def test_a_replica_joins_once_it_has_reached_the_high_watermark_and_the_epoch_start() -> None:
     one = leader(isr=(1,), start=8)
     fetched(one, 2, 5, 10)
-    assert not one.may_join(NodeId(2), Offset(6), RULES)
-    assert not one.may_join(NodeId(2), Offset(5), RULES)  # KAFKA-7128: not at the start of the epoch
+    assert not may_join(one, 6, RULES)
+    assert not may_join(one, 5, RULES)  # KAFKA-7128: not at the start of the epoch
     fetched(one, 2, 8, 10)
-    assert one.may_join(NodeId(2), Offset(8), RULES)
+    assert may_join(one, 8, RULES)
+
+
+def test_a_replica_joins_once_it_has_taken_over_the_log_start() -> None:
+    # Else it could lead with records below it that were never committed: no leader compares them any more.
+    one = leader(isr=(1,))
+    fetched(one, 2, 10, 10, start=3)
+    assert not may_join(one, 10, start=10)
+    fetched(one, 2, 10, 10, start=10)
+    assert may_join(one, 10, start=10)
 
 
 def test_a_fenced_stopping_or_reborn_replica_may_not_join() -> None:
     one = leader(isr=(1,))
     fetched(one, 2, 10, 10)
-    assert not one.may_join(NodeId(2), Offset(10), brokers(fenced=(2,)))
-    assert not one.may_join(NodeId(2), Offset(10), brokers(stopping=(2,)))
+    assert not may_join(one, 10, brokers(fenced=(2,)))
+    assert not may_join(one, 10, brokers(stopping=(2,)))
     fetched(one, 2, 10, 10, epoch=11)
-    assert not one.may_join(NodeId(2), Offset(10), RULES)
+    assert not may_join(one, 10, RULES)
 
 
 def test_a_broker_that_is_no_replica_is_told_that_metadata_differ() -> None:

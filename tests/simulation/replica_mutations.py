@@ -137,9 +137,11 @@ def no_last_epoch() -> Planted:
 def joins_at_watermark() -> Planted:
     original = LeaderReplica.may_join
 
-    def may_join(self: LeaderReplica, replica: NodeId, high_watermark: Offset, rules: InSyncRules) -> bool:
+    def may_join(
+        self: LeaderReplica, replica: NodeId, rules: InSyncRules, *, high_watermark: Offset, log_start: Offset
+    ) -> bool:
         with patch.object(LeaderReplica, "epoch_start", Offset(0)):
-            return original(self, replica, high_watermark, rules)
+            return original(self, replica, rules, high_watermark=high_watermark, log_start=log_start)
 
     with patch.object(LeaderReplica, "may_join", may_join):
         yield

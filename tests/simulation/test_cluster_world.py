@@ -76,7 +76,7 @@ def test_a_controller_that_fences_too_much_or_too_late_is_found(
 
 
 def test_a_replica_that_does_not_return_to_the_isr_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LeaderReplica, "may_join", lambda *_: False)
+    monkeypatch.setattr(LeaderReplica, "may_join", lambda *_, **__: False)
     failure = cluster_world.run(cluster_world.drawn(3)).failure
     assert failure is not None
     assert failure.rule == "not-in-sync"
