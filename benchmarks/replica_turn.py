@@ -1,10 +1,10 @@
 """What one Produce with acks=all costs the three nodes that hold its topic: processor time and calls of
 functions, by step.
 
-The nodes run on one thread of one process. Their sockets are real, but no node waits: each takes its turn when
-bytes have come for it, always in the same order. So the figures do not depend on the scheduler, and little on
-the other programs of the machine. System calls are included, wake-ups are not: `benchmarks.replication` has
-those.
+The nodes run on one thread of one process. Their sockets are real, but no node waits: each takes its turn
+when bytes have come for it, always in the same order. So the figures do not depend on the scheduler, and
+little on the other programs of the machine. System calls are included, wake-ups are not:
+`benchmarks.replication` has those.
 
     python -m benchmarks.replica_turn
 """
@@ -23,7 +23,11 @@ from typing import Any
 from benchmarks import harness, raw
 from sparklog.effects import FileSlice
 from sparklog.wire.header import encode_request
-from sparklog.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from sparklog.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
 from sparklog.wire.schema import Message
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
@@ -39,12 +43,17 @@ WARM_UP = 1_000
 TOPIC = "turn"
 VALUE_BYTES = 100
 LEADER, FOLLOWERS = 0, (1, 2)
-STEPS = ("leader: append, answer both fetches", "follower: append, fetch", "leader: fetch", "leader: fetch, respond")
+STEPS = (
+    "leader: append, answer both fetches",
+    "follower: append, fetch",
+    "leader: fetch",
+    "leader: fetch, respond",
+)
 _PATIENCE_S = 60.0
 
 
 class Node:
-    """One node without a thread of its own: `turn` does what its sockets have for it, and waits for nothing."""
+    """One node without a thread of its own: `turn` does what its sockets have for it, without a wait."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         disk = OsDisk()
@@ -188,7 +197,7 @@ def drive(directory: Path, *, profiled: bool = False) -> tuple[list[float], list
 
 
 def _calls(nodes: Nodes, frame: bytes) -> list[float]:
-    """The fewest calls of Python functions that a Produce needs, by step: others share theirs with rarer work."""
+    """The fewest calls of Python functions in a Produce, by step: others share theirs with rarer work."""
     counted: list[list[int]] = []
     calls = 0
 
